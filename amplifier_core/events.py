@@ -1,0 +1,89 @@
+"""Event names, and the event that sessions send each other.
+
+A hook registered for one of these names is called inside its session. A `SessionEvent` crosses sessions: it is
+emitted by one, wakes others, and is kept by a store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SESSION_START = "session:start"
+SESSION_END = "session:end"
+SESSION_FORK = "session:fork"
+SESSION_RESUME = "session:resume"
+SESSION_COMPLETED = "session:completed"
+SESSION_ERROR = "session:error"
+
+PROMPT_SUBMIT = "prompt:submit"
+PROMPT_COMPLETE = "prompt:complete"
+PLAN_START = "plan:start"
+PLAN_END = "plan:end"
+
+PROVIDER_REQUEST = "provider:request"
+PROVIDER_RESPONSE = "provider:response"
+PROVIDER_RETRY = "provider:retry"
+PROVIDER_ERROR = "provider:error"
+PROVIDER_THROTTLE = "provider:throttle"
+PROVIDER_TOOL_SEQUENCE_REPAIRED = "provider:tool_sequence_repaired"
+PROVIDER_RESOLVE = "provider:resolve"
+LLM_REQUEST = "llm:request"
+LLM_RESPONSE = "llm:response"
+
+CONTENT_BLOCK_START = "content_block:start"
+CONTENT_BLOCK_DELTA = "content_block:delta"
+CONTENT_BLOCK_END = "content_block:end"
+THINKING_DELTA = "thinking:delta"
+THINKING_FINAL = "thinking:final"
+
+TOOL_PRE = "tool:pre"
+TOOL_POST = "tool:post"
+TOOL_ERROR = "tool:error"
+
+CONTEXT_PRE_COMPACT = "context:pre_compact"
+CONTEXT_POST_COMPACT = "context:post_compact"
+CONTEXT_COMPACTION = "context:compaction"
+CONTEXT_INCLUDE = "context:include"
+
+ORCHESTRATOR_COMPLETE = "orchestrator:complete"
+EXECUTION_START = "execution:start"
+EXECUTION_END = "execution:end"
+USER_NOTIFICATION = "user:notification"
+ARTIFACT_WRITE = "artifact:write"
+ARTIFACT_READ = "artifact:read"
+POLICY_VIOLATION = "policy:violation"
+APPROVAL_REQUIRED = "approval:required"
+APPROVAL_GRANTED = "approval:granted"
+APPROVAL_DENIED = "approval:denied"
+CANCEL_REQUESTED = "cancel:requested"
+CANCEL_COMPLETED = "cancel:completed"
+MODULE_ON_SESSION_READY_FAILED = "module:on_session_ready_failed"
+MODULE_LOAD_FAILED = "module:load_failed"
+
+ALL_EVENTS: list[str] = [
+    value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str) and ":" in value
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """One event between sessions.
+
+    `cause` is the id of the event that led to this one and `depth` the length of that chain (0: from outside);
+    `sequence` is its place in the store's log, None while it has not been stored.
+    """
+
+    name: str
+    data: Mapping[str, Any]
+    source_session_id: str | None = None
+    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    event_id: str = field(default_factory=lambda: uuid4().hex)
+    cause: str | None = None
+    depth: int = 0
+    sequence: int | None = None

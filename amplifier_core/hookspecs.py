@@ -1,0 +1,93 @@
+"""The doors of the process: every hook a plugin can implement.
+
+A hook's first word says who calls it and what it may do. `register_` hooks are called once at start and offer things by
+name. `before_` hooks are awaited before something happens and may refuse it by raising. `after_` hooks are awaited when
+it has happened; what they raise is reported with the plugin's name and changes nothing.
+
+    from amplifier_core.hookspecs import hookimpl
+
+    @hookimpl
+    def amplifier_register_trigger(register):
+        register("trigger-heartbeat", HeartbeatTrigger)
+
+Plugins are found through the entry-point group `amplifier`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import pluggy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeAlias
+
+    from .moments import ForkRequest, ForkResult, Runner, SpawnOutcome, SpawnRequest
+    from .storage import Delivery, SessionStorage, SessionStore
+    from .triggers import TriggerEvent, TriggerSource
+
+    TriggerFactory: TypeAlias = Callable[[], TriggerSource]
+    StorageFactory: TypeAlias = Callable[[Mapping[str, Any]], SessionStore | SessionStorage]
+    RunnerFactory: TypeAlias = Callable[[], Runner]
+
+GROUP = "amplifier"
+
+hookspec = pluggy.HookspecMarker(GROUP)
+hookimpl = pluggy.HookimplMarker(GROUP)
+
+Factory_contra = TypeVar("Factory_contra", contravariant=True)
+
+
+class Register(Protocol[Factory_contra]):
+    """Offers one thing under the name that bundles use for it."""
+
+    def __call__(self, name: str, factory: Factory_contra) -> None: ...
+
+
+@hookspec
+def amplifier_register_trigger(register: Register[TriggerFactory]) -> None:
+    """Offer triggers: `register("trigger-timer", TimerTrigger)`; the factory is called without arguments.
+
+    A name that another plugin registered is an error that names both distributions.
+    """
+
+
+@hookspec
+def amplifier_register_storage(register: Register[StorageFactory]) -> None:
+    """Offer storages: `register("storage-sqlite", open_sqlite)`; the factory is called with its configuration."""
+
+
+@hookspec
+def amplifier_register_runner(register: Register[RunnerFactory]) -> None:
+    """Offer runners: `register("runner-subprocess", SubprocessRunner)`; a runner executes a spawned session."""
+
+
+@hookspec
+async def amplifier_before_fork(request: ForkRequest) -> None:
+    """Allow a fork by returning, refuse it by raising `ForkRefused`."""
+
+
+@hookspec
+async def amplifier_after_fork(result: ForkResult) -> None:
+    """See a fork that was made."""
+
+
+@hookspec
+async def amplifier_before_spawn(request: SpawnRequest) -> None:
+    """Allow a session to make a session by returning, refuse it by raising `SpawnRefused`: limits, budgets, hours."""
+
+
+@hookspec
+async def amplifier_after_spawn(result: SpawnOutcome) -> None:
+    """See how a spawned session ended."""
+
+
+@hookspec
+async def amplifier_before_trigger(event: TriggerEvent) -> None:
+    """Let an event through by returning, skip it by raising `TriggerError`; the reason is recorded with the event."""
+
+
+@hookspec
+async def amplifier_after_trigger(delivery: Delivery) -> None:
+    """See an event that was handled: `delivery.state` says done or dead, `delivery.session_id` by which session."""

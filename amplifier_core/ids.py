@@ -1,0 +1,35 @@
+"""Session ids: what may be one, and how a new one is made."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from .errors import InvalidSessionId
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_DEVICE = re.compile(r"(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])")
+
+
+def validate_session_id(session_id: object) -> str:
+    """Return `session_id` if it is safe as a file name, in a query and in a log; else raise `InvalidSessionId`.
+
+    Safe is `[A-Za-z0-9][A-Za-z0-9_-]{0,127}`, matched whole, and no reserved device name (CON, NUL, COM1 …).
+    The kernel itself takes any non-empty string; stores, servers and the command line call this.
+    """
+    if not isinstance(session_id, str) or len(session_id) > 128 or not _SESSION_ID.fullmatch(session_id):
+        raise InvalidSessionId(session_id)
+    if _DEVICE.fullmatch(session_id):
+        raise InvalidSessionId(session_id)
+    return session_id
+
+
+def new_session_id(name: str = "") -> str:
+    """Return an id nobody has yet: 48 random bits in hex, after `name` reduced to the letters an id may hold.
+
+    >>> new_session_id("code reviewer")  # doctest: +SKIP
+    'code-reviewer-3f9a0c1b77de'
+    """
+    stem = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-_")[:64]
+    suffix = secrets.token_hex(6)
+    return f"{stem}-{suffix}" if stem else suffix

@@ -1,0 +1,259 @@
+"""Load the plugins of this process, list them, and call their hooks.
+
+Entry points are loaded one by one: one that fails becomes a row that says why, and the rest go on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import signal
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import pluggy
+
+from . import hookspecs
+from .errors import NameTaken, PluginError, PluginLoadFailed, UnknownName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from importlib.metadata import EntryPoint
+    from types import FrameType
+
+    from .hookspecs import RunnerFactory, StorageFactory, TriggerFactory
+    from .moments import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
+    from .storage import Delivery
+    from .triggers import TriggerEvent
+
+logger = logging.getLogger(__name__)
+
+IMPORT_TIME_LIMIT = 10.0
+"""Seconds that one plugin may take to import before it is given up."""
+
+Factory = TypeVar("Factory")
+
+
+@dataclass(slots=True)
+class PluginRow:
+    """One plugin as `amplifier plugin list` shows it."""
+
+    name: str
+    dist: str
+    version: str
+    target: str
+    status: Literal["loaded", "failed", "blocked"] = "loaded"
+    error: str = ""
+    offers: list[str] = field(default_factory=list)
+
+    @property
+    def owner(self) -> str:
+        """The distribution and its version, for error messages."""
+        return f"{self.dist} {self.version}".strip()
+
+
+class Registry(Generic[Factory]):
+    """Names of one kind, each with its factory and the distribution that offered it."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._offers: dict[str, list[tuple[Factory, str]]] = {}
+
+    def add(self, name: str, factory: Factory, owner: str) -> None:
+        """Record an offer. Raises `NameTaken`; the name is then unusable until one of the owners is gone."""
+        offers = self._offers.setdefault(name, [])
+        offers.append((factory, owner))
+        if len(offers) > 1:
+            raise NameTaken(self.kind, name, (offers[0][1], owner))
+
+    def get(self, name: str) -> Factory:
+        """Return the factory. Raises `UnknownName`, `NameTaken`."""
+        offers = self._offers.get(name)
+        if not offers:
+            raise UnknownName(self.kind, name, self._offers)
+        if len(offers) > 1:
+            raise NameTaken(self.kind, name, (offers[0][1], offers[1][1]))
+        return offers[0][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._offers))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._offers
+
+
+class Plugins:
+    """The plugins of one process: what they offer by name, and their moments.
+
+    `register` adds a plugin object, as `load_plugins` does for every entry point. Nothing here is global: two of these
+    do not know each other.
+    """
+
+    def __init__(self, extra_specs: Iterable[object] = ()) -> None:
+        self._manager = pluggy.PluginManager(hookspecs.GROUP)
+        for specs in (hookspecs, *extra_specs):
+            self._manager.add_hookspecs(specs)
+        self.rows: list[PluginRow] = []
+        self.triggers: Registry[TriggerFactory] = Registry("trigger")
+        self.storages: Registry[StorageFactory] = Registry("storage")
+        self.runners: Registry[RunnerFactory] = Registry("runner")
+
+    def register(self, plugin: object, name: str = "", row: PluginRow | None = None) -> PluginRow:
+        """Take one plugin: a module or object with `@hookimpl` functions.
+
+        Raises `PluginLoadFailed` for a hook that does not exist, has other arguments, or is not async where the
+        specification is; `NameTaken` for a name that is registered already.
+        """
+        name = name or getattr(plugin, "__name__", type(plugin).__name__)
+        row = row or PluginRow(name, "this program", "", name)
+        try:
+            self._manager.register(plugin, name)
+            self._refuse_strays(plugin, name)
+        except (pluggy.PluginValidationError, ValueError) as error:
+            if self._manager.has_plugin(name):
+                self._manager.unregister(name=name)
+            raise PluginLoadFailed(row.name, row.dist, row.version, _one_line(error)) from error
+        if row not in self.rows:
+            self.rows.append(row)
+        self._collect(plugin, row)
+        return row
+
+    def _refuse_strays(self, plugin: object, name: str) -> None:
+        known = {key for key in vars(self._manager.hook) if key.startswith("amplifier_")}
+        for hook in self._manager.get_hookcallers(self._manager.get_plugin(name)) or ():
+            if hook.spec is None:
+                close = get_close_matches(hook.name, known, n=1)
+                raise ValueError(f"no hook '{hook.name}'" + (f"; did you mean '{close[0]}'?" if close else ""))
+            is_async = inspect.iscoroutinefunction(getattr(plugin, hook.name))
+            if is_async != inspect.iscoroutinefunction(hook.spec.function):
+                raise ValueError(f"{hook.name} must {'not ' if is_async else ''}be declared 'async def'")
+
+    def _collect(self, plugin: object, row: PluginRow) -> None:
+        for kind, registry in (("trigger", self.triggers), ("storage", self.storages), ("runner", self.runners)):
+            hook = getattr(plugin, f"amplifier_register_{kind}", None)
+            if hook is not None:
+                hook(register=_registrar(registry, row))
+
+    async def _await_each(self, hook: str, argument: str, value: object, *, observing: bool) -> None:
+        for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
+            arguments = {argument: value} if argument in implementation.argnames else {}
+            try:
+                await implementation.function(**arguments)
+            except Exception as error:
+                if not observing:
+                    raise
+                logger.warning("plugin '%s' failed in %s: %s", implementation.plugin_name, hook, _one_line(error))
+
+    async def before_fork(self, request: ForkRequest) -> None:
+        """Ask every plugin. Raises `ForkRefused`."""
+        await self._await_each("amplifier_before_fork", "request", request, observing=False)
+
+    async def after_fork(self, result: ForkResult) -> None:
+        """Tell every plugin."""
+        await self._await_each("amplifier_after_fork", "result", result, observing=True)
+
+    async def before_spawn(self, request: SpawnRequest) -> None:
+        """Ask every plugin. Raises `SpawnRefused`."""
+        await self._await_each("amplifier_before_spawn", "request", request, observing=False)
+
+    async def after_spawn(self, result: SpawnOutcome) -> None:
+        """Tell every plugin."""
+        await self._await_each("amplifier_after_spawn", "result", result, observing=True)
+
+    async def before_trigger(self, event: TriggerEvent) -> None:
+        """Ask every plugin. Raises `TriggerError` when one skips the event."""
+        await self._await_each("amplifier_before_trigger", "event", event, observing=False)
+
+    async def after_trigger(self, delivery: Delivery) -> None:
+        """Tell every plugin."""
+        await self._await_each("amplifier_after_trigger", "delivery", delivery, observing=True)
+
+
+def load_plugins(
+    *,
+    environ: Mapping[str, str] | None = None,
+    safe_mode: bool = False,
+    extra_specs: Iterable[object] = (),
+) -> Plugins:
+    """Load every installed plugin that may be loaded, and return them in a fresh `Plugins`.
+
+    `AMPLIFIER_LOAD_PLUGINS=a,b` allows these alone (empty: none), `AMPLIFIER_BLOCK_PLUGINS=a,b` denies these; both name
+    entry points of the group `amplifier`. `safe_mode` loads none. Never raises for a bad plugin: its row says why.
+    """
+    environ = os.environ if environ is None else environ
+    plugins = Plugins(extra_specs)
+    for entry in sorted(entry_points(group=hookspecs.GROUP), key=lambda entry: entry.name):
+        row = _row(entry)
+        plugins.rows.append(row)
+        if safe_mode or not _allowed(entry.name, environ):
+            row.status = "blocked"
+        else:
+            _load(plugins, entry, row)
+    return plugins
+
+
+def _load(plugins: Plugins, entry: EntryPoint, row: PluginRow) -> None:
+    try:
+        with _time_limit(IMPORT_TIME_LIMIT):
+            plugin = entry.load()
+        plugins.register(plugin, entry.name, row)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plugin that calls exit() while it is imported must not end the command line
+        row.status = "failed"
+        row.error = error.cause if isinstance(error, PluginLoadFailed) else _one_line(error)
+        logger.warning("%s", error if isinstance(error, PluginError) else PluginLoadFailed(
+            row.name, row.dist, row.version, row.error))  # fmt: skip
+
+
+def _registrar(registry: Registry[Any], row: PluginRow) -> Any:
+    def register(name: str, factory: object) -> None:
+        registry.add(name, factory, row.owner)
+        row.offers.append(name)
+
+    return register
+
+
+def _row(entry: EntryPoint) -> PluginRow:
+    dist = entry.dist
+    return PluginRow(entry.name, dist.name if dist else "?", dist.version if dist else "", entry.value)
+
+
+def _allowed(name: str, environ: Mapping[str, str]) -> bool:
+    allowed, blocked = environ.get("AMPLIFIER_LOAD_PLUGINS"), environ.get("AMPLIFIER_BLOCK_PLUGINS", "")
+    if allowed is not None and name not in _names(allowed):
+        return False
+    return name not in _names(blocked)
+
+
+def _names(text: str) -> set[str]:
+    return {name.strip() for name in text.split(",") if name.strip()}
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` in the block after `seconds`, where the system can (main thread, with interval timers)."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def on_alarm(signum: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"its import took longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,220 @@
+"""Where sessions, events and deliveries live: what a storage package can implement.
+
+`SessionStorage` is the small contract (save, load, exists) that any dictionary can satisfy. `SessionStore` keeps
+histories that grow by appending and fork without copying. A store that is an `Inbox` too keeps the log of events between
+sessions and the deliveries of background sessions; that is what `amplifier up` needs. Every coroutine below returns when
+its effect is durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .events import SessionEvent
+    from .transcript import Message
+    from .triggers import TriggerEvent
+
+Status = Literal["running", "completed", "failed", "cancelled", "interrupted", "idle"]
+DeliveryState = Literal["pending", "claimed", "done", "dead", "refused", "skipped"]
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """What is known of one session besides its messages.
+
+    `parent_id` says who made it, `fork_of` whose first `fork_at` messages it shares. `project` is the absolute path
+    of its working folder, `config` its mount plan with secrets redacted, `event_id` the delivery that woke it.
+    `message_count` counts the shared messages too.
+    """
+
+    session_id: str
+    parent_id: str | None = None
+    fork_of: str | None = None
+    fork_at: int | None = None
+    name: str = ""
+    bundle: str = ""
+    bundle_source: str = ""
+    bundle_digest: str = ""
+    project: str = ""
+    status: Status = "running"
+    event_id: str | None = None
+    created: datetime = field(default_factory=_utc_now)
+    updated: datetime = field(default_factory=_utc_now)
+    message_count: int = 0
+    turn_count: int = 0
+    error: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One event on its way to one background session (its `lane`).
+
+    `epoch` grows with every claim: a commit that carries an older one is refused. `session_id` is set by the first
+    claim and kept, so that a turn cut by a crash is resumed and not begun again.
+    """
+
+    delivery_id: str
+    project: str
+    lane: str
+    trigger: str
+    event: TriggerEvent
+    state: DeliveryState = "pending"
+    attempts: int = 0
+    epoch: int = 0
+    session_id: str | None = None
+    available_at: datetime = field(default_factory=_utc_now)
+    created: datetime = field(default_factory=_utc_now)
+    updated: datetime = field(default_factory=_utc_now)
+    reason: str | None = None
+    """Why it is dead, refused or skipped, or why the last attempt failed."""
+
+
+@runtime_checkable
+class SessionStorage(Protocol):
+    """The small contract: whole sessions in, whole sessions out; synchronous."""
+
+    def save(self, session_id: str, transcript: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
+        """Keep this session, replacing what was kept under its id."""
+        ...
+
+    def load(self, session_id: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Return (transcript, metadata); raise `LookupError` or `FileNotFoundError` for an unknown id."""
+        ...
+
+    def exists(self, session_id: str) -> bool:
+        """Return whether `load` would succeed."""
+        ...
+
+
+@runtime_checkable
+class SessionStore(Protocol):
+    """Sessions and their histories."""
+
+    async def create(self, record: SessionRecord) -> SessionRecord:
+        """Store a new session; with `fork_of`, one whose history begins with the source's first `fork_at` messages.
+
+        Copies nothing. Raises `SessionExists`, `SessionNotFound` (the source), `IndexError` (`fork_at`).
+        """
+        ...
+
+    async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
+        """Add messages after the first `at`, all or none; return the new count.
+
+        Raises `SessionConflict` when the history is not `at` messages long: somebody else wrote it.
+        """
+        ...
+
+    async def update(self, session_id: str, **changes: Any) -> None:
+        """Change fields of the record; `updated` is set to now. Raises `SessionNotFound`, `TypeError` (no such field)."""
+        ...
+
+    async def get(self, session_id: str) -> SessionRecord:
+        """Return the record. Raises `SessionNotFound`."""
+        ...
+
+    async def find(self, prefix: str) -> list[SessionRecord]:
+        """Return the sessions whose id begins with `prefix`, at most 20, newest first."""
+        ...
+
+    async def list(self, *, project: str | None = None, limit: int | None = None) -> list[SessionRecord]:
+        """Return sessions, the last updated first; of one project, or of all."""
+        ...
+
+    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
+        """Return the messages from `start` up to `stop` (None: the end), shared ones included."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was begun and close the files; idempotent."""
+        ...
+
+
+@runtime_checkable
+class Inbox(Protocol):
+    """Events between sessions, and their deliveries: accepted once, handled once, whatever is killed when."""
+
+    async def emit(self, event: SessionEvent) -> SessionEvent:
+        """Append to the log; return the event with its `sequence`."""
+        ...
+
+    async def events(self, *, since: int = 0, limit: int = 1000) -> list[SessionEvent]:
+        """Return logged events with a sequence above `since`, oldest first."""
+        ...
+
+    async def last_sequence(self) -> int:
+        """Return the sequence of the newest event, 0 when there is none."""
+        ...
+
+    async def offer(
+        self, project: str, lane: str, trigger: str, event: TriggerEvent, *, refused: str | None = None
+    ) -> Delivery | None:
+        """Accept an event: store it and its trigger's `state` in one transaction.
+
+        None when the lane knows its `dedupe_key` already; the state is stored all the same. With `refused`, record
+        it in state `refused` with that reason instead of delivering it.
+        """
+        ...
+
+    async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
+        """Return the state stored with the trigger's last event, {} before the first."""
+        ...
+
+    async def claim(
+        self, project: str, lane: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
+    ) -> Delivery | None:
+        """Take the oldest delivery that is due, or whose lease (seconds) has run out, for `owner`.
+
+        `session_id` is used unless an earlier claim set one. None when nothing is due.
+        """
+        ...
+
+    async def renew(self, delivery: Delivery, *, lease: float, now: datetime | None = None) -> None:
+        """Extend the lease. Raises `StaleEpoch`."""
+        ...
+
+    async def commit(
+        self,
+        delivery: Delivery,
+        *,
+        emits: Sequence[SessionEvent] = (),
+        session: Mapping[str, Any] | None = None,
+    ) -> list[SessionEvent]:
+        """In one transaction: mark the delivery done, change its session's record, append `emits` to the log.
+
+        Returns the events with their sequences. Raises `StaleEpoch`, and then nothing of it happened.
+        """
+        ...
+
+    async def retry(self, delivery: Delivery, *, reason: str, available_at: datetime) -> None:
+        """Give the delivery back, not to be claimed before `available_at`. Raises `StaleEpoch`."""
+        ...
+
+    async def bury(self, delivery: Delivery, *, reason: str, emits: Sequence[SessionEvent] = ()) -> list[SessionEvent]:
+        """Set the delivery aside as a dead letter, and append `emits`. Raises `StaleEpoch`."""
+        ...
+
+    async def release(self, project: str) -> int:
+        """Make every claimed delivery of `project` due now: its owner is known to be dead. Return how many."""
+        ...
+
+    async def deliveries(
+        self, *, project: str | None = None, lane: str | None = None, state: DeliveryState | None = None, limit: int = 100
+    ) -> list[Delivery]:
+        """Return deliveries, newest first."""
+        ...
+
+
+@runtime_checkable
+class DurableStore(SessionStore, Inbox, Protocol):
+    """A store that background sessions can run on."""

@@ -1,0 +1,113 @@
+"""A session's history as an append-only sequence whose forks share what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+Message = dict[str, Any]
+
+
+class _Segment:
+    """A list that only grows. Who stands at its end may append; who does not, begins a segment of its own."""
+
+    __slots__ = ("base", "base_length", "messages")
+
+    def __init__(self, base: _Segment | None, base_length: int) -> None:
+        self.base = base
+        self.base_length = base_length
+        """How many messages, counted from the beginning of the history, lie before this segment."""
+        self.messages: list[Message] = []
+
+
+class Transcript(Sequence[Message]):
+    """The messages of one session.
+
+    `append` and `fork` take constant time whatever the length; reading walks lists, one for each place where the
+    history branched. A fork and its source never see each other's later messages. Messages are shared, not copied:
+    treat one that was appended as read-only. One thread at a time may append within a family of forks.
+    """
+
+    __slots__ = ("_length", "_tail")
+
+    def __init__(self, messages: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._tail = _Segment(None, 0)
+        self._tail.messages.extend(dict(message) for message in messages)
+        self._length = len(self._tail.messages)
+
+    def append(self, message: Message) -> None:
+        """Add `message` at the end."""
+        tail = self._tail
+        if self._length - tail.base_length != len(tail.messages):
+            tail = self._tail = _Segment(tail, self._length)
+        tail.messages.append(message)
+        self._length += 1
+
+    def extend(self, messages: Iterable[Message]) -> None:
+        """Add each of `messages` at the end."""
+        for message in messages:
+            self.append(message)
+
+    def fork(self, at: int | None = None) -> Transcript:
+        """Return a transcript that shares the first `at` messages (all, when None).
+
+        Raises `IndexError` when `at` is not within 0 and the length.
+        """
+        length = self._length if at is None else at
+        if not 0 <= length <= self._length:
+            raise IndexError(f"fork point {at} is not within 0 and {self._length}")
+        child = Transcript.__new__(Transcript)
+        child._tail = self._tail
+        while length < child._tail.base_length and child._tail.base is not None:
+            child._tail = child._tail.base
+        child._length = length
+        return child
+
+    def since(self, start: int) -> list[Message]:
+        """Return the messages from position `start` on, at a cost of those messages and not of the whole."""
+        return list(self._walk(max(0, start), self._length))
+
+    def _walk(self, start: int, stop: int) -> Iterator[Message]:
+        pieces: list[tuple[_Segment, int]] = []
+        segment: _Segment | None = self._tail
+        while segment is not None and stop > start:
+            if stop > segment.base_length:
+                pieces.append((segment, stop))
+                stop = segment.base_length
+            segment = segment.base
+        for segment, end in reversed(pieces):
+            first = max(0, start - segment.base_length)
+            yield from segment.messages[first : end - segment.base_length]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Message]:
+        return self._walk(0, self._length)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._length)
+            return list(self._walk(start, stop)) if step == 1 else list(self)[index]
+        position = index + self._length if index < 0 else index
+        if not 0 <= position < self._length:
+            raise IndexError(f"message {index} of {self._length}")
+        segment = self._tail
+        while position < segment.base_length and segment.base is not None:
+            segment = segment.base
+        return segment.messages[position - segment.base_length]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and not isinstance(other, str) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # two transcripts compare by their messages, which change
+
+    def __repr__(self) -> str:
+        return f"<Transcript of {self._length} messages>"

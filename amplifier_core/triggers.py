@@ -1,0 +1,103 @@
+"""What wakes a session: the contract between a trigger and whoever runs it.
+
+A trigger is any object with `configure`, `watch` and `stop`. It yields `TriggerEvent`s; the next one is asked for only
+when the one before is stored, so an event that was yielded is never lost. What it must remember over a restart rides
+on the event as `state` and is stored in the same transaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from uuid import uuid4
+
+from .clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from .events import SessionEvent
+
+
+class TriggerType(Enum):
+    """The kinds of things that wake sessions."""
+
+    FILE_CHANGE = "file_change"
+    TIMER = "timer"
+    SESSION_EVENT = "session_event"
+    WEBHOOK = "webhook"
+    ISSUE_EVENT = "issue_event"
+    MANUAL = "manual"
+    CUSTOM = "custom"
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerEvent:
+    """One reason to wake a session.
+
+    `data` is JSON: it is stored, and handed to the session. Two events of one background session with the same
+    `dedupe_key` are one (None: every event counts). `state` is what the trigger wants back as
+    `TriggerContext.state` after a restart. `cause` and `depth` continue the chain of the event that led here.
+    """
+
+    type: TriggerType
+    source: str
+    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    data: Mapping[str, Any] = field(default_factory=dict)
+    file_path: str | None = None
+    change_type: str | None = None
+    source_session_id: str | None = None
+    event_name: str | None = None
+    event_id: str = field(default_factory=lambda: uuid4().hex)
+    dedupe_key: str | None = None
+    state: Mapping[str, Any] | None = None
+    cause: str | None = None
+    depth: int = 0
+
+
+class EventSource(Protocol):
+    """Events of other sessions, as a trigger may follow them."""
+
+    def follow(
+        self, names: Sequence[str], *, sources: Sequence[str] | None = None, since: int | None = None
+    ) -> AsyncIterator[SessionEvent]:
+        """Yield events whose name matches one of `names`: exactly, by `*`, or by prefix (`work:*`).
+
+        `since` is a `SessionEvent.sequence`: those stored after it come first, then what happens from now on;
+        nothing twice, nothing left out. None starts now. `sources` keeps events of these sessions only.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerContext:
+    """Where a trigger runs: handed to its `bind` before `configure`."""
+
+    name: str
+    """Which trigger this is, the same after a restart: `<bundle>/<background session>/<trigger>#<n>`."""
+    working_dir: Path = field(default_factory=Path.cwd)
+    """What relative paths are relative to."""
+    events: EventSource | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """The `state` of the last event that was stored; empty at the very first start."""
+
+
+@runtime_checkable
+class TriggerSource(Protocol):
+    """A trigger. Before `configure`, its optional `bind(context: TriggerContext)` is called."""
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Take the `config:` of the bundle; raise `TriggerConfigError` for one that cannot work."""
+        ...
+
+    def watch(self) -> AsyncIterator[TriggerEvent]:
+        """Yield events until `stop` is called; raising ends the trigger, which is then restarted."""
+        ...
+
+    async def stop(self) -> None:
+        """Make `watch` end promptly; called once or more, from any task of the same loop."""
+        ...
