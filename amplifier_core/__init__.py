@@ -1,0 +1,307 @@
+"""The kernel: contracts, hooks, sessions and lineage. Mechanism, no policy.
+
+Two doors lead in. *Modules* are mounted into one session by name: an entry point in the group `amplifier.modules` names an
+`async def mount(coordinator, config)`; providers, tools, orchestrators, contexts and hooks are modules, and one written
+for the published `amplifier-core` mounts here unchanged. *Plugins* extend the process: an entry point in the group
+`amplifier` names an object with `@hookimpl` functions; triggers, storages and runners are offered by plugins, and forks,
+spawns and triggers are refused or observed by them (`amplifier_core.hookspecs`).
+
+Every name below is imported when it is first used: `import amplifier_core` costs nothing that nobody asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .approval import ApprovalSystem, ApprovalTimeoutError
+    from .cancellation import CancellationState, CancellationToken
+    from .clock import Clock, SystemClock
+    from .content_models import (
+        ContentBlock,
+        ContentBlockType,
+        TextContent,
+        ThinkingContent,
+        ToolCallContent,
+        ToolResultContent,
+    )
+    from .coordinator import ModuleCoordinator
+    from .display import DisplaySystem
+    from .errors import (
+        AmplifierError,
+        BundleDependencyError,
+        BundleError,
+        BundleLoadError,
+        BundleNotFoundError,
+        BundleValidationError,
+        ForkRefused,
+        InvalidSessionId,
+        NameTaken,
+        PluginError,
+        PluginLoadFailed,
+        SessionConflict,
+        SessionError,
+        SessionExists,
+        SessionNotFound,
+        SpawnRefused,
+        SpawnTimeout,
+        StaleEpoch,
+        StoreDamaged,
+        StoreError,
+        StoreUnavailable,
+        TriggerConfigError,
+        TriggerError,
+        UnknownName,
+    )
+    from .events import SessionEvent
+    from .hooks import HookRegistry
+    from .hookspecs import hookimpl, hookspec
+    from .ids import new_session_id, validate_session_id
+    from .interfaces import (
+        ApprovalProvider,
+        ApprovalRequest,
+        ApprovalResponse,
+        ContextManager,
+        HookHandler,
+        Orchestrator,
+        Provider,
+        Tool,
+    )
+    from .llm_errors import (
+        AbortError,
+        AccessDeniedError,
+        AuthenticationError,
+        ConfigurationError,
+        ContentFilterError,
+        ContextLengthError,
+        InvalidRequestError,
+        InvalidToolCallError,
+        LLMError,
+        LLMTimeoutError,
+        NetworkError,
+        NotFoundError,
+        ProviderUnavailableError,
+        QuotaExceededError,
+        RateLimitError,
+        StreamError,
+    )
+    from .loader import ModuleLoader, ModuleValidationError
+    from .message_models import (
+        ChatRequest,
+        ChatResponse,
+        Degradation,
+        ImageBlock,
+        Message,
+        ReasoningBlock,
+        RedactedThinkingBlock,
+        ResponseFormatJson,
+        ResponseFormatJsonSchema,
+        ResponseFormatText,
+        TextBlock,
+        ThinkingBlock,
+        ToolCall,
+        ToolCallBlock,
+        ToolResultBlock,
+        ToolSpec,
+        Usage,
+    )
+    from .models import (
+        ConfigField,
+        ContextInjection,
+        HookResult,
+        ModelInfo,
+        ModuleInfo,
+        Pricing,
+        ProviderInfo,
+        SessionStatus,
+        ToolResult,
+    )
+    from .moments import ForkRequest, ForkResult, Runner, SessionBuilder, SpawnOutcome, SpawnRequest
+    from .plugins import PluginRow, Plugins, load_plugins
+    from .session import AmplifierSession
+    from .storage import Delivery, DurableStore, Inbox, SessionRecord, SessionStorage, SessionStore
+    from .testing import (
+        EventRecorder,
+        MockContextManager,
+        MockCoordinator,
+        MockTool,
+        ScriptedOrchestrator,
+        create_test_coordinator,
+        wait_for,
+    )
+    from .transcript import Transcript
+    from .triggers import EventSource, TriggerContext, TriggerEvent, TriggerSource, TriggerType
+    from .utils.retry import RetryConfig, classify_error_message, retry_with_backoff
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "approval": "ApprovalSystem ApprovalTimeoutError",
+    "cancellation": "CancellationState CancellationToken",
+    "clock": "Clock SystemClock",
+    "content_models": "ContentBlock ContentBlockType TextContent ThinkingContent ToolCallContent ToolResultContent",
+    "coordinator": "ModuleCoordinator",
+    "display": "DisplaySystem",
+    "errors": "AmplifierError BundleDependencyError BundleError BundleLoadError BundleNotFoundError BundleValidationError ForkRefused InvalidSessionId NameTaken PluginError PluginLoadFailed SessionConflict SessionError SessionExists SessionNotFound SpawnRefused SpawnTimeout StaleEpoch StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName",
+    "events": "SessionEvent",
+    "hooks": "HookRegistry",
+    "hookspecs": "hookimpl hookspec",
+    "ids": "new_session_id validate_session_id",
+    "interfaces": "ApprovalProvider ApprovalRequest ApprovalResponse ContextManager HookHandler Orchestrator Provider Tool",
+    "llm_errors": "AbortError AccessDeniedError AuthenticationError ConfigurationError ContentFilterError ContextLengthError InvalidRequestError InvalidToolCallError LLMError LLMTimeoutError NetworkError NotFoundError ProviderUnavailableError QuotaExceededError RateLimitError StreamError",
+    "loader": "ModuleLoader ModuleValidationError",
+    "message_models": "ChatRequest ChatResponse Degradation ImageBlock Message ReasoningBlock RedactedThinkingBlock ResponseFormatJson ResponseFormatJsonSchema ResponseFormatText TextBlock ThinkingBlock ToolCall ToolCallBlock ToolResultBlock ToolSpec Usage",
+    "models": "ConfigField ContextInjection HookResult ModelInfo ModuleInfo Pricing ProviderInfo SessionStatus ToolResult",
+    "moments": "ForkRequest ForkResult Runner SessionBuilder SpawnOutcome SpawnRequest",
+    "plugins": "PluginRow Plugins load_plugins",
+    "session": "AmplifierSession",
+    "storage": "Delivery DurableStore Inbox SessionRecord SessionStorage SessionStore",
+    "testing": "EventRecorder MockContextManager MockCoordinator MockTool ScriptedOrchestrator create_test_coordinator wait_for",
+    "transcript": "Transcript",
+    "triggers": "EventSource TriggerContext TriggerEvent TriggerSource TriggerType",
+    "utils.retry": "RetryConfig classify_error_message retry_with_backoff",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = [
+    "AbortError",
+    "AccessDeniedError",
+    "AmplifierError",
+    "AmplifierSession",
+    "ApprovalProvider",
+    "ApprovalRequest",
+    "ApprovalResponse",
+    "ApprovalSystem",
+    "ApprovalTimeoutError",
+    "AuthenticationError",
+    "BundleDependencyError",
+    "BundleError",
+    "BundleLoadError",
+    "BundleNotFoundError",
+    "BundleValidationError",
+    "CancellationState",
+    "CancellationToken",
+    "ChatRequest",
+    "ChatResponse",
+    "Clock",
+    "ConfigField",
+    "ConfigurationError",
+    "ContentBlock",
+    "ContentBlockType",
+    "ContentFilterError",
+    "ContextInjection",
+    "ContextLengthError",
+    "ContextManager",
+    "Degradation",
+    "Delivery",
+    "DisplaySystem",
+    "DurableStore",
+    "EventRecorder",
+    "EventSource",
+    "ForkRefused",
+    "ForkRequest",
+    "ForkResult",
+    "HookHandler",
+    "HookRegistry",
+    "HookResult",
+    "ImageBlock",
+    "Inbox",
+    "InvalidRequestError",
+    "InvalidSessionId",
+    "InvalidToolCallError",
+    "LLMError",
+    "LLMTimeoutError",
+    "Message",
+    "MockContextManager",
+    "MockCoordinator",
+    "MockTool",
+    "ModelInfo",
+    "ModuleCoordinator",
+    "ModuleInfo",
+    "ModuleLoader",
+    "ModuleValidationError",
+    "NameTaken",
+    "NetworkError",
+    "NotFoundError",
+    "Orchestrator",
+    "PluginError",
+    "PluginLoadFailed",
+    "PluginRow",
+    "Plugins",
+    "Pricing",
+    "Provider",
+    "ProviderInfo",
+    "ProviderUnavailableError",
+    "QuotaExceededError",
+    "RateLimitError",
+    "ReasoningBlock",
+    "RedactedThinkingBlock",
+    "ResponseFormatJson",
+    "ResponseFormatJsonSchema",
+    "ResponseFormatText",
+    "RetryConfig",
+    "Runner",
+    "ScriptedOrchestrator",
+    "SessionBuilder",
+    "SessionConflict",
+    "SessionError",
+    "SessionEvent",
+    "SessionExists",
+    "SessionNotFound",
+    "SessionRecord",
+    "SessionStatus",
+    "SessionStorage",
+    "SessionStore",
+    "SpawnOutcome",
+    "SpawnRefused",
+    "SpawnRequest",
+    "SpawnTimeout",
+    "StaleEpoch",
+    "StoreDamaged",
+    "StoreError",
+    "StoreUnavailable",
+    "StreamError",
+    "SystemClock",
+    "TextBlock",
+    "TextContent",
+    "ThinkingBlock",
+    "ThinkingContent",
+    "Tool",
+    "ToolCall",
+    "ToolCallBlock",
+    "ToolCallContent",
+    "ToolResult",
+    "ToolResultBlock",
+    "ToolResultContent",
+    "ToolSpec",
+    "Transcript",
+    "TriggerConfigError",
+    "TriggerContext",
+    "TriggerError",
+    "TriggerEvent",
+    "TriggerSource",
+    "TriggerType",
+    "UnknownName",
+    "Usage",
+    "classify_error_message",
+    "create_test_coordinator",
+    "hookimpl",
+    "hookspec",
+    "load_plugins",
+    "new_session_id",
+    "retry_with_backoff",
+    "validate_session_id",
+    "wait_for",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'amplifier_core' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -145,8 +145,7 @@ class SpawnTimeout(SessionError, TimeoutError):
         self.seconds = seconds
         super().__init__(
             session_id,
-            f"session '{session_id}' was stopped after {seconds:g} s. "
-            f"Go on with: amplifier run --resume {session_id}",
+            f"session '{session_id}' was stopped after {seconds:g} s. Go on with: amplifier run --resume {session_id}",
         )
 
 

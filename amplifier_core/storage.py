@@ -209,7 +209,12 @@ class Inbox(Protocol):
         ...
 
     async def deliveries(
-        self, *, project: str | None = None, lane: str | None = None, state: DeliveryState | None = None, limit: int = 100
+        self,
+        *,
+        project: str | None = None,
+        lane: str | None = None,
+        state: DeliveryState | None = None,
+        limit: int = 100,
     ) -> list[Delivery]:
         """Return deliveries, newest first."""
         ...

@@ -51,6 +51,11 @@ class Transcript(Sequence[Message]):
         for message in messages:
             self.append(message)
 
+    def replace(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Begin anew with copies of `messages`; forks keep what they share."""
+        fresh = Transcript(messages)
+        self._tail, self._length = fresh._tail, fresh._length
+
     def fork(self, at: int | None = None) -> Transcript:
         """Return a transcript that shares the first `at` messages (all, when None).
 

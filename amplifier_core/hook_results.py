@@ -1,0 +1,89 @@
+"""Carry out what a hook's result asks for: add to the context, ask the user, show a message."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from .models import ContextInjection, HookResult
+
+if TYPE_CHECKING:
+    from .coordinator import ModuleCoordinator
+
+logger = logging.getLogger(__name__)
+
+_ALLOWING = ("allow", "yes", "approve", "approved", "ok", "always")
+
+
+async def process(coordinator: ModuleCoordinator, result: HookResult, event: str, hook_name: str) -> HookResult:
+    """Do what `result` asks for; return it, or what an approval made of it."""
+    if result.action == "inject_context":
+        for injection in result.context_injections or [_single(result, event, hook_name)]:
+            await _inject(coordinator, injection)
+    standing = await _ask(coordinator, result, hook_name) if result.action == "ask_user" else result
+    if result.user_message:
+        _show(coordinator, result, hook_name)
+    return standing
+
+
+def _single(result: HookResult, event: str, hook_name: str) -> ContextInjection:
+    return ContextInjection(
+        content=result.context_injection or "",
+        role=result.context_injection_role,
+        ephemeral=result.ephemeral,
+        append_to_last_tool_result=result.append_to_last_tool_result,
+        hook_name=hook_name,
+        event=event,
+    )
+
+
+async def _inject(coordinator: ModuleCoordinator, injection: ContextInjection) -> None:
+    content, limit = injection.content, coordinator.injection_size_limit
+    if not content:
+        return
+    if limit is not None and len(content) > limit:
+        raise ValueError(
+            f"Context injection exceeds {limit} characters: hook '{injection.hook_name}' sent {len(content)}"
+        )
+    coordinator._current_turn_injections += len(content) // 4
+    budget = coordinator.injection_budget_per_turn
+    if budget is not None and coordinator._current_turn_injections > budget:
+        logger.warning("hooks injected more than %d tokens in this turn, last '%s'", budget, injection.hook_name)
+    context = coordinator.get("context")
+    if injection.ephemeral or context is None:
+        return
+    about = {"source": "hook", "hook_name": injection.hook_name, "event": injection.event}
+    about["timestamp"] = datetime.now(UTC).isoformat()
+    await context.add_message({"role": injection.role, "content": content, "metadata": about})
+
+
+async def _ask(coordinator: ModuleCoordinator, result: HookResult, hook_name: str) -> HookResult:
+    from .approval import ApprovalTimeoutError
+
+    system = coordinator.approval_system
+    if system is None:
+        return HookResult(action="deny", reason="No approval system available")
+    prompt = result.approval_prompt or "Allow this operation?"
+    options = result.approval_options or ["Allow", "Deny"]
+    try:
+        answer = await system.request_approval(prompt, options, result.approval_timeout, result.approval_default)
+    except ApprovalTimeoutError:
+        answer = result.approval_default
+    except Exception as error:
+        logger.error("the approval system failed for hook '%s': %s", hook_name, error)
+        return HookResult(action="deny", reason=f"Approval failed: {error}")
+    if str(answer).strip().lower().split(" ")[0] in _ALLOWING:
+        return HookResult(action="continue", data=result.data)
+    return HookResult(action="deny", reason=f"User denied: {prompt}")
+
+
+def _show(coordinator: ModuleCoordinator, result: HookResult, hook_name: str) -> None:
+    source = f"hook:{result.user_message_source or hook_name}"
+    if coordinator.display_system is None:
+        logger.info("%s: %s", source, result.user_message)
+        return
+    try:
+        coordinator.display_system.show_message(result.user_message or "", result.user_message_level, source=source)
+    except Exception as error:
+        logger.warning("the display failed to show a message of %s: %s", source, error)

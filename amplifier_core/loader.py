@@ -1,0 +1,244 @@
+"""Find a module by its id and mount it: from a source that the bundle names, or an installed entry point."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from hashlib import sha256
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import UnknownName
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from types import ModuleType
+
+    from .coordinator import ModuleCoordinator
+    from .models import ModuleInfo
+
+    MountFunction = Callable[[ModuleCoordinator], Awaitable[Callable[[], Any] | None]]
+
+GROUP = "amplifier.modules"
+
+_TYPES = {
+    "orchestrator": "orchestrator",
+    "provider": "providers",
+    "tool": "tools",
+    "hook": "hooks",
+    "context": "context",
+    "resolver": "module-source-resolver",
+}
+_PREFIXES = {"loop-": "orchestrator", "provider-": "provider", "tool-": "tool", "hooks-": "hook", "context-": "context"}
+
+MODULE_FAILURE_REASONS = frozenset(
+    {
+        "invalid_module_metadata",
+        "invalid_package_layout",
+        "validation_failed",
+        "unknown",
+        "invalid_entry_point",
+        "missing_source",
+    }
+)
+
+
+class ModuleValidationError(Exception):
+    """A module was found, and is not one: `reason_code` is one of `MODULE_FAILURE_REASONS`."""
+
+    def __init__(self, message: str, *, reason_code: str = "validation_failed") -> None:
+        self.reason_code = reason_code
+        super().__init__(message)
+
+
+def module_failure_reason(error: BaseException) -> str:
+    """Return the member of `MODULE_FAILURE_REASONS` that tells `error`."""
+    if isinstance(error, ModuleValidationError):
+        return error.reason_code if error.reason_code in MODULE_FAILURE_REASONS else "validation_failed"
+    if isinstance(error, (UnknownName, FileNotFoundError)) or type(error).__name__ == "ModuleNotFoundError":
+        return "missing_source"
+    return "unknown"
+
+
+class ModuleLoader:
+    """Loads modules for sessions; one loader may serve a session and its forks.
+
+    A `source` that the coordinator's `module-source-resolver` knows wins over an installed entry point. Nothing is
+    imported before a session asks for it.
+    """
+
+    def __init__(
+        self, coordinator: ModuleCoordinator | None = None, search_paths: Sequence[Path] | None = None
+    ) -> None:
+        self._coordinator = coordinator
+        self._search_paths = [Path(path) for path in search_paths or ()]
+        self._installed: dict[str, Callable[..., Any]] = {}
+        self._ready_queue: list[tuple[str, Callable[..., Any]]] = []
+
+    async def load(
+        self,
+        module_id: str,
+        config: dict[str, Any] | None = None,
+        source_hint: str | dict[str, Any] | None = None,
+        coordinator: ModuleCoordinator | None = None,
+    ) -> MountFunction:
+        """Return an async function that mounts `module_id` with `config` on the coordinator it is given.
+
+        Raises `UnknownName` when nothing installed has this id, `ModuleValidationError` when what was found is no
+        module, and whatever the import raises.
+        """
+        owner = coordinator or self._coordinator
+        module = await self._from_source(module_id, source_hint, owner) or self._from_search_paths(module_id)
+        mount = _mount_of(module, module_id) if module else self._from_entry_point(module_id)
+
+        async def mount_module(target: ModuleCoordinator) -> Callable[[], Any] | None:
+            outcome = mount(target, config or {})
+            cleanup = await outcome if inspect.isawaitable(outcome) else outcome
+            self._enqueue_ready(module_id, mount)
+            return cleanup if callable(cleanup) else None
+
+        return mount_module
+
+    async def _from_source(self, module_id: str, hint: Any, coordinator: ModuleCoordinator | None) -> ModuleType | None:
+        resolver = coordinator.get("module-source-resolver") if coordinator is not None else None
+        if resolver is None:
+            return None
+        from .module_sources import ModuleNotFoundError as SourceNotFound
+
+        try:
+            if hasattr(resolver, "async_resolve"):
+                source = await resolver.async_resolve(module_id, source_hint=hint)
+            else:
+                source = resolver.resolve(module_id, source_hint=hint)
+        except SourceNotFound:
+            if hint:
+                raise
+            return None
+        return import_from_path(module_id, Path(source.resolve()))
+
+    def _from_search_paths(self, module_id: str) -> ModuleType | None:
+        for folder in self._search_paths:
+            candidate = folder / f"amplifier-module-{module_id}"
+            if candidate.is_dir():
+                return import_from_path(module_id, candidate)
+        return None
+
+    def _from_entry_point(self, module_id: str) -> Callable[..., Any]:
+        if module_id in self._installed:
+            return self._installed[module_id]
+        found = {entry.name: entry for entry in entry_points(group=GROUP)}
+        if module_id not in found:
+            raise UnknownName("module", module_id, found)
+        mount = found[module_id].load()
+        if not callable(mount):
+            raise ModuleValidationError(
+                f"module '{module_id}': entry point {found[module_id].value} is no mount function",
+                reason_code="invalid_entry_point",
+            )
+        self._installed[module_id] = mount
+        return mount  # type: ignore[no-any-return]  # an entry point is whatever its author named
+
+    def _enqueue_ready(self, module_id: str, mount: Callable[..., Any]) -> None:
+        ready = getattr(sys.modules.get(mount.__module__), "on_session_ready", None)
+        if callable(ready):
+            self.enqueue_on_session_ready(module_id, ready)
+
+    async def initialize(self, module: Any, coordinator: ModuleCoordinator) -> Callable[[], Any] | None:
+        """Mount an imported module without configuration; return its clean-up."""
+        outcome = _mount_of(module, getattr(module, "__name__", "?"))(coordinator, {})
+        cleanup = await outcome if inspect.isawaitable(outcome) else outcome
+        return cleanup if callable(cleanup) else None
+
+    async def discover(self) -> list[ModuleInfo]:
+        """Return what is installed, sorted by id, without importing any of it."""
+        return installed_modules()
+
+    def enqueue_on_session_ready(self, module_id: str, fn: Callable[..., Any]) -> None:
+        """Have `fn(coordinator)` awaited when everything is mounted."""
+        self._ready_queue.append((module_id, fn))
+
+    def get_on_session_ready_queue(self) -> list[tuple[str, Callable[..., Any]]]:
+        """Return what waits for everything to be mounted."""
+        return list(self._ready_queue)
+
+    def clear_on_session_ready_queue(self) -> None:
+        """Forget it."""
+        self._ready_queue.clear()
+
+    def cleanup(self) -> None:
+        """Forget what was loaded; idempotent."""
+        self._installed.clear()
+        self._ready_queue.clear()
+
+
+def installed_modules() -> list[ModuleInfo]:
+    """Return the modules that entry points offer, sorted by id; none is imported."""
+    from .models import ModuleInfo
+
+    found = []
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        kind = next((kind for prefix, kind in _PREFIXES.items() if entry.name.startswith(prefix)), "tool")
+        found.append(
+            ModuleInfo.model_validate(
+                {
+                    "id": entry.name,
+                    "name": entry.name,
+                    "version": entry.dist.version if entry.dist else "",
+                    "type": kind,
+                    "mount_point": _TYPES[kind],
+                    "description": entry.dist.metadata.get("Summary", "") if entry.dist else "",
+                }
+            )
+        )
+    return found
+
+
+def import_from_path(module_id: str, path: Path) -> ModuleType:
+    """Import the module at `path`: a `.py` file, a package folder, or a folder that holds `amplifier_module_<id>`.
+
+    `sys.path` is left alone. A file is known by its content: one that changed is imported anew.
+    """
+    if path.is_file():
+        name = f"_amplifier_source_{sha256(path.read_bytes() + str(path).encode()).hexdigest()[:16]}"
+        return _import(name, path, None)
+    package = _package_folder(module_id, path)
+    return _import(package.name, package / "__init__.py", [str(package)])
+
+
+def _package_folder(module_id: str, path: Path) -> Path:
+    stem = module_id.replace("-", "_")
+    for candidate in (path / f"amplifier_module_{stem}", path / f"amplifier_{stem}", path / stem, path):
+        if (candidate / "__init__.py").is_file():
+            return candidate
+    raise ModuleValidationError(
+        f"module '{module_id}': {path} holds no package amplifier_module_{stem}", reason_code="invalid_package_layout"
+    )
+
+
+def _import(name: str, file: Path, search: list[str] | None) -> ModuleType:
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(file):
+        return known
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=search)
+    if spec is None or spec.loader is None:
+        raise ModuleValidationError(f"{file} cannot be imported", reason_code="invalid_package_layout")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _mount_of(module: Any, module_id: str) -> Callable[..., Any]:
+    mount = getattr(module, "mount", None)
+    if not callable(mount):
+        raise ModuleValidationError(
+            f"module '{module_id}': {getattr(module, '__file__', module)} has no function 'mount(coordinator, config)'",
+            reason_code="invalid_module_metadata",
+        )
+    return mount  # type: ignore[no-any-return]  # a module's mount is whatever its author wrote

@@ -1,0 +1,345 @@
+"""One agent session: its modules, its history, its life and its forks."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
+
+from . import events
+from .coordinator import ModuleCoordinator
+from .loader import ModuleLoader, module_failure_reason
+from .moments import ForkRequest, ForkResult
+from .transcript import Transcript
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from .approval import ApprovalSystem
+    from .display import DisplaySystem
+    from .plugins import Plugins
+
+logger = logging.getLogger(__name__)
+
+SessionState = Literal["running", "completed", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailure:
+    """A module that the session runs without."""
+
+    kind: str
+    module_id: str
+    error: str
+
+
+class AmplifierSession:
+    """A session made from a mount plan.
+
+    `config` must name `session.orchestrator` and `session.context`. `parent_id` says who made it: it is in every event
+    of the session, and `initialize` then emits `session:fork`. `plugins` are asked before and told after a fork.
+    """
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        loader: ModuleLoader | None = None,
+        session_id: str | None = None,
+        parent_id: str | None = None,
+        approval_system: ApprovalSystem | None = None,
+        display_system: DisplaySystem | None = None,
+        is_resumed: bool = False,
+        *,
+        transcript: Transcript | None = None,
+        plugins: Plugins | None = None,
+    ) -> None:
+        _require_session_section(config)
+        self.config = config
+        self.session_id = session_id or str(uuid4())
+        self.parent_id = parent_id
+        self.is_resumed = is_resumed
+        self.initialized = False
+        self.load_failures: list[LoadFailure] = []
+        self.transcript = transcript if transcript is not None else Transcript()
+        self.state: SessionState = "running"
+        self.started_at = datetime.now(UTC)
+        self.children: list[AmplifierSession] = []
+        self._plugins = plugins
+        self._forks = 0
+        self._announced = False
+        self._ended = False
+        self.coordinator = ModuleCoordinator(self, approval_system, display_system)
+        self.loader = loader if loader is not None else ModuleLoader()
+        self.coordinator.loader = self.loader
+        self.coordinator.hooks.set_default_fields(session_id=self.session_id, parent_id=parent_id)
+        self.coordinator.register_capability("session.transcript", self.transcript)
+
+    # life
+
+    async def initialize(self) -> None:
+        """Mount the modules; idempotent.
+
+        Without orchestrator or context there is no session: `RuntimeError`, with the cause. Any other module that fails
+        is left out, listed in `load_failures` and told by `module:load_failed`.
+        """
+        if self.initialized:
+            return
+        try:
+            await self._mount_required("orchestrator", "orchestrator")
+            await self._mount_required("context", "context manager")
+            for kind, section in (("provider", "providers"), ("tool", "tools"), ("hook", "hooks")):
+                for entry in self.config.get(section) or ():
+                    await self._mount_optional(kind, entry)
+            await self._seed_context()
+            await self._announce_ready()
+        except BaseException:
+            await self.coordinator.cleanup()
+            raise
+        self.initialized = True
+        if self.parent_id is not None:
+            await self.coordinator.hooks.emit(
+                events.SESSION_FORK,
+                {"parent": self.parent_id, "session_id": self.session_id, "parent_id": self.parent_id},
+            )
+
+    async def _mount_required(self, name: str, title: str) -> None:
+        spec = self.config["session"][name]
+        if isinstance(spec, str):
+            section = self.config.get(name)
+            entry = {
+                "module": spec,
+                "source": self.config["session"].get(f"{name}_source"),
+                "config": section.get("config") if isinstance(section, dict) else None,
+            }
+        else:
+            entry = spec
+        try:
+            await self._mount(entry)
+        except Exception as error:
+            raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
+
+    async def _mount(self, entry: dict[str, Any]) -> None:
+        mount = await self.loader.load(
+            entry["module"], dict(entry.get("config") or {}), entry.get("source"), self.coordinator
+        )
+        cleanup = await mount(self.coordinator)
+        if cleanup is not None:
+            self.coordinator.register_cleanup(cleanup)
+
+    async def _mount_optional(self, kind: str, entry: dict[str, Any]) -> None:
+        try:
+            if kind == "provider":
+                await self._mount_provider(entry)
+            else:
+                await self._mount(entry)
+        except Exception as error:
+            module_id = str(entry.get("module", "?"))
+            self.load_failures.append(LoadFailure(kind, module_id, str(error)))
+            logger.warning("%s '%s' was not mounted: %s", kind, module_id, error)
+            failure = {"module_type": kind, "module_id": module_id, "error": str(error)}
+            failure["reason_code"] = module_failure_reason(error)
+            if entry.get("instance_id"):
+                failure["instance_id"] = str(entry["instance_id"])
+            await self.coordinator.hooks.emit(events.MODULE_LOAD_FAILED, failure)
+
+    async def _mount_provider(self, entry: dict[str, Any]) -> None:
+        instance = entry.get("instance_id")
+        if instance is None:
+            await self._mount(entry)
+            return
+        providers = self.coordinator.get("providers")
+        default = str(entry["module"]).removeprefix("provider-")
+        before = providers.pop(default, None)
+        await self._mount(entry)
+        if default != instance and default in providers:
+            providers[instance] = providers.pop(default)
+        if before is not None:
+            providers.setdefault(default, before)
+
+    async def _seed_context(self) -> None:
+        """Hand the history to a context that does not read the shared transcript."""
+        context = self.coordinator.get("context")
+        if len(self.transcript) and getattr(context, "transcript", None) is not self.transcript:
+            await context.set_messages([dict(message) for message in self.transcript])
+
+    async def _announce_ready(self) -> None:
+        queue = self.loader.get_on_session_ready_queue()
+        self.loader.clear_on_session_ready_queue()
+        for module_id, ready in queue:
+            try:
+                await ready(self.coordinator)
+            except Exception as error:
+                logger.warning("on_session_ready of module '%s' failed: %s", module_id, error)
+                await self.coordinator.hooks.emit(
+                    events.MODULE_ON_SESSION_READY_FAILED, {"module_id": module_id, "error": str(error)}
+                )
+
+    async def execute(self, prompt: str) -> str:
+        """Run one turn and return its final text; initialises the session when nobody has.
+
+        The orchestrator's exceptions are raised as they are. Raises `RuntimeError` when no provider is mounted.
+        """
+        await self.initialize()
+        await self._announce_start()
+        token = self.coordinator.cancellation
+        self.state = "running"
+        self.coordinator.reset_turn()
+        try:
+            answer: str = await self._orchestrate(prompt)
+        except BaseException as error:
+            self.state = "cancelled" if token.is_cancelled or not isinstance(error, Exception) else "failed"
+            if token.is_cancelled:
+                await self._announce_cancelled(str(error))
+            raise
+        self.state = "cancelled" if token.is_cancelled else "completed"
+        if token.is_cancelled:
+            await self._announce_cancelled()
+        return answer
+
+    async def _orchestrate(self, prompt: str) -> str:
+        mounted = self.coordinator.get
+        orchestrator, context, providers = mounted("orchestrator"), mounted("context"), mounted("providers")
+        if orchestrator is None:
+            raise RuntimeError("No orchestrator module mounted")
+        if context is None:
+            raise RuntimeError("No context manager mounted")
+        if not providers:
+            raise RuntimeError(self._without_provider())
+        answer: str = await orchestrator.execute(
+            prompt=prompt,
+            context=context,
+            providers=providers,
+            tools=mounted("tools"),
+            hooks=self.coordinator.hooks,
+            coordinator=self.coordinator,
+        )
+        return answer
+
+    def _without_provider(self) -> str:
+        causes = [
+            f"{failure.module_id}: {failure.error}" for failure in self.load_failures if failure.kind == "provider"
+        ]
+        return "No providers mounted" + (f" ({'; '.join(causes)})" if causes else "")
+
+    async def _announce_start(self) -> None:
+        if self._announced:
+            return
+        self._announced = True
+        start: dict[str, Any] = {"session_id": self.session_id, "parent_id": self.parent_id}
+        metadata = self.config["session"].get("metadata")
+        if metadata:
+            start["metadata"] = metadata
+        await self.coordinator.hooks.emit(events.SESSION_RESUME if self.is_resumed else events.SESSION_START, start)
+
+    async def _announce_cancelled(self, error: str = "") -> None:
+        data: dict[str, Any] = {"was_immediate": self.coordinator.cancellation.is_immediate}
+        if error:
+            data["error"] = error
+        await self.coordinator.hooks.emit(events.CANCEL_COMPLETED, data)
+
+    async def cleanup(self, cascade_children: bool = False) -> None:
+        """End the session: tell its hooks (`session:end`), then undo its mounts; idempotent.
+
+        With `cascade_children`, the sessions forked from it are ended first, the last one first.
+        """
+        if cascade_children:
+            for child in list(reversed(self.children)):
+                await child.cleanup(cascade_children=True)
+        if self._ended:
+            return
+        self._ended = True
+        if self.initialized:
+            await self.coordinator.hooks.emit(events.SESSION_END, {"session_id": self.session_id, "status": self.state})
+        await self.coordinator.cleanup()
+
+    async def __aenter__(self) -> Self:
+        await self.initialize()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.cleanup()
+
+    # forks
+
+    async def fork(
+        self,
+        *,
+        config: dict[str, Any] | None = None,
+        session_id: str | None = None,
+        share_history: bool = True,
+        at: int | None = None,
+        initialize: bool = True,
+    ) -> AmplifierSession:
+        """Make a child that shares the first `at` messages (None: all) at no cost, however many there are.
+
+        The child has this session's loader, its config unless another is given, and the id `<parent>-fork-<n>` unless
+        one is given. `initialize=False` leaves time to register capabilities; `session:fork` is emitted when the child
+        is initialised. Raises `ForkRefused` when a plugin refuses.
+        """
+        shared = (await self._history()).fork(at) if share_history else Transcript()
+        child_id = session_id or self._next_fork_id()
+        if self._plugins is not None:
+            await self._plugins.before_fork(ForkRequest(self.session_id, child_id, len(shared)))
+        child = self._child(child_id, config if config is not None else self.config, shared)
+        if initialize:
+            await child.initialize()
+        self._adopt(child)
+        if self._plugins is not None:
+            await self._plugins.after_fork(ForkResult(self.session_id, child_id, len(shared)))
+        return child
+
+    async def _history(self) -> Transcript:
+        context = self.coordinator.get("context")
+        if context is None or getattr(context, "transcript", None) is self.transcript:
+            return self.transcript
+        return Transcript(await context.get_messages())
+
+    def _adopt(self, child: AmplifierSession) -> None:
+        token = child.coordinator.cancellation
+        self.children.append(child)
+        self.coordinator.cancellation.register_child(token)
+
+        def let_go() -> None:
+            self.children.remove(child)
+            self.coordinator.cancellation.unregister_child(token)
+
+        child.coordinator.register_cleanup(let_go)
+
+    def _next_fork_id(self) -> str:
+        self._forks += 1
+        return f"{self.session_id}-fork-{self._forks}"
+
+    def _child(self, session_id: str, config: dict[str, Any], transcript: Transcript) -> AmplifierSession:
+        child = type(self)(
+            config=config,
+            loader=self.loader,
+            session_id=session_id,
+            parent_id=self.session_id,
+            approval_system=self.coordinator.approval_system,
+            display_system=self.coordinator.display_system,
+            transcript=transcript,
+            plugins=self._plugins,
+        )
+        for capability in ("session.working_dir", "mention_resolver"):
+            value = self.coordinator.get_capability(capability)
+            if value is not None:
+                child.coordinator.register_capability(capability, value)
+        child.coordinator.mount_points["module-source-resolver"] = self.coordinator.get("module-source-resolver")
+        return child
+
+    def __repr__(self) -> str:
+        return f"<AmplifierSession {self.session_id} {self.state}>"
+
+
+def _require_session_section(config: Any) -> None:
+    if not config:
+        raise ValueError("Configuration is required")
+    section = config.get("session")
+    for name in ("orchestrator", "context"):
+        if not isinstance(section, dict) or not section.get(name):
+            raise ValueError(f"Configuration must specify session.{name}")
