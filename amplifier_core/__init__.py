@@ -1,10 +1,10 @@
 """The kernel: contracts, hooks, sessions and lineage. Mechanism, no policy.
 
-Two doors lead in. *Modules* are mounted into one session by name: an entry point in the group `amplifier.modules` names an
-`async def mount(coordinator, config)`; providers, tools, orchestrators, contexts and hooks are modules, and one written
-for the published `amplifier-core` mounts here unchanged. *Plugins* extend the process: an entry point in the group
-`amplifier` names an object with `@hookimpl` functions; triggers, storages and runners are offered by plugins, and forks,
-spawns and triggers are refused or observed by them (`amplifier_core.hookspecs`).
+Two doors lead in. *Modules* are mounted into one session by name: an entry point in the group `amplifier.modules`
+names an `async def mount(coordinator, config)`; providers, tools, orchestrators, contexts and hooks are modules, and
+one written for the published `amplifier-core` mounts here unchanged. *Plugins* extend the process: an entry point in the
+group `amplifier` names an object with `@hookimpl` functions; triggers, storages and runners are offered by plugins, and
+forks, spawns and triggers are refused or observed by them (`amplifier_core.hookspecs`).
 
 Every name below is imported when it is first used: `import amplifier_core` costs nothing that nobody asked for.
 """
@@ -143,21 +143,41 @@ _HOMES = {
     "content_models": "ContentBlock ContentBlockType TextContent ThinkingContent ToolCallContent ToolResultContent",
     "coordinator": "ModuleCoordinator",
     "display": "DisplaySystem",
-    "errors": "AmplifierError BundleDependencyError BundleError BundleLoadError BundleNotFoundError BundleValidationError ForkRefused InvalidSessionId NameTaken PluginError PluginLoadFailed SessionConflict SessionError SessionExists SessionNotFound SpawnRefused SpawnTimeout StaleEpoch StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName",
+    "errors": (
+        "AmplifierError BundleDependencyError BundleError BundleLoadError BundleNotFoundError "
+        "BundleValidationError ForkRefused InvalidSessionId NameTaken PluginError PluginLoadFailed "
+        "SessionConflict SessionError SessionExists SessionNotFound SpawnRefused SpawnTimeout StaleEpoch "
+        "StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
+    ),
     "events": "SessionEvent",
     "hooks": "HookRegistry",
     "hookspecs": "hookimpl hookspec",
     "ids": "new_session_id validate_session_id",
-    "interfaces": "ApprovalProvider ApprovalRequest ApprovalResponse ContextManager HookHandler Orchestrator Provider Tool",
-    "llm_errors": "AbortError AccessDeniedError AuthenticationError ConfigurationError ContentFilterError ContextLengthError InvalidRequestError InvalidToolCallError LLMError LLMTimeoutError NetworkError NotFoundError ProviderUnavailableError QuotaExceededError RateLimitError StreamError",
+    "interfaces": (
+        "ApprovalProvider ApprovalRequest ApprovalResponse ContextManager HookHandler Orchestrator Provider Tool"
+    ),
+    "llm_errors": (
+        "AbortError AccessDeniedError AuthenticationError ConfigurationError ContentFilterError "
+        "ContextLengthError InvalidRequestError InvalidToolCallError LLMError LLMTimeoutError NetworkError "
+        "NotFoundError ProviderUnavailableError QuotaExceededError RateLimitError StreamError"
+    ),
     "loader": "ModuleLoader ModuleValidationError",
-    "message_models": "ChatRequest ChatResponse Degradation ImageBlock Message ReasoningBlock RedactedThinkingBlock ResponseFormatJson ResponseFormatJsonSchema ResponseFormatText TextBlock ThinkingBlock ToolCall ToolCallBlock ToolResultBlock ToolSpec Usage",
-    "models": "ConfigField ContextInjection HookResult ModelInfo ModuleInfo Pricing ProviderInfo SessionStatus ToolResult",
+    "message_models": (
+        "ChatRequest ChatResponse Degradation ImageBlock Message ReasoningBlock RedactedThinkingBlock "
+        "ResponseFormatJson ResponseFormatJsonSchema ResponseFormatText TextBlock ThinkingBlock ToolCall "
+        "ToolCallBlock ToolResultBlock ToolSpec Usage"
+    ),
+    "models": (
+        "ConfigField ContextInjection HookResult ModelInfo ModuleInfo Pricing ProviderInfo SessionStatus ToolResult"
+    ),
     "moments": "ForkRequest ForkResult Runner SessionBuilder SpawnOutcome SpawnRequest",
     "plugins": "PluginRow Plugins load_plugins",
     "session": "AmplifierSession",
     "storage": "Delivery DurableStore Inbox SessionRecord SessionStorage SessionStore",
-    "testing": "EventRecorder MockContextManager MockCoordinator MockTool ScriptedOrchestrator create_test_coordinator wait_for",
+    "testing": (
+        "EventRecorder MockContextManager MockCoordinator MockTool ScriptedOrchestrator "
+        "create_test_coordinator wait_for"
+    ),
     "transcript": "Transcript",
     "triggers": "EventSource TriggerContext TriggerEvent TriggerSource TriggerType",
     "utils.retry": "RetryConfig classify_error_message retry_with_backoff",

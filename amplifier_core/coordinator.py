@@ -32,8 +32,8 @@ DEFAULT_INJECTION_BUDGET = 10_000
 class ModuleCoordinator:
     """The mount points, capabilities, contributions and clean-ups of one session.
 
-    `orchestrator`, `context` and `module-source-resolver` hold one module; `providers`, `tools` and `triggers` hold one a
-    name; `hooks` is the hook registry. Modules may set attributes of their own on it.
+    `orchestrator`, `context` and `module-source-resolver` hold one module; `providers`, `tools` and `triggers` hold one
+    a name; `hooks` is the hook registry. Modules may set attributes of their own on it.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ModuleCoordinator:
         self.hooks = HookRegistry()
         self.cancellation = CancellationToken()
         self.session_state: dict[str, Any] = {}
-        self.mount_points: dict[str, Any] = {name: None for name in _SINGLE}
+        self.mount_points: dict[str, Any] = dict.fromkeys(_SINGLE)
         self.mount_points.update({name: {} for name in _MANY}, hooks=self.hooks)
         self.channels: dict[str, list[tuple[str, Callable[[], Any]]]] = {}
         self._capabilities: dict[str, Any] = {}

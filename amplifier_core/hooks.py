@@ -37,9 +37,9 @@ class _Registration:
 class HookRegistry:
     """The handlers of one session.
 
-    They run in ascending priority, equal ones in the order of registration. `deny` ends the run; otherwise the strongest
-    answer wins: ask_user (the first), inject_context (all of them), modify (the last), continue. A handler that fails is
-    logged with its name and skipped.
+    They run in ascending priority, equal ones in the order of registration. `deny` ends the run; otherwise the
+    strongest answer wins: ask_user (the first), inject_context (all of them), modify (the last), continue. A handler
+    that fails is logged with its name and skipped.
     """
 
     SESSION_START: ClassVar[str] = events.SESSION_START
@@ -57,7 +57,7 @@ class HookRegistry:
 
     def register(self, event: str, handler: Handler, priority: int = 0, name: str | None = None) -> Callable[[], None]:
         """Have `handler(event, data)` called for `event`; return what takes exactly this registration back."""
-        entry = _Registration(handler, priority, name or getattr(handler, "__name__", type(handler).__name__))
+        entry = _Registration(handler, priority, name or str(getattr(handler, "__name__", type(handler).__name__)))
         kept = (*self._handlers.get(event, ()), entry)
         self._handlers[event] = tuple(sorted(kept, key=lambda each: each.priority))
 
@@ -117,7 +117,7 @@ class HookRegistry:
             answers.append((entry.name, result))
         return _agreed(event, payload, answers) if answers else _passed(payload)
 
-    async def emit_and_collect(self, event: str, data: dict[str, Any], timeout: float = 1.0) -> list[Any]:
+    async def emit_and_collect(self, event: str, data: dict[str, Any], timeout: float = 1.0) -> list[Any]:  # noqa: ASYNC109 - a published signature
         """Return the `data` of every handler's result that has any; each handler may take `timeout` seconds."""
         payload = self._stamped(data)
         collected: list[Any] = []
@@ -210,9 +210,9 @@ def _hook_result() -> type[HookResult]:
 
 
 def _passed(data: dict[str, Any]) -> HookResult:
-    """Return `HookResult(data=data)` without validating what is known to be valid: this is the kernel's hottest path."""
+    """Return `HookResult(data=data)` without validating what is known to be valid: the kernel's hottest path."""
     result_class = _cached_class or _hook_result()
-    result = result_class.__new__(result_class)
+    result: HookResult = object.__new__(result_class)
     _set(result, "__dict__", {**_template, "data": data, "context_injections": []})
     _set(result, "__pydantic_fields_set__", {"data"})
     _set(result, "__pydantic_extra__", None)

@@ -188,7 +188,7 @@ def installed_modules() -> list[ModuleInfo]:
                     "version": entry.dist.version if entry.dist else "",
                     "type": kind,
                     "mount_point": _TYPES[kind],
-                    "description": entry.dist.metadata.get("Summary", "") if entry.dist else "",
+                    "description": (entry.dist.metadata["Summary"] or "") if entry.dist else "",
                 }
             )
         )

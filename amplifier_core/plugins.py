@@ -24,7 +24,7 @@ from .errors import NameTaken, PluginError, PluginLoadFailed, UnknownName
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from importlib.metadata import EntryPoint
-    from types import FrameType
+    from types import FrameType, ModuleType
 
     from .hookspecs import RunnerFactory, StorageFactory, TriggerFactory
     from .moments import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
@@ -94,7 +94,7 @@ class Plugins:
     do not know each other.
     """
 
-    def __init__(self, extra_specs: Iterable[object] = ()) -> None:
+    def __init__(self, extra_specs: Iterable[ModuleType] = ()) -> None:
         self._manager = pluggy.PluginManager(hookspecs.GROUP)
         for specs in (hookspecs, *extra_specs):
             self._manager.add_hookspecs(specs)
@@ -178,7 +178,7 @@ def load_plugins(
     *,
     environ: Mapping[str, str] | None = None,
     safe_mode: bool = False,
-    extra_specs: Iterable[object] = (),
+    extra_specs: Iterable[ModuleType] = (),
 ) -> Plugins:
     """Load every installed plugin that may be loaded, and return them in a fresh `Plugins`.
 

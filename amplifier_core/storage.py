@@ -1,9 +1,9 @@
 """Where sessions, events and deliveries live: what a storage package can implement.
 
 `SessionStorage` is the small contract (save, load, exists) that any dictionary can satisfy. `SessionStore` keeps
-histories that grow by appending and fork without copying. A store that is an `Inbox` too keeps the log of events between
-sessions and the deliveries of background sessions; that is what `amplifier up` needs. Every coroutine below returns when
-its effect is durable.
+histories that grow by appending and fork without copying. A store that is an `Inbox` too keeps the log of events
+between sessions and the deliveries of background sessions; that is what `amplifier up` needs. Every coroutine below
+returns when its effect is durable.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class SessionStore(Protocol):
         ...
 
     async def update(self, session_id: str, **changes: Any) -> None:
-        """Change fields of the record; `updated` is set to now. Raises `SessionNotFound`, `TypeError` (no such field)."""
+        """Change fields of the record, `updated` to now. Raises `SessionNotFound`, `TypeError` (no such field)."""
         ...
 
     async def get(self, session_id: str) -> SessionRecord:
@@ -127,7 +127,7 @@ class SessionStore(Protocol):
         """Return the sessions whose id begins with `prefix`, at most 20, newest first."""
         ...
 
-    async def list(self, *, project: str | None = None, limit: int | None = None) -> list[SessionRecord]:
+    async def sessions(self, *, project: str | None = None, limit: int | None = None) -> list[SessionRecord]:
         """Return sessions, the last updated first; of one project, or of all."""
         ...
 
