@@ -170,6 +170,10 @@ class Inbox(Protocol):
         """Return the state stored with the trigger's last event, {} before the first."""
         ...
 
+    async def save_trigger_state(self, project: str, trigger: str, state: Mapping[str, Any]) -> None:
+        """Store a trigger's state without an event."""
+        ...
+
     async def claim(
         self, project: str, lane: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
     ) -> Delivery | None:

@@ -17,7 +17,7 @@ from uuid import uuid4
 from .clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from .events import SessionEvent
 
@@ -83,7 +83,13 @@ class TriggerContext:
     events: EventSource | None = None
     clock: Clock = field(default_factory=SystemClock)
     state: Mapping[str, Any] = field(default_factory=dict)
-    """The `state` of the last event that was stored; empty at the very first start."""
+    """The `state` that was stored last; empty at the very first start."""
+    saver: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
+
+    async def save_state(self, state: Mapping[str, Any]) -> None:
+        """Store `state` without an event: where to begin from, when nothing has happened yet. Durable on return."""
+        if self.saver is not None:
+            await self.saver(state)
 
 
 @runtime_checkable

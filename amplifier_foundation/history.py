@@ -1,0 +1,139 @@
+"""Turns, fork points and inheritance: what one may cut out of a history without breaking it.
+
+A history is settled where every tool call has its result; a provider refuses one that is not.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+from amplifier_core.transcript import Message, Transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Depth = Literal["none", "recent", "all"]
+Scope = Literal["conversation", "agents", "full"]
+
+INTERRUPTED = {
+    "interrupted": True,
+    "message": "The process ended while this tool ran; whether it took effect is unknown.",
+}
+
+
+def is_user_turn(message: Message) -> bool:
+    """Return whether a person (or a trigger) said this: hooks inject messages of role user too."""
+    if message.get("role") != "user" or (message.get("metadata") or {}).get("source") == "hook":
+        return False
+    content = message.get("content")
+    return not (isinstance(content, str) and content.lstrip().startswith("<system-reminder"))
+
+
+def turn_starts(messages: Iterable[Message]) -> list[int]:
+    """Return the positions at which a turn begins."""
+    return [position for position, message in enumerate(messages) if is_user_turn(message)]
+
+
+def call_ids(message: Message) -> list[str]:
+    """Return the ids of the tool calls that an assistant message makes."""
+    if message.get("role") != "assistant":
+        return []
+    return [str(call["id"]) for call in message.get("tool_calls") or () if call.get("id")]
+
+
+def open_calls(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return the tool calls that have no result, in their order."""
+    answered = {message.get("tool_call_id") for message in messages if message.get("role") == "tool"}
+    return [
+        call
+        for message in messages
+        if message.get("role") == "assistant"
+        for call in message.get("tool_calls") or ()
+        if call.get("id") and call["id"] not in answered
+    ]
+
+
+def settled_length(messages: Sequence[Message]) -> int:
+    """Return how many messages from the beginning are settled: the longest part without an open tool call."""
+    open_ids: set[str] = set()
+    settled = 0
+    for position, message in enumerate(messages, start=1):
+        open_ids.update(call_ids(message))
+        if message.get("role") == "tool":
+            open_ids.discard(str(message.get("tool_call_id")))
+        if not open_ids:
+            settled = position
+    return settled
+
+
+def interrupted_results(messages: Sequence[Message]) -> list[Message]:
+    """Return the tool messages that settle a history which a crash cut: each open call is recorded as interrupted."""
+    return [
+        {
+            "role": "tool",
+            "tool_call_id": call["id"],
+            "name": call.get("tool") or (call.get("function") or {}).get("name", ""),
+            "content": json.dumps(INTERRUPTED),
+        }
+        for call in open_calls(messages)
+    ]
+
+
+def fork_point(messages: Sequence[Message], turn: int | None = None) -> int:
+    """Return how many messages a fork shares: all settled ones, or those up to the end of turn `turn` (1-based).
+
+    Raises `ValueError` when there is no such turn.
+    """
+    if turn is None:
+        return settled_length(messages)
+    starts = turn_starts(messages)
+    if not 1 <= turn <= len(starts):
+        raise ValueError(f"Turn {turn} out of range. Valid range: 1-{len(starts)}" if starts else "it has no turns yet")
+    end = starts[turn] if turn < len(starts) else len(messages)
+    return settled_length(messages[:end])
+
+
+def inherited(transcript: Transcript, depth: Depth, scope: Scope, turns: int) -> Transcript:
+    """Return what a child takes over of its parent's history; `full` scope of `all` turns is a fork: nothing is copied.
+
+    `conversation` keeps what was said, `agents` also what delegated sessions answered, `full` every tool result. Tool
+    calls are always kept with their results or not at all.
+    """
+    if depth == "none" or (depth == "recent" and turns <= 0):
+        return Transcript()
+    if scope == "full" and depth == "all":
+        return transcript.fork(settled_length(transcript))
+    messages = list(transcript)[: settled_length(transcript)]
+    if depth == "recent":
+        starts = turn_starts(messages)
+        messages = messages[starts[-turns] :] if len(starts) > turns else messages
+    return Transcript(messages if scope == "full" else _spoken(messages, with_agents=scope == "agents"))
+
+
+def _spoken(messages: Sequence[Message], *, with_agents: bool) -> list[Message]:
+    kept_ids = {
+        call["id"]
+        for message in messages
+        for call in message.get("tool_calls") or ()
+        if with_agents and "delegate" in str(call.get("tool") or "")
+    }
+    spoken = (_without_calls(message, kept_ids) for message in messages)
+    return [message for message in spoken if message is not None]
+
+
+def _without_calls(message: Message, kept: set[str]) -> Message | None:
+    """Return the message with the calls of `kept` alone, or None when nothing is left of it."""
+    if message.get("role") == "tool":
+        return message if message.get("tool_call_id") in kept else None
+    calls = message.get("tool_calls")
+    if not calls:
+        return message if message.get("role") in ("user", "assistant") else None
+    content = message.get("content")
+    if isinstance(content, list):
+        content = [block for block in content if block.get("type") != "tool_call" or block.get("id") in kept]
+    remaining = [call for call in calls if call["id"] in kept]
+    if not content and not remaining:
+        return None
+    rest = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**rest, "content": content, **({"tool_calls": remaining} if remaining else {})}

@@ -1,0 +1,62 @@
+"""Write a session's messages to a store while it runs, whatever its orchestrator and context are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core import events
+
+if TYPE_CHECKING:
+    from amplifier_core.session import AmplifierSession
+    from amplifier_core.storage import SessionStore
+    from amplifier_core.transcript import Message
+
+_BEFORE_ALL = -1_000_000
+_CHECKPOINTS = (events.PROVIDER_REQUEST, events.TOOL_PRE, events.ORCHESTRATOR_COMPLETE, events.EXECUTION_END)
+
+
+class SessionRecorder:
+    """Keeps the stored history level with the live one.
+
+    Before the model is asked and before a tool runs, what was said so far is durable. When the store fails, the session
+    is cancelled and `failure` says why: nothing goes on that could not be kept.
+    """
+
+    def __init__(self, session: AmplifierSession, store: SessionStore, recorded: int) -> None:
+        self._session = session
+        self._store = store
+        self._recorded = recorded
+        self._lock = asyncio.Lock()
+        self.failure: Exception | None = None
+
+    def attach(self) -> None:
+        """Begin to record at every checkpoint."""
+        for event in _CHECKPOINTS:
+            self._session.coordinator.hooks.register(event, self._checkpoint, _BEFORE_ALL, "session-recorder")
+
+    async def _checkpoint(self, event: str, data: dict[str, Any]) -> Any:
+        try:
+            await self.flush()
+        except Exception as error:
+            self.failure = error
+            self._session.coordinator.cancellation.request_immediate()
+            from amplifier_core.models import HookResult
+
+            return HookResult(action="deny", reason=f"the session cannot be stored: {error}")
+        return None
+
+    async def flush(self) -> int:
+        """Store what is new; return how many messages are stored. Raises what the store raises."""
+        async with self._lock:
+            fresh = await self._unrecorded()
+            if fresh:
+                self._recorded = await self._store.append(self._session.session_id, fresh, at=self._recorded)
+        return self._recorded
+
+    async def _unrecorded(self) -> list[Message]:
+        context = self._session.coordinator.get("context")
+        if getattr(context, "transcript", None) is self._session.transcript:
+            return self._session.transcript.since(self._recorded)
+        messages: list[Message] = await context.get_messages()
+        return messages[self._recorded :]
