@@ -1,0 +1,23 @@
+"""How a session asks its user for permission."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, runtime_checkable
+
+
+class ApprovalTimeoutError(Exception):
+    """Nobody answered in time; the default of the question stands."""
+
+
+@runtime_checkable
+class ApprovalSystem(Protocol):
+    """Whatever can put a question to the user."""
+
+    async def request_approval(
+        self, prompt: str, options: list[str], timeout: float, default: Literal["allow", "deny"]
+    ) -> str:
+        """Return the option that was chosen.
+
+        Raises `ApprovalTimeoutError` when `timeout` seconds pass without an answer.
+        """
+        ...

@@ -1,0 +1,164 @@
+"""What a module must offer to be mounted as orchestrator, provider, tool, context or hook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from pydantic import BaseModel, Field
+
+from .message_models import ChatRequest, ChatResponse, ToolCall
+from .models import HookResult, ModelInfo, ProviderInfo, ToolResult
+
+if TYPE_CHECKING:
+    from .hooks import HookRegistry
+
+__all__ = [
+    "ApprovalProvider",
+    "ApprovalRequest",
+    "ApprovalResponse",
+    "ChatRequest",
+    "ChatResponse",
+    "ContextManager",
+    "HookHandler",
+    "HookResult",
+    "ModelInfo",
+    "Orchestrator",
+    "Provider",
+    "ProviderInfo",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
+]
+
+
+@runtime_checkable
+class Orchestrator(Protocol):
+    """The loop between model and tools."""
+
+    async def execute(
+        self,
+        prompt: str,
+        context: ContextManager,
+        providers: dict[str, Provider],
+        tools: dict[str, Tool],
+        hooks: HookRegistry,
+        **kwargs: Any,
+    ) -> str:
+        """Run one turn and return its final text; the session passes `coordinator=` too.
+
+        Emits `execution:start`, `execution:end` and `orchestrator:complete`.
+        """
+        ...
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """A way to a model."""
+
+    @property
+    def name(self) -> str:
+        """Return the name it is mounted under unless the mount names another."""
+        ...
+
+    def get_info(self) -> ProviderInfo:
+        """Return what this provider is."""
+        ...
+
+    async def list_models(self) -> list[ModelInfo]:
+        """Return the models it offers."""
+        ...
+
+    async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
+        """Return the model's answer; raises an `LLMError`."""
+        ...
+
+    def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
+        """Return the tool calls that `response` holds."""
+        ...
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """Something a model can have done."""
+
+    @property
+    def name(self) -> str:
+        """Return the name the model calls it by."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """Return what the model should know about it."""
+        ...
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """Do it; a failure is a result with `success=False`."""
+        ...
+
+
+@runtime_checkable
+class ContextManager(Protocol):
+    """The memory of a session: an ordered list of messages, each a plain dict."""
+
+    async def add_message(self, message: dict[str, Any]) -> None:
+        """Append `message`."""
+        ...
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[dict[str, Any]]:
+        """Return what the model should read now, within `token_budget` tokens where that can be done."""
+        ...
+
+    async def get_messages(self) -> list[dict[str, Any]]:
+        """Return every message."""
+        ...
+
+    async def set_messages(self, messages: list[dict[str, Any]]) -> None:
+        """Replace every message."""
+        ...
+
+    async def clear(self) -> None:
+        """Forget every message."""
+        ...
+
+
+@runtime_checkable
+class HookHandler(Protocol):
+    """What is called when an event happens in a session."""
+
+    async def __call__(self, event: str, data: dict[str, Any]) -> HookResult:
+        """Observe `event`, and say what should follow."""
+        ...
+
+
+class ApprovalRequest(BaseModel):
+    """A question to the user about one action; `timeout` is in seconds, None waits for ever."""
+
+    tool_name: str
+    action: str
+    details: dict[str, Any] = Field(default_factory=dict)
+    risk_level: str
+    timeout: float | None = None
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse a timeout that has passed already."""
+        if self.timeout is not None and self.timeout <= 0:
+            raise ValueError(f"timeout must be positive, or None to wait for ever: {self.timeout}")
+
+
+class ApprovalResponse(BaseModel):
+    """The user's answer; `remember` applies it to the next questions of this kind."""
+
+    approved: bool
+    reason: str | None = None
+    remember: bool = False
+
+
+@runtime_checkable
+class ApprovalProvider(Protocol):
+    """Whatever can answer an `ApprovalRequest`."""
+
+    async def request_approval(self, request: ApprovalRequest) -> ApprovalResponse:
+        """Return the answer to `request`."""
+        ...

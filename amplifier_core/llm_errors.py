@@ -1,0 +1,158 @@
+"""What a provider raises when its model cannot answer.
+
+    LLMError
+    ├── RateLimitError            retryable
+    │   └── QuotaExceededError
+    ├── AuthenticationError
+    │   └── AccessDeniedError
+    ├── ContextLengthError
+    ├── ContentFilterError
+    ├── InvalidRequestError
+    ├── ProviderUnavailableError  retryable
+    │   └── NetworkError          retryable
+    ├── LLMTimeoutError           retryable
+    ├── NotFoundError
+    ├── StreamError               retryable
+    ├── AbortError
+    ├── InvalidToolCallError
+    └── ConfigurationError
+
+`retryable` is what the class says unless the provider knows better; `amplifier_core.utils.retry` goes by it.
+"""
+
+from __future__ import annotations
+
+
+class LLMError(Exception):
+    """Base of every error above.
+
+    `retry_after` is the wait in seconds that the service asked for; `delay_multiplier` stretches the wait that the
+    caller would choose.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        status_code: int | None = None,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        delay_multiplier: float = 1.0,
+    ) -> None:
+        super().__init__(message)
+        self.provider = provider
+        self.model = model
+        self.status_code = status_code
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.delay_multiplier = delay_multiplier
+
+
+def _init_retryable(
+    self: LLMError,
+    message: str,
+    *,
+    provider: str | None = None,
+    model: str | None = None,
+    status_code: int | None = None,
+    retryable: bool = True,
+    retry_after: float | None = None,
+    delay_multiplier: float = 1.0,
+) -> None:
+    LLMError.__init__(
+        self,
+        message,
+        provider=provider,
+        model=model,
+        status_code=status_code,
+        retryable=retryable,
+        retry_after=retry_after,
+        delay_multiplier=delay_multiplier,
+    )
+
+
+class RateLimitError(LLMError):
+    """Too many requests for now."""
+
+    __init__ = _init_retryable
+
+
+class QuotaExceededError(RateLimitError):
+    """The account has nothing left; waiting does not help."""
+
+    __init__ = LLMError.__init__
+
+
+class AuthenticationError(LLMError):
+    """The credentials are missing or wrong."""
+
+
+class AccessDeniedError(AuthenticationError):
+    """The credentials are right and do not allow this."""
+
+
+class ContextLengthError(LLMError):
+    """The request is longer than the model reads."""
+
+
+class ContentFilterError(LLMError):
+    """The service refused the content."""
+
+
+class InvalidRequestError(LLMError):
+    """The service does not understand the request."""
+
+
+class ProviderUnavailableError(LLMError):
+    """The service is down or overloaded."""
+
+    __init__ = _init_retryable
+
+
+class NetworkError(ProviderUnavailableError):
+    """The service could not be reached."""
+
+
+class LLMTimeoutError(LLMError):
+    """The service did not answer in time."""
+
+    __init__ = _init_retryable
+
+
+class NotFoundError(LLMError):
+    """The model, or the address, does not exist."""
+
+
+class StreamError(LLMError):
+    """The stream broke before the response was complete."""
+
+    __init__ = _init_retryable
+
+
+class AbortError(LLMError):
+    """The caller stopped the request."""
+
+
+class InvalidToolCallError(LLMError):
+    """The model called a tool in a way that cannot be read; `raw_arguments` is what it wrote."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tool_name: str | None = None,
+        raw_arguments: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+        status_code: int | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message, provider=provider, model=model, status_code=status_code, retryable=retryable)
+        self.tool_name = tool_name
+        self.raw_arguments = raw_arguments
+
+
+class ConfigurationError(LLMError):
+    """The provider is not set up in a way that can work."""

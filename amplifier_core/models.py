@@ -1,0 +1,239 @@
+"""What tools, hooks, providers and modules tell the kernel about themselves and their results."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, field_serializer, field_validator, model_serializer
+
+from .message_models import ImageBlock, TextBlock, decimal_or_error
+
+# Tab, newline and carriage return stay. A lone surrogate goes too: it cannot be written as UTF-8.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return _UNPRINTABLE.sub("", value)
+    if isinstance(value, dict):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item) for item in value]
+    return value
+
+
+def _to_json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if "\\u00" in text:  # json escapes control characters, so that they would outlive the cleaning below
+        text = json.dumps(_printable(value), ensure_ascii=False, default=str)
+    return text
+
+
+def _without_image_data(item: Any) -> Any:
+    """Return a block as a dict, its image bytes left out; anything else as it is."""
+    block = item.model_dump() if isinstance(item, TextBlock | ImageBlock) else item
+    if not isinstance(block, dict) or block.get("type") != "image":
+        return block
+    source = block.get("source")
+    kept = {key: source[key] for key in ("type", "media_type") if key in source} if isinstance(source, dict) else {}
+    return {"type": "image", "source": kept, "omitted": "image data"}
+
+
+class ToolResult(BaseModel):
+    """What a tool returned: `output` for the model, `error` ({"message": …}) when it failed.
+
+    `content` holds blocks instead of, or besides, `output`. A result that has an error and no output takes the error's
+    message as its output, for a model reads nothing else.
+    """
+
+    success: bool = True
+    output: Any | None = None
+    error: dict[str, Any] | None = None
+    content: list[TextBlock | ImageBlock] | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def normalize_content(cls, content: Any) -> Any:
+        """Take one block, or plain text, for a list of one."""
+        if content is None:
+            return None
+        items = content if isinstance(content, list | tuple) else [content]
+        return [TextBlock(text=item) if isinstance(item, str) else item for item in items]
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Fill an absent output from the error's message."""
+        if self.output is None and self.error is not None:
+            self.output = self.error.get("message")
+
+    @field_serializer("content", when_used="unless-none")
+    def serialize_content(self, content: list[TextBlock | ImageBlock]) -> list[dict[str, Any]]:
+        """Write each block without the fields that it does not use."""
+        return [block.model_dump(exclude_none=True) for block in content]
+
+    @model_serializer(mode="wrap")
+    def serialize_model(self, handler: Any) -> Any:
+        """Write a result without blocks as it was written before there were blocks."""
+        data = handler(self)
+        if isinstance(data, dict) and data.get("content", ...) is None:
+            del data["content"]
+        return data
+
+    def model_copy(self, *, update: dict[str, Any] | None = None, deep: bool = False) -> ToolResult:
+        """Return a copy; blocks in `update` are checked like those of a new result."""
+        if update and "content" in update:
+            update = {**update, "content": ToolResult(content=update["content"]).content}
+        return super().model_copy(update=update, deep=deep)
+
+    def get_serialized_output(self) -> str:
+        """Return what a model reads: the output as text or JSON, else the blocks' text, without control characters."""
+        output = self.output
+        if output is None:
+            text = self._content_text()
+        elif isinstance(output, str):
+            text = output
+        else:
+            text = _to_json(output) if isinstance(output, dict | list | tuple | bool) else str(output)
+        return _UNPRINTABLE.sub("", text)
+
+    def _content_text(self) -> str:
+        blocks = self.content or []
+        return "\n".join(block.text if isinstance(block, TextBlock) else "[image]" for block in blocks)
+
+    def safe_hook_presentation(self) -> dict[str, Any]:
+        """Return the result as hooks may see and log it: a dict without the bytes of any image."""
+        output = self.output
+        if isinstance(output, list):
+            output = [_without_image_data(item) for item in output]
+        shown = {"success": self.success, "output": _without_image_data(output), "error": self.error}
+        if self.content is not None:
+            shown["content"] = [_without_image_data(block) for block in self.content]
+        return shown
+
+
+class ContextInjection(BaseModel):
+    """Text that one hook wants the model to read."""
+
+    content: str
+    role: Literal["system", "user", "assistant"] = "system"
+    ephemeral: bool = False
+    append_to_last_tool_result: bool = False
+    hook_name: str = "unknown"
+    event: str = ""
+
+
+class HookResult(BaseModel):
+    """What a hook wants done; `approval_timeout` is in seconds."""
+
+    action: Literal["continue", "deny", "modify", "inject_context", "ask_user"] = "continue"
+    data: dict[str, Any] | None = None
+    reason: str | None = None
+    context_injection: str | None = None
+    context_injection_role: Literal["system", "user", "assistant"] = "system"
+    ephemeral: bool = False
+    approval_prompt: str | None = None
+    approval_options: list[str] | None = None
+    approval_timeout: float = 300.0
+    approval_default: Literal["allow", "deny"] = "deny"
+    suppress_output: bool = False
+    user_message: str | None = None
+    user_message_level: Literal["info", "warning", "error"] = "info"
+    user_message_source: str | None = None
+    append_to_last_tool_result: bool = False
+    context_injections: list[ContextInjection] = Field(default_factory=list)
+
+
+class Pricing(BaseModel):
+    """What a model costs, in `currency` per million tokens."""
+
+    input_per_million: float
+    output_per_million: float
+    cache_read_per_million: float | None = None
+    cache_write_per_million: float | None = None
+    currency: str = "USD"
+
+
+class ModelInfo(BaseModel):
+    """A model that a provider offers; `context_window` and `max_output_tokens` are in tokens."""
+
+    id: str
+    display_name: str
+    context_window: int
+    max_output_tokens: int
+    capabilities: list[str] = Field(default_factory=list)
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    pricing: Pricing | None = None
+
+
+class ConfigField(BaseModel):
+    """One question of a provider's set-up."""
+
+    id: str
+    display_name: str
+    field_type: Literal["text", "secret", "choice", "boolean"] = "text"
+    prompt: str
+    env_var: str | None = None
+    choices: list[str] | None = None
+    required: bool = True
+    default: str | None = None
+    show_when: dict[str, str] | None = None
+    requires_model: bool = False
+
+
+class ProviderInfo(BaseModel):
+    """What a provider is, what it can do, and what it must be told first."""
+
+    id: str
+    display_name: str
+    credential_env_vars: list[str] = Field(default_factory=list)
+    capabilities: list[str] = Field(default_factory=list)
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    config_fields: list[ConfigField] = Field(default_factory=list)
+
+
+class ModuleInfo(BaseModel):
+    """An installed module, as discovery found it."""
+
+    id: str
+    name: str
+    version: str
+    type: Literal["orchestrator", "provider", "tool", "context", "hook", "resolver"]
+    mount_point: str
+    description: str
+    config_schema: dict[str, Any] | None = None
+
+
+class SessionStatus(BaseModel):
+    """How a session goes: times in UTC, cost in US dollars (a Decimal; written as a string, refused as a float)."""
+
+    session_id: str
+    started_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    ended_at: datetime | None = None
+    status: Literal["running", "completed", "failed", "cancelled"] = "running"
+    total_messages: int = 0
+    tool_invocations: int = 0
+    tool_successes: int = 0
+    tool_failures: int = 0
+    total_input_tokens: int = 0
+    total_output_tokens: int = 0
+    cost_usd: Decimal | None = None
+    last_activity: datetime | None = None
+    last_error: dict[str, Any] | None = None
+
+    @field_validator("cost_usd", mode="before")
+    @classmethod
+    def reject_float_cost_usd(cls, v: Any) -> Any:
+        """Refuse a float."""
+        return decimal_or_error(v)
+
+    @field_serializer("cost_usd")
+    def serialize_cost_usd(self, v: Decimal | None) -> str | None:
+        """Write the cost digit by digit."""
+        return None if v is None else str(v)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the status as JSON types."""
+        return self.model_dump(mode="json")

@@ -1,0 +1,62 @@
+"""Where the code of a module that is not installed comes from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class ModuleNotFoundError(Exception):
+    """No source offers the module."""
+
+
+class ModuleLoadError(Exception):
+    """The module was found and cannot be loaded."""
+
+
+class ModuleSource(ABC):
+    """One place that holds one module's code."""
+
+    @abstractmethod
+    def resolve(self) -> Path:
+        """Return the folder to import from, fetching it first where that is needed.
+
+        Raises `ModuleNotFoundError` when there is nothing to return.
+        """
+
+
+class FileSystemModuleSource(ModuleSource):
+    """Folders on this machine; the first that exists holds the module."""
+
+    def __init__(self, paths: Path | str | Iterable[Path | str] = ()) -> None:
+        listed = [paths] if isinstance(paths, str | Path) else list(paths)
+        self.paths = [Path(path) for path in listed]
+
+    def resolve(self) -> Path:
+        """Return the first of the folders that exists."""
+        for path in self.paths:
+            if path.is_dir():
+                return path.resolve()
+        looked = ", ".join(map(str, self.paths)) or "no folder was named"
+        raise ModuleNotFoundError(f"no module folder found ({looked}); check the 'source' of the module")
+
+    def get_module_paths(self) -> list[str]:
+        """Return the folders that exist."""
+        return [str(path) for path in self.paths if path.is_dir()]
+
+    def get_mention_mappings(self) -> dict[str, str]:
+        """Return the names under which files of this source may be mentioned: none."""
+        return {}
+
+
+@runtime_checkable
+class ModuleSourceResolver(Protocol):
+    """What finds the source of a module; mounted at `module-source-resolver`."""
+
+    def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> ModuleSource:
+        """Return the source of `module_id`; raises `ModuleNotFoundError`."""
+        ...

@@ -1,0 +1,54 @@
+"""What SQLite and the file system report, in the words of the store's errors."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import StoreDamaged, StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PERMISSIONS = "Check that you may write the file and its folder"
+_LOCKED = "is locked by another process. Try again when that one has finished"
+_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_FULL: "the disk is full; what was acknowledged is kept. Free some space and try again",
+    sqlite3.SQLITE_READONLY: f"cannot be written. {_PERMISSIONS}",
+    sqlite3.SQLITE_PERM: f"cannot be opened. {_PERMISSIONS}",
+    sqlite3.SQLITE_AUTH: f"cannot be opened. {_PERMISSIONS}",
+    sqlite3.SQLITE_CANTOPEN: f"cannot be opened. {_PERMISSIONS}",
+}
+
+
+def store_error(path: Path, error: Exception) -> Exception:
+    """Return what to raise for `error`: a `StoreError` for one of SQLite or the file system, else itself."""
+    if isinstance(error, sqlite3.Error):
+        return _from_sqlite(path, error)
+    if isinstance(error, OSError) and not isinstance(error, StoreError):
+        return StoreUnavailable(path, f"cannot be opened ({error.strerror or error}). {_PERMISSIONS}")
+    return error
+
+
+def damaged(path: Path, what: str) -> StoreDamaged:
+    """Return the error for a file that is not what was written; `what` completes "<path>: "."""
+    return StoreDamaged(path, f"{what}. Restore a backup, or move the file away to begin with an empty store")
+
+
+def closed(path: Path) -> StoreUnavailable:
+    """Return the error for a use after `close`."""
+    return StoreUnavailable(path, "the store is closed. Open it again to use it")
+
+
+def _from_sqlite(path: Path, error: sqlite3.Error) -> StoreError:
+    # the lowest byte is the kind of failure, the others its circumstances: https://sqlite.org/rescode.html
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_NOTADB:
+        return damaged(path, "is not a SQLite database")
+    if code == sqlite3.SQLITE_CORRUPT or str(error).startswith(("no such table", "no such column")):
+        return damaged(path, f"is damaged ({error})")
+    if code in _UNAVAILABLE:
+        return StoreUnavailable(path, _UNAVAILABLE[code])
+    return StoreUnavailable(path, f"SQLite failed: {error}")

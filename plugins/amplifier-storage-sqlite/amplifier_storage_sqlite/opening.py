@@ -1,0 +1,88 @@
+"""The file: made whole or not at all, readable by its owner alone, opened with everything durability needs."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from amplifier_core.errors import StoreUnavailable
+
+from .faults import damaged, store_error
+from .schema import migrate
+
+_PRAGMAS = (
+    "PRAGMA synchronous = FULL",  # a commit returns when it would survive a power cut
+    "PRAGMA fullfsync = ON",  # without it macOS leaves written data in the drive's cache
+    "PRAGMA foreign_keys = ON",
+)
+
+
+def open_store(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    """Return a connection that may write, to a file that is there and of this version.
+
+    Raises `StoreUnavailable`, `StoreDamaged`.
+    """
+    if sqlite3.sqlite_version_info < (3, 35):
+        raise StoreUnavailable(path, f"SQLite {sqlite3.sqlite_version} is too old. Use a Python with 3.35 or newer")
+    try:
+        _make_folder(path.parent)
+        if not os.path.lexists(path):
+            _make_file(path, busy_timeout)
+        _restrict(path)
+        return connect(path, busy_timeout)
+    except (sqlite3.Error, OSError) as error:
+        raise store_error(path, error) from error
+
+
+def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    """Return a connection to the file, which must exist, in autocommit mode and usable from any thread."""
+    db = sqlite3.connect(
+        f"{path.as_uri()}?mode=rw", uri=True, timeout=busy_timeout, isolation_level=None, check_same_thread=False
+    )
+    try:
+        if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+            raise StoreUnavailable(path, "its file system cannot hold a write-ahead log. Use a folder on a local disk")
+        for pragma in _PRAGMAS:
+            db.execute(pragma)
+        migrate(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _make_folder(folder: Path) -> None:
+    for missing in [each for each in (*reversed(folder.parents), folder) if not each.exists()]:
+        missing.mkdir(0o700, exist_ok=True)
+        missing.chmod(0o700)  # whatever the umask took away
+
+
+def _make_file(path: Path, busy_timeout: float) -> None:
+    """Make the file elsewhere and link it into place: so one that is there and empty has lost what it held."""
+    with TemporaryDirectory(prefix=".new-store-", dir=path.parent) as folder:
+        new = Path(folder) / "store"
+        new.touch(0o600)
+        new.chmod(0o600)
+        connect(new, busy_timeout).close()
+        try:
+            path.hardlink_to(new)
+        except FileExistsError:
+            return  # another process was faster; its file is as good
+
+
+def _restrict(path: Path) -> None:
+    """Take the file away from everyone but its owner; SQLite makes the -wal and -shm files like it.
+
+    By name and never by descriptor: closing one would drop the locks that this process holds on the file.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreUnavailable(path, "is not a file. Choose another path")
+    if not found.st_size:
+        raise damaged(path, "is empty, and no store is")
+    for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
+        if each.exists() and stat.S_IMODE(each.stat().st_mode) & 0o077:
+            each.chmod(0o600)

@@ -1,0 +1,129 @@
+"""The tables, and how a file of an older version becomes one of this version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import StoreUnavailable
+
+from .faults import damaged
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+
+APPLICATION_ID = 0x414D504C  # "AMPL", for file(1) and for telling another program's database from ours
+
+_FIRST = (
+    """CREATE TABLE sessions (
+        id INTEGER PRIMARY KEY,
+        session_id TEXT NOT NULL UNIQUE,
+        parent_id TEXT,
+        fork_of TEXT REFERENCES sessions (session_id),
+        fork_at INTEGER,
+        name TEXT NOT NULL,
+        bundle TEXT NOT NULL,
+        bundle_source TEXT NOT NULL,
+        bundle_digest TEXT NOT NULL,
+        project TEXT NOT NULL,
+        status TEXT NOT NULL,
+        event_id TEXT,
+        created INTEGER NOT NULL,
+        updated INTEGER NOT NULL,
+        message_count INTEGER NOT NULL,
+        turn_count INTEGER NOT NULL,
+        error TEXT,
+        config TEXT NOT NULL,
+        metadata TEXT NOT NULL
+    )""",
+    "CREATE INDEX sessions_by_time ON sessions (updated)",
+    "CREATE INDEX sessions_by_project ON sessions (project, updated)",
+    "CREATE INDEX sessions_by_source ON sessions (fork_of) WHERE fork_of IS NOT NULL",
+    """CREATE TABLE messages (
+        session INTEGER NOT NULL REFERENCES sessions (id),
+        position INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (session, position)
+    )""",
+    """CREATE TABLE events (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL,
+        data TEXT NOT NULL,
+        source_session_id TEXT,
+        timestamp INTEGER NOT NULL,
+        event_id TEXT NOT NULL,
+        cause TEXT,
+        depth INTEGER NOT NULL
+    )""",
+    """CREATE TABLE deliveries (
+        id INTEGER PRIMARY KEY,
+        delivery_id TEXT NOT NULL UNIQUE,
+        project TEXT NOT NULL,
+        lane TEXT NOT NULL,
+        trigger TEXT NOT NULL,
+        event TEXT NOT NULL,
+        dedupe_key TEXT,
+        state TEXT NOT NULL,
+        attempts INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        owner TEXT,
+        lease_until INTEGER NOT NULL DEFAULT 0,
+        session_id TEXT,
+        available_at INTEGER NOT NULL,
+        created INTEGER NOT NULL,
+        updated INTEGER NOT NULL,
+        reason TEXT
+    )""",
+    """CREATE UNIQUE INDEX deliveries_once ON deliveries (project, lane, dedupe_key)
+        WHERE dedupe_key IS NOT NULL""",
+    """CREATE INDEX deliveries_due ON deliveries (project, lane, available_at)
+        WHERE state IN ('pending', 'claimed')""",
+    """CREATE TABLE trigger_states (
+        project TEXT NOT NULL,
+        trigger TEXT NOT NULL,
+        state TEXT NOT NULL,
+        PRIMARY KEY (project, trigger)
+    ) WITHOUT ROWID""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+"""The n-th brings a file of version n to version n + 1. Released ones are never changed."""
+
+
+def migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Bring the file to this version, in one transaction.
+
+    Raises `StoreUnavailable` for a file of a newer version, `StoreDamaged` for another program's.
+    """
+    if _checked_version(db, path) == len(MIGRATIONS):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        # read again: another process may have done it while this one waited for the lock
+        for statements in MIGRATIONS[_checked_version(db, path) :]:
+            for statement in statements:
+                db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _checked_version(db: sqlite3.Connection, path: Path) -> int:
+    version, owner = _number(db, "PRAGMA user_version"), _number(db, "PRAGMA application_id")
+    if owner != APPLICATION_ID and _number(db, "SELECT count(*) FROM sqlite_master"):
+        raise damaged(path, "is a database of another program")
+    if version > len(MIGRATIONS):
+        raise StoreUnavailable(
+            path,
+            f"was written by a newer version (schema {version}, this one knows {len(MIGRATIONS)}). "
+            f"Update with: pip install -U amplifier-storage-sqlite",
+        )
+    return version
+
+
+def _number(db: sqlite3.Connection, query: str) -> int:
+    return int(db.execute(query).fetchone()[0])
