@@ -14,7 +14,11 @@ class ApprovalSystem(Protocol):
     """Whatever can put a question to the user."""
 
     async def request_approval(
-        self, prompt: str, options: list[str], timeout: float, default: Literal["allow", "deny"]
+        self,
+        prompt: str,
+        options: list[str],
+        timeout: float,  # noqa: ASYNC109 - a published signature
+        default: Literal["allow", "deny"],
     ) -> str:
         """Return the option that was chosen.
 

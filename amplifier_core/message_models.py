@@ -5,7 +5,7 @@ Every model takes fields that it does not know and gives them back: a provider m
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Decimal  # noqa: TC003 - pydantic reads the annotations at run time
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator

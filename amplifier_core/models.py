@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
-from decimal import Decimal
-from typing import Any, Literal
+from decimal import Decimal  # noqa: TC003 - pydantic reads the annotations at run time
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field, field_serializer, field_validator, model_serializer
 
 from .message_models import ImageBlock, TextBlock, decimal_or_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Tab, newline and carriage return stay. A lone surrogate goes too: it cannot be written as UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -82,7 +85,7 @@ class ToolResult(BaseModel):
             del data["content"]
         return data
 
-    def model_copy(self, *, update: dict[str, Any] | None = None, deep: bool = False) -> ToolResult:
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> ToolResult:
         """Return a copy; blocks in `update` are checked like those of a new result."""
         if update and "content" in update:
             update = {**update, "content": ToolResult(content=update["content"]).content}

@@ -28,7 +28,7 @@ from .recording import SessionRecorder
 from .runners import InProcessRunner, final_answer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from amplifier_core.moments import Runner
     from amplifier_core.plugins import Plugins
@@ -66,8 +66,11 @@ class Spawn:
     router: EventRouter | None = None
     plugins: Plugins | None = None
     runner: Runner = field(default_factory=InProcessRunner)
+    observe: Callable[[AmplifierSession], None] | None = None
+    """Called with the child when its modules are mounted, before its turn."""
     error: BaseException | None = None
-    outcome: SpawnOutcome | None = None
+    stopped: bool = False
+    """Whether the child ended early because it was asked to."""
 
 
 async def spawn_bundle(
@@ -254,16 +257,15 @@ async def run_spawn(spawn: Spawn, timeout: float | None = None) -> SpawnOutcome:
         spawn.error = SpawnTimeout(spawn.request.session_id, timeout or 0.0) if limit.expired() else error
     except BaseException as error:
         spawn.error = error
-    spawn.outcome = SpawnOutcome(
+    return SpawnOutcome(
         session_id=spawn.request.session_id,
         parent_id=spawn.request.parent_id,
-        status=_status(spawn.error),
+        status="cancelled" if spawn.stopped else _status(spawn.error),
         output=output,
         turn_count=len(turn_starts(spawn.transcript)),
         duration=time.monotonic() - began,
         error=_cause(spawn.error),
     )
-    return spawn.outcome
 
 
 async def _answer(spawn: Spawn) -> str:
@@ -315,10 +317,13 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
     if spawn.store is not None:
         recorder = SessionRecorder(session, spawn.store, spawn.recorded)
         recorder.attach()
+    if spawn.observe is not None:
+        spawn.observe(session)
     try:
         with linked(spawn.parent, session):
             yield session
     finally:
+        spawn.stopped = session.coordinator.cancellation.is_cancelled
         try:
             if recorder is not None:
                 await recorder.flush()

@@ -105,8 +105,8 @@ class ScriptedOrchestrator:
 class MockCoordinator(ModuleCoordinator):
     """The kernel's own coordinator, which also remembers what was mounted and unmounted, in order."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, session_id: str = "test-session", **kwargs: Any) -> None:
+        super().__init__(*args, session_id=session_id, **kwargs)
         self.mount_history: list[dict[str, Any]] = []
         self.unmount_history: list[dict[str, Any]] = []
 
@@ -129,7 +129,7 @@ def create_test_coordinator() -> MockCoordinator:
     return MockCoordinator()
 
 
-async def wait_for(condition: Callable[[], bool], timeout: float = 1.0) -> bool:
+async def wait_for(condition: Callable[[], bool], timeout: float = 1.0) -> bool:  # noqa: ASYNC109 - a published signature
     """Return True as soon as `condition()` holds, False when `timeout` seconds have passed without."""
     import asyncio
 

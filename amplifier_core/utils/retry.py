@@ -132,12 +132,11 @@ def classify_error_message(
     `provider` is there for callers that know theirs; the words are the same for all.
     """
     if status_code is not None and status_code not in _VAGUE_STATUS:
-        if status_code in _BY_STATUS:
-            return _BY_STATUS[status_code]
-        if status_code >= 500:
-            return ProviderUnavailableError
+        named = _BY_STATUS.get(status_code, ProviderUnavailableError if status_code >= 500 else None)
+        if named is not None:
+            return named
     text = message.lower()
-    found = next((error for error, words in _BY_TEXT if any(word in text for word in words)), None)
-    if status_code == 429:
-        return QuotaExceededError if found is QuotaExceededError else RateLimitError
-    return found or _BY_STATUS.get(status_code or 0, LLMError)
+    for error, words in _BY_TEXT:
+        if any(word in text for word in words) and (status_code != 429 or issubclass(error, RateLimitError)):
+            return error
+    return _BY_STATUS.get(status_code or 0, LLMError)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MODEL = "playbook"
 CHARACTERS_PER_TOKEN = 4
 
-_OWN_ID = re.compile(r"call_(\d+)")
+_OWN_ID = re.compile(r"call_([0-9]{1,18})")
 
 
 class PlaybookProvider:

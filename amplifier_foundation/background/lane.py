@@ -1,0 +1,124 @@
+"""One background session at work: what it was declared as, and how it fares."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal
+
+from amplifier_core.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.session import AmplifierSession
+    from amplifier_core.storage import DurableStore
+    from amplifier_core.triggers import TriggerSource
+
+    from ..bundles.model import PreparedBundle
+    from ..events import EventRouter
+    from .config import BackgroundSessionConfig
+
+LaneStatus = Literal["starting", "running", "backing_off", "stopping", "stopped", "failed"]
+
+ActivityKind = Literal[
+    "armed", "accepted", "duplicate", "refused", "started", "session", "completed", "retried", "dead", "trigger_failed"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Something that happened, for whoever watches: `facts` depend on the kind."""
+
+    kind: ActivityKind
+    lane: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Lane:
+    """The runtime state of one background session; its inbox is the deliveries of `(project, key)`."""
+
+    session_id: str
+    key: str
+    project: str
+    config: BackgroundSessionConfig
+    prepared: PreparedBundle
+    status: LaneStatus = "starting"
+    reason: str = ""
+    trigger_count: int = 0
+    last_trigger: datetime | None = None
+    restart_count: int = 0
+    running: dict[str, str] = field(default_factory=dict)
+    """The session of each delivery that is being handled now."""
+    triggers: list[TriggerSource] = field(default_factory=list)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no new work is to begin."""
+        return self.status in ("stopping", "stopped")
+
+    def status_row(self) -> dict[str, Any]:
+        """Return the lane as `get_status` shows it."""
+        return {
+            "name": self.config.name,
+            "status": self.status,
+            "reason": self.reason,
+            "trigger_count": self.trigger_count,
+            "last_trigger": self.last_trigger.isoformat() if self.last_trigger else None,
+            "restart_count": self.restart_count,
+            "running": sorted(self.running.values()),
+        }
+
+
+@dataclass(slots=True)
+class Engine:
+    """What every lane of one manager shares."""
+
+    parent: AmplifierSession
+    store: DurableStore
+    router: EventRouter
+    plugins: Plugins
+    owner: str
+    clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=Random)
+    lease: float = 60.0
+    """Seconds a claim holds without being renewed."""
+    observers: list[Callable[[Activity], None]] = field(default_factory=list)
+
+    def tell(self, kind: ActivityKind, lane: Lane, **facts: Any) -> None:
+        """Tell the observers."""
+        for observer in self.observers:
+            observer(Activity(kind, lane.config.name, facts))
+
+    def backoff(self, attempt: int, base: float, cap: float) -> float:
+        """Return seconds to wait before attempt number `attempt` + 1: full jitter under an exponential bound."""
+        return self.random.uniform(0.0, min(cap, base * 2.0 ** max(0, attempt - 1)))
+
+
+class RestartWindow:
+    """Counts restarts within a sliding window of seconds, not over a lifetime."""
+
+    def __init__(self, allowed: int, seconds: float, clock: Clock) -> None:
+        self._allowed = allowed
+        self._seconds = seconds
+        self._clock = clock
+        self._times: deque[float] = deque()
+
+    def note(self) -> int:
+        """Count one restart now; return how many the window holds."""
+        now = self._clock.monotonic()
+        self._times.append(now)
+        while self._times and now - self._times[0] > self._seconds:
+            self._times.popleft()
+        return len(self._times)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the window holds more restarts than are allowed."""
+        return len(self._times) > self._allowed

@@ -1,0 +1,172 @@
+"""Run background sessions: each wakes on its triggers and handles what they accepted, once, whatever is killed when."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.clock import Clock, SystemClock
+from amplifier_core.errors import AmplifierError, SessionConflict, SessionNotFound
+from amplifier_core.triggers import TriggerEvent, TriggerType
+
+from ..paths import project_of
+from ..spawn import prepared_bundle
+from .lane import Activity, Engine, Lane
+from .watch import Watch, accept, stop_trigger
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.session import AmplifierSession
+    from amplifier_core.storage import DurableStore
+
+    from ..bundles.model import PreparedBundle
+    from ..events import EventRouter
+    from .config import BackgroundSessionConfig
+
+logger = logging.getLogger(__name__)
+
+MANUAL = "trigger-manual"
+
+
+class BackgroundSessionManager:
+    """Starts, watches and stops the background sessions of one parent session.
+
+    `bundle` is the prepared bundle that declares them: a background session that names none of its own runs that one.
+    What their triggers accept is in `session_storage` before it is handled, and stays there until it was. Leave the
+    manager with `stop_all`; as a context manager it does so itself.
+    """
+
+    def __init__(
+        self,
+        parent_session: AmplifierSession,
+        event_router: EventRouter,
+        session_storage: DurableStore,
+        plugins: Plugins,
+        *,
+        bundle: PreparedBundle,
+        clock: Clock | None = None,
+        observer: Callable[[Activity], None] | None = None,
+    ) -> None:
+        self._engine = Engine(
+            parent=parent_session,
+            store=session_storage,
+            router=event_router,
+            plugins=plugins,
+            owner=f"{os.getpid()}-{secrets.token_hex(4)}",
+            clock=clock or SystemClock(),
+            observers=[observer] if observer else [],
+        )
+        self._bundle = bundle
+        self._project = project_of(parent_session.coordinator.get_capability("session.working_dir"))
+        self._lanes: dict[str, Lane] = {}
+        self._started = 0
+
+    async def start(self, config: BackgroundSessionConfig) -> str:
+        """Start a background session; return its id when its triggers are armed.
+
+        Raises `SessionConflict` for a name that runs already, `UnknownName` and `TriggerConfigError` for a trigger that
+        cannot be made, `BundleError` for a bundle that cannot.
+        """
+        if any(lane.config.name == config.name for lane in self._lanes.values()):
+            raise SessionConflict(config.name, f"background session '{config.name}' runs already; stop it first")
+        lane = await self._lane(config)
+        watches = [
+            Watch(self._engine, lane, f"{lane.key}/{trigger.name or trigger.module}#{number}", trigger)
+            for number, trigger in enumerate(config.triggers, start=1)
+        ]
+        for watch in watches:
+            await watch.configured()
+        self._lanes[lane.session_id] = lane
+        lane.task = asyncio.create_task(self._live(lane, watches), name=f"background-{config.name}")
+        for watch in watches:
+            await watch.armed.wait()
+        if lane.status == "starting":
+            lane.status = "running"
+        return lane.session_id
+
+    async def _lane(self, config: BackgroundSessionConfig) -> Lane:
+        prepared = await prepared_bundle(self._source(config.bundle)) if config.bundle else self._bundle
+        self._started += 1
+        return Lane(
+            session_id=f"bg-{config.name}-{self._started:04d}",
+            key=f"{self._bundle.bundle.name}/{config.name}",
+            project=self._project,
+            config=config,
+            prepared=prepared,
+        )
+
+    def _source(self, bundle: str) -> str:
+        base = self._bundle.bundle.base_path
+        return str(base / bundle) if base is not None and bundle.startswith(("./", "../")) else bundle
+
+    async def _live(self, lane: Lane, watches: list[Watch]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for watch in watches:
+                    group.create_task(watch.run())
+                for _ in range(lane.config.pool_size):
+                    group.create_task(Worker(self._engine, lane).run())
+        except* AmplifierError as errors:
+            lane.status, lane.reason = "failed", str(errors.exceptions[0])
+            logger.error("background session '%s' failed: %s", lane.config.name, lane.reason)
+
+    async def stop(self, session_id: str, *, grace: float = 10.0) -> bool:
+        """Stop a background session; return whether it was running.
+
+        Its triggers stop, sessions at work get `grace` seconds to finish, and what is not finished then is interrupted
+        and gone on with at the next start.
+        """
+        lane = self._lanes.get(session_id)
+        if lane is None or lane.task is None:
+            return False
+        lane.status = "stopping"
+        for trigger in list(lane.triggers):
+            await stop_trigger(trigger)
+        lane.wake.set()
+        await _ended(lane.task, grace)
+        lane.status = "stopped"
+        del self._lanes[session_id]
+        return True
+
+    async def stop_all(self, *, grace: float = 10.0) -> None:
+        """Stop every background session, all at once."""
+        await asyncio.gather(*(self.stop(session_id, grace=grace) for session_id in list(self._lanes)))
+
+    async def fire(self, name: str, data: Mapping[str, Any] | None = None) -> bool:
+        """Wake a background session by hand; return whether the event was accepted. Raises `SessionNotFound`."""
+        lane = self._find(name)
+        event = TriggerEvent(TriggerType.MANUAL, MANUAL, timestamp=self._engine.clock.now(), data=dict(data or {}))
+        return await accept(self._engine, lane, f"{lane.key}/{MANUAL}", event)
+
+    def _find(self, name: str) -> Lane:
+        for session_id, lane in self._lanes.items():
+            if name in (session_id, lane.config.name):
+                return lane
+        raise SessionNotFound(name)
+
+    def get_status(self, session_id: str | None = None) -> dict[str, Any]:
+        """Return the state of every background session by id, or of one."""
+        if session_id is not None:
+            return self._find(session_id).status_row()
+        return {session_id: lane.status_row() for session_id, lane in self._lanes.items()}
+
+    async def __aenter__(self) -> BackgroundSessionManager:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop_all()
+
+
+async def _ended(task: asyncio.Task[None], grace: float) -> None:
+    done, _ = await asyncio.wait({task}, timeout=grace)
+    if not done:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("a background session ended badly: %s", task.exception())
