@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import contextmanager
+from json import JSONDecodeError
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreDamaged, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _PERMISSIONS = "Check that you may write the file and its folder"
@@ -23,10 +26,26 @@ _UNAVAILABLE = {
 }
 
 
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Raise `store_error` for what fails within."""
+    try:
+        yield
+    except Exception as error:
+        raised = store_error(path, error)
+        if raised is error:
+            raise
+        raise raised from error
+
+
 def store_error(path: Path, error: Exception) -> Exception:
-    """Return what to raise for `error`: a `StoreError` for one of SQLite or the file system, else itself."""
+    """Return what to raise for `error`: a `StoreError` for one of SQLite, JSON or the file system, else itself."""
+    if isinstance(error, sqlite3.IntegrityError):  # None where a record must have a value; ids are checked before
+        return ValueError(str(error))
     if isinstance(error, sqlite3.Error):
         return _from_sqlite(path, error)
+    if isinstance(error, JSONDecodeError):
+        return damaged(path, f"is damaged (a value is not JSON: {error})")
     if isinstance(error, OSError) and not isinstance(error, StoreError):
         return StoreUnavailable(path, f"cannot be opened ({error.strerror or error}). {_PERMISSIONS}")
     return error
@@ -47,7 +66,7 @@ def _from_sqlite(path: Path, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
         return damaged(path, "is not a SQLite database")
-    if code == sqlite3.SQLITE_CORRUPT or str(error).startswith(("no such table", "no such column")):
+    if code == sqlite3.SQLITE_CORRUPT or str(error).startswith(("no such table", "no such column", "Could not decode")):
         return damaged(path, f"is damaged ({error})")
     if code in _UNAVAILABLE:
         return StoreUnavailable(path, _UNAVAILABLE[code])

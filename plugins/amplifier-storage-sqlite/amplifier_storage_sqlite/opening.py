@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from amplifier_core.errors import StoreUnavailable
 
-from .faults import damaged, store_error
+from .faults import damaged, translated
 from .schema import migrate
 
 _PRAGMAS = (
@@ -27,14 +27,12 @@ def open_store(path: Path, busy_timeout: float) -> sqlite3.Connection:
     """
     if sqlite3.sqlite_version_info < (3, 35):
         raise StoreUnavailable(path, f"SQLite {sqlite3.sqlite_version} is too old. Use a Python with 3.35 or newer")
-    try:
+    with translated(path):
         _make_folder(path.parent)
         if not os.path.lexists(path):
             _make_file(path, busy_timeout)
         _restrict(path)
         return connect(path, busy_timeout)
-    except (sqlite3.Error, OSError) as error:
-        raise store_error(path, error) from error
 
 
 def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from .faults import closed, store_error
+from .faults import closed, translated
 from .opening import connect
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable
     from pathlib import Path
 
@@ -28,13 +28,10 @@ class Reader:
 
     def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Return what `query` returns. Raises `StoreUnavailable`, `StoreDamaged`."""
-        with self._lock:
+        with self._lock, translated(self._path):
             if self._closed:
                 raise closed(self._path)
-            try:
-                return query(self._connection())
-            except (sqlite3.Error, OSError) as error:
-                raise store_error(self._path, error) from error
+            return query(self._connection())
 
     def close(self) -> None:
         """Close the connection when the query that runs has ended; idempotent."""

@@ -1,0 +1,166 @@
+"""The contract of a trigger, as a check that its author runs.
+
+    async def test_the_contract(tmp_path):
+        await check_trigger(HeartbeatTrigger, {"every": 5}, provoke=lambda: clock.advance(5), context=context)
+
+A broken rule raises `AssertionError` with a sentence that names it. Nothing here needs a test runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..triggers import TriggerContext, TriggerEvent, TriggerSource
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+UNKNOWN_KEY = "no_such_key_anywhere"
+
+
+async def check_trigger(
+    factory: Callable[[], TriggerSource],
+    config: Mapping[str, Any],
+    *,
+    provoke: Callable[[], Awaitable[object] | None],
+    context: TriggerContext | None = None,
+    patience: float = 5.0,
+) -> list[TriggerEvent]:
+    """Run the trigger twice, as before and after a restart; return the events of both runs.
+
+    `provoke` makes the world cause at least one event, and a new one each time it is called. `patience` is how many
+    seconds an event, or the end after `stop`, may take. Raises `AssertionError`.
+    """
+    context = context or TriggerContext("check/trigger#0")
+    check_configuration(factory, config, context)
+    first = await _events_of_one_run(_configured(factory, config, context), provoke, patience)
+    for event in first:
+        check_event(event)
+    states = [event.state for event in first if event.state is not None]
+    if states:  # through JSON, as a store would hand it back
+        context = replace(context, state=json.loads(json.dumps(dict(states[-1]))))
+    second = await _events_of_one_run(_configured(factory, config, context), provoke, patience)
+    for event in second:
+        check_event(event)
+    repeated = {event.dedupe_key for event in first} & {event.dedupe_key for event in second}
+    _require(not repeated, f"a restarted trigger must not repeat an event that was stored: {sorted(map(str, repeated))}")
+    return first + second
+
+
+def check_configuration(
+    factory: Callable[[], TriggerSource], config: Mapping[str, Any], context: TriggerContext
+) -> None:
+    """Check that the factory makes triggers, and that `configure` refuses a key it does not know."""
+    trigger = factory()
+    _require(isinstance(trigger, TriggerSource), "the factory must return an object with configure, watch and stop")
+    try:
+        _configured(lambda: trigger, {**config, UNKNOWN_KEY: 1}, context)
+    except ValueError:  # TriggerConfigError is one
+        return
+    except Exception as error:
+        raise AssertionError(f"configure must refuse with TriggerConfigError, not {type(error).__name__}") from error
+    raise AssertionError("configure must refuse a key it does not know with TriggerConfigError")
+
+
+def check_event(event: object) -> None:
+    """Check one event: its type, and that a store can keep it and know it again."""
+    _require(isinstance(event, TriggerEvent), f"watch must yield TriggerEvent, not {type(event).__name__}")
+    assert isinstance(event, TriggerEvent)
+    _require(bool(event.dedupe_key), "every event must have a dedupe_key, or it is handled twice after a crash")
+    _require(event.timestamp.tzinfo is not None, "an event's timestamp must know its time zone")
+    _require(bool(event.source), "an event's source must be the registered name of its trigger")
+    for name, value in (("data", event.data), ("state", event.state or {})):
+        try:
+            json.dumps(dict(value), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise AssertionError(f"an event's {name} must be JSON: {error}") from error
+
+
+def _configured(
+    factory: Callable[[], TriggerSource], config: Mapping[str, Any], context: TriggerContext
+) -> TriggerSource:
+    trigger = factory()
+    bind = getattr(trigger, "bind", None)
+    if bind is not None:
+        bind(context)
+    trigger.configure(dict(config))
+    return trigger
+
+
+async def _events_of_one_run(
+    trigger: TriggerSource, provoke: Callable[[], Awaitable[object] | None], patience: float
+) -> list[TriggerEvent]:
+    """Watch, provoke, wait for an event, stop; return what was yielded."""
+    events: list[TriggerEvent] = []
+    arrived = asyncio.Event()
+    async with _watching(trigger, events, arrived) as watching:
+        await _until_armed(trigger, watching, patience)
+        done = provoke()
+        if inspect.isawaitable(done):
+            await done
+        await _first_of(arrived, watching, patience)
+        await trigger.stop()
+        _, unfinished = await asyncio.wait((watching,), timeout=patience)
+        _require(not unfinished, f"watch must end promptly after stop(); it went on for {patience:g} s")
+        await watching
+        await trigger.stop()
+    return events
+
+
+@asynccontextmanager
+async def _watching(
+    trigger: TriggerSource, events: list[TriggerEvent], arrived: asyncio.Event
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Consume the trigger in a task that does not outlive the block."""
+    stream = trigger.watch()
+    _require(hasattr(stream, "__aiter__"), "watch() must return an async iterator: write it as an async generator")
+
+    async def consume() -> None:
+        async for event in stream:
+            events.append(event)
+            arrived.set()
+
+    task = asyncio.create_task(consume())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _until_armed(trigger: TriggerSource, watching: asyncio.Task[None], patience: float) -> None:
+    ready = getattr(trigger, "ready", None)
+    if ready is None:
+        await asyncio.sleep(0)
+        return
+    armed = asyncio.ensure_future(ready())
+    try:
+        await asyncio.wait((armed, watching), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            watching.result()
+        _require(armed.done(), f"ready() must return once the trigger watches; it did not within {patience:g} s")
+        armed.result()
+    finally:
+        armed.cancel()
+
+
+async def _first_of(arrived: asyncio.Event, watching: asyncio.Task[None], patience: float) -> None:
+    waiting = asyncio.ensure_future(arrived.wait())
+    try:
+        await asyncio.wait((waiting, watching), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if watching.done():
+        watching.result()
+    _require(arrived.is_set(), f"watch must yield an event when it is provoked; none came within {patience:g} s")
+
+
+def _require(kept: bool, rule: str) -> None:
+    if not kept:
+        raise AssertionError(rule)

@@ -1,0 +1,107 @@
+"""What commands share: the plugins, the store, the event loop, and sessions by the beginning of their id."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from amplifier_core.errors import BundleNotFoundError, SessionConflict, SessionNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import DurableStore, SessionRecord
+
+    from ..bundles.model import Bundle
+
+Result = TypeVar("Result")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+bundle_option = click.option(
+    "-b", "--bundle", "bundle_path", metavar="BUNDLE", help="A bundle file or folder; default: bundle.md here."
+)
+
+
+def run_async(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine to its end."""
+    import asyncio
+
+    return asyncio.run(work)
+
+
+def plugins_of(ctx: click.Context) -> Plugins:
+    """Load the plugins, as the options of the command line say."""
+    from amplifier_core.plugins import load_plugins
+
+    return load_plugins(safe_mode=bool((ctx.obj or {}).get("safe_mode")))
+
+
+@asynccontextmanager
+async def opened_store(plugins: Plugins) -> AsyncIterator[DurableStore]:
+    """Open the store while the block runs."""
+    from ..stores import open_store
+
+    store = open_store(plugins)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def bundle_at(path: str | None) -> Bundle:
+    """Load the bundle at `path`, or the `bundle.md` of the current folder. Raises `BundleError`."""
+    from ..bundles.load import load_bundle
+
+    if path is None and not Path("bundle.md").is_file():
+        raise BundleNotFoundError("no bundle.md in this folder; name one with -b, or see what one does: amplifier demo")
+    return await load_bundle(path or "bundle.md")
+
+
+def refuse_unknown_names(bundle: Bundle, plugins: Plugins) -> None:
+    """Raise `BundleValidationError` when `bundle` names a trigger or module that nothing installed provides."""
+    from importlib.metadata import entry_points
+
+    from amplifier_core.loader import GROUP
+
+    from ..bundles.problems import BundleProblems
+    from ..bundles.names import check_names
+
+    modules = {entry.name for entry in entry_points(group=GROUP)}
+    problems = check_names(bundle, triggers=set(plugins.triggers), modules=modules)
+    if problems:
+        raise BundleProblems(problems)
+
+
+async def session_by_prefix(store: DurableStore, prefix: str) -> SessionRecord:
+    """Return the one session whose id is, or begins with, `prefix` (four characters or more).
+
+    Raises `InvalidSessionId`, `SessionNotFound`, and `SessionConflict` when several do.
+    """
+    from amplifier_core.ids import validate_session_id
+
+    validate_session_id(prefix)
+    found = await store.find(prefix)
+    for record in found:
+        if record.session_id == prefix:
+            return record
+    if not found or len(prefix) < 4:
+        raise SessionNotFound(prefix)
+    if len(found) > 1:
+        ids = ", ".join(record.session_id for record in found[:5])
+        raise SessionConflict(prefix, f"'{prefix}' begins several sessions: {ids}. Give more of the id")
+    return found[0]
+
+
+def split_point(text: str) -> tuple[str, int | None]:
+    """Return (session, turn) of `ID` or `ID@TURN`. Raises `click.UsageError`."""
+    session, separator, point = text.partition("@")
+    if not separator or point == "now":
+        return session, None
+    if not point.isdigit():
+        raise click.UsageError(f"'{text}': after '@' comes the number of a turn, or 'now'")
+    return session, int(point)
+

@@ -1,0 +1,50 @@
+"""Exit codes: what each means, and which error ends with which."""
+
+from __future__ import annotations
+
+from amplifier_core import errors
+
+OK = 0
+FAILED = 1
+CANCELLED = 2
+WAITING = 3
+USAGE = 4
+NOT_FOUND = 5
+CONFLICT = 6
+BUDGET = 7
+TRY_AGAIN = 75
+INTERRUPTED = 130
+TERMINATED = 143
+
+MEANINGS: dict[int, str] = {
+    OK: "ok",
+    FAILED: "failed",
+    CANCELLED: "cancelled",
+    WAITING: "waiting for an approval",
+    USAGE: "usage or validation",
+    NOT_FOUND: "not found",
+    CONFLICT: "conflict",
+    BUDGET: "budget spent",
+    TRY_AGAIN: "try again (disk full, locked)",
+    INTERRUPTED: "interrupted (SIGINT)",
+    TERMINATED: "terminated (SIGTERM)",
+}
+
+_BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
+    (errors.StoreUnavailable, TRY_AGAIN),
+    (errors.SessionNotFound, NOT_FOUND),
+    (errors.BundleNotFoundError, NOT_FOUND),
+    (errors.UnknownName, NOT_FOUND),
+    (errors.SessionConflict, CONFLICT),
+    (errors.SessionExists, CONFLICT),
+    (errors.StaleEpoch, CONFLICT),
+    (errors.InvalidSessionId, USAGE),
+    (errors.BundleError, USAGE),
+    (errors.TriggerConfigError, USAGE),
+    (errors.NameTaken, USAGE),
+)
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the code that a command ends with for `error`."""
+    return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), FAILED)

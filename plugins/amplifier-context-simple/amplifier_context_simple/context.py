@@ -1,0 +1,131 @@
+"""What a session mounts: its messages, and the requests made of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.events import CONTEXT_COMPACTION
+
+from .cut import Ledger, first_kept, opening_length, tokens_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from amplifier_core import ModuleCoordinator
+    from amplifier_core.transcript import Transcript
+
+Message = dict[str, Any]
+
+TRANSCRIPT = "session.transcript"
+
+
+class SimpleContextManager:
+    """The messages of one session, in `transcript`: the kernel's own where it offers one, else a list.
+
+    `max_tokens` limits a request; without it the provider's context window does.
+    """
+
+    def __init__(self, coordinator: ModuleCoordinator | None = None, config: Mapping[str, Any] | None = None) -> None:
+        shared = None if coordinator is None else coordinator.get_capability(TRANSCRIPT)
+        self.transcript: Transcript | list[Message] = [] if shared is None else shared
+        self.max_tokens = _max_tokens((config or {}).get("max_tokens"))
+        self._coordinator = coordinator
+        self._is_shared = shared is not None
+        self._system_prompt: Callable[[], Awaitable[str]] | None = None
+        self._ledger = Ledger()
+        self._cut: tuple[int, int] | None = None
+        """The budget of the last cut, and the first message after the opening that was kept."""
+
+    async def add_message(self, message: Message) -> None:
+        """Append a copy of `message`, with `metadata.timestamp` (UTC, ISO 8601) unless it has one."""
+        metadata = message.get("metadata")
+        if metadata is None:
+            message = {**message, "metadata": {"timestamp": _now()}}
+        elif isinstance(metadata, dict) and "timestamp" not in metadata:
+            message = {**message, "metadata": {**metadata, "timestamp": _now()}}
+        else:
+            message = {**message}
+        self.transcript.append(message)
+
+    async def get_messages(self) -> list[Message]:
+        """Return a copy of every message; what lies deeper in a message is shared."""
+        return [message.copy() for message in self.transcript]
+
+    async def set_messages(self, messages: Iterable[Message]) -> None:
+        """Replace every message. Forks made before keep theirs."""
+        self.transcript = type(self.transcript)([dict(message) for message in messages])
+        self._ledger = Ledger()
+        self._cut = None
+        if self._is_shared and self._coordinator is not None:
+            self._coordinator.register_capability(TRANSCRIPT, self.transcript)
+
+    async def clear(self) -> None:
+        """Forget every message."""
+        await self.set_messages([])
+
+    async def set_system_prompt_factory(self, factory: Callable[[], Awaitable[str]] | None) -> None:
+        """Have `factory` asked for the system prompt at every request."""
+        self._system_prompt = factory
+
+    async def get_messages_for_request(self, token_budget: int | None = None, provider: Any = None) -> list[Message]:
+        """Return the system prompt and the last turns that fit in `token_budget` tokens (about four characters each).
+
+        Without a budget, `max_tokens` holds, then the provider's context window; without any, everything is returned.
+        """
+        prompt = await self._system_prompt() if self._system_prompt is not None else ""
+        system: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
+        budget = token_budget or self.max_tokens or _window(provider)
+        if budget is None:
+            return system + await self.get_messages()
+        return system + await self._fitting(budget - len(prompt) // 4)
+
+    async def _fitting(self, budget: int) -> list[Message]:
+        history, ledger = self.transcript, self._ledger
+        ledger.catch_up(history)
+        if ledger.total <= budget:
+            return await self.get_messages()
+        opening = opening_length(history)
+        room = budget - ledger.between(0, opening)
+        first = self._cut[1] if self._cut is not None and self._cut[0] == budget else opening
+        if ledger.between(first, len(history)) > room:
+            first = first_kept(history, ledger, opening, room)
+            self._cut = (budget, first)
+            await self._announce_cut(opening, first, budget)
+        return [message.copy() for message in [*history[:opening], *history[first:]]]
+
+    async def _announce_cut(self, opening: int, first: int, budget: int) -> None:
+        if self._coordinator is None or first == opening:
+            return
+        ledger, length = self._ledger, len(self.transcript)
+        await self._coordinator.hooks.emit(
+            CONTEXT_COMPACTION,
+            {
+                "dropped_messages": first - opening,
+                "kept_messages": length - (first - opening),
+                "tokens_before": ledger.total,
+                "tokens_after": ledger.total - ledger.between(opening, first),
+                "budget": budget,
+            },
+        )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+def _max_tokens(value: Any) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(f"context-simple: max_tokens must be a whole number of tokens from 1 on, not {value!r}")
+    return value
+
+
+def _window(provider: Any) -> int | None:
+    """Return the tokens a provider reads, less the room for its answer (never more than half); None when unknown."""
+    info = getattr(provider, "get_info", None)
+    defaults = getattr(info(), "defaults", None) if callable(info) else None
+    window = defaults.get("context_window") if isinstance(defaults, dict) else None
+    if not isinstance(window, int) or window < 1:
+        return None
+    answer = defaults.get("max_output_tokens") if isinstance(defaults, dict) else None
+    return window - min(answer, window // 2) if isinstance(answer, int) else window

@@ -1,0 +1,240 @@
+"""The store: what `amplifier_core.storage` asks for, each method one write that is awaited or one read."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from uuid import uuid4
+
+from amplifier_core.ids import validate_session_id
+from amplifier_core.storage import Delivery, SessionRecord
+
+from . import inbox, sessions
+from .faults import damaged
+from .opening import open_store
+from .reader import Reader
+from .rows import DELIVERIES, EVENTS, SESSIONS, encode
+from .values import Column, dumps, micros, plain
+from .writer import Writer
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from amplifier_core.events import SessionEvent
+    from amplifier_core.storage import DeliveryState
+    from amplifier_core.transcript import Message
+    from amplifier_core.triggers import TriggerEvent
+
+# inside the class `list` is its method
+Records: TypeAlias = "list[SessionRecord]"
+Messages: TypeAlias = "list[Message]"
+Events: TypeAlias = "list[SessionEvent]"
+Deliveries: TypeAlias = "list[Delivery]"
+T = TypeVar("T")
+
+SMALL = 64
+"""Rows that are read on the event loop; more are read in a thread, which takes longer and holds nobody up."""
+
+_FOUND = 20
+_PREFIX = re.compile(r"[A-Za-z0-9_-]{0,128}")
+_CHANGEABLE = frozenset(field.name for field in fields(SessionRecord)) - {
+    "session_id",
+    "fork_of",
+    "fork_at",
+    "message_count",
+    "updated",
+}
+
+
+class SqliteStore:
+    """A `DurableStore` in one SQLite file; usable from any thread and any event loop, by several processes at once.
+
+    Open one with `open_sqlite`. After `close`, everything raises `StoreUnavailable`.
+    """
+
+    def __init__(self, path: Path, busy_timeout: float) -> None:
+        self.path = path
+        self._writer = Writer(open_store(path, busy_timeout), path)
+        self._reader = Reader(path, busy_timeout)
+        self._long_reader = Reader(path, busy_timeout)  # of its own, so that a long read holds up no short one
+
+    async def create(self, record: SessionRecord) -> SessionRecord:
+        """Store a new session; with `fork_of` and without `fork_at`, a fork of all that the source has now."""
+        for session_id in (record.session_id, record.parent_id, record.fork_of):
+            if session_id is not None:
+                validate_session_id(session_id)
+        row = SESSIONS.row(record)
+        return await self._write(lambda db: sessions.create(db, row))
+
+    async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
+        """Add messages after the first `at`. Raises `TypeError`, naming the place, for what is not JSON."""
+        validate_session_id(session_id)
+        bodies = [dumps(message, f"messages[{index}]") for index, message in enumerate(messages)]
+        return await self._write(lambda db: sessions.append(db, session_id, bodies, at, _now()))
+
+    async def update(self, session_id: str, **changes: Any) -> None:
+        """Change fields of the record: any but the id, what it shares, its length and `updated`."""
+        validate_session_id(session_id)
+        columns = _session_changes(changes)
+        await self._write(lambda db: sessions.update(db, session_id, columns))
+
+    async def get(self, session_id: str) -> SessionRecord:
+        """Return the record."""
+        validate_session_id(session_id)
+        return self._reader.run(lambda db: sessions.get(db, session_id))
+
+    async def find(self, prefix: str) -> Records:
+        """Return the sessions whose id begins with `prefix`; none for what no id can begin with."""
+        if not _PREFIX.fullmatch(prefix):
+            return []
+        return self._reader.run(lambda db: sessions.find(db, prefix, _FOUND))
+
+    async def list(self, *, project: str | None = None, limit: int | None = None) -> Records:
+        """Return sessions, the last updated first."""
+        column = plain(project, "project")
+        return await self._read(limit, lambda db: sessions.listed(db, column, limit))
+
+    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> Messages:
+        """Return messages. Raises `StoreDamaged` when one that should be there is not."""
+        validate_session_id(session_id)
+        count = self._reader.run(lambda db: sessions.length(db, session_id))
+        first, last = max(0, start), count if stop is None else min(stop, count)
+        messages = await self._read(last - first, lambda db: sessions.read(db, session_id, first, last))
+        if messages is None:
+            raise damaged(self.path, f"is damaged (messages of session '{session_id}' are missing)")
+        return messages
+
+    async def close(self) -> None:
+        """Finish what was begun and close the file; idempotent."""
+        await asyncio.to_thread(self._close)
+
+    async def emit(self, event: SessionEvent) -> SessionEvent:
+        """Append to the log."""
+        rows = [EVENTS.row(event)]
+        return _in_sequence([event], await self._write(lambda db: inbox.emit(db, rows)))[0]
+
+    async def events(self, *, since: int = 0, limit: int = 1000) -> Events:
+        """Return logged events, oldest first."""
+        size = min(limit, await self.last_sequence() - since)
+        return await self._read(size, lambda db: inbox.events(db, since, limit))
+
+    async def last_sequence(self) -> int:
+        """Return the sequence of the newest event."""
+        return self._reader.run(inbox.last_sequence)
+
+    async def offer(
+        self, project: str, lane: str, trigger: str, event: TriggerEvent, *, refused: str | None = None
+    ) -> Delivery | None:
+        """Accept an event, or record that it was refused."""
+        now = _now()
+        delivery = Delivery(uuid4().hex, project, lane, trigger, event, available_at=now, created=now, updated=now)
+        if refused is not None:
+            delivery = replace(delivery, state="refused", reason=refused)
+        row = {**DELIVERIES.row(delivery), "dedupe_key": plain(event.dedupe_key, "dedupe_key")}
+        state = None if event.state is None else dumps(event.state, "state")
+        return delivery if await self._write(lambda db: inbox.offer(db, row, state)) else None
+
+    async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
+        """Return the state stored with the trigger's last event that had one."""
+        columns = plain(project, "project"), plain(trigger, "trigger")
+        return self._reader.run(lambda db: inbox.trigger_state(db, *columns))
+
+    async def claim(
+        self, project: str, lane: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
+    ) -> Delivery | None:
+        """Take the oldest delivery that is due."""
+        validate_session_id(session_id)
+        now = now or _now()
+        values = encode({"project": project, "lane": lane, "owner": owner, "session_id": session_id})
+        values |= {"now": micros(now), "lease_until": _lease_end(now, lease)}
+        return await self._write(lambda db: inbox.claim(db, values))
+
+    async def renew(self, delivery: Delivery, *, lease: float, now: datetime | None = None) -> None:
+        """Extend the lease, as long as nobody else has claimed the delivery since."""
+        changes: dict[str, Column] = {"lease_until": _lease_end(now or _now(), lease)}
+        await self._write(lambda db: inbox.advance(db, delivery, changes))
+
+    async def commit(
+        self,
+        delivery: Delivery,
+        *,
+        emits: Sequence[SessionEvent] = (),
+        session: Mapping[str, Any] | None = None,
+    ) -> Events:
+        """Mark the delivery done, with what came of it; `session` may name another one by `session_id`."""
+        session_changes = dict(session or {})
+        session_id = session_changes.pop("session_id", delivery.session_id)
+        if session_changes:
+            validate_session_id(session_id)
+        columns = _session_changes(session_changes) if session_changes else None
+        rows = [EVENTS.row(event) for event in emits]
+        changes = encode({"state": "done", "lease_until": 0, "reason": None, "updated": _now()})
+        finished = await self._write(lambda db: inbox.finish(db, delivery, changes, rows, session_id, columns))
+        return _in_sequence(emits, finished)
+
+    async def retry(self, delivery: Delivery, *, reason: str, available_at: datetime) -> None:
+        """Give the delivery back."""
+        changes = encode({"state": "pending", "lease_until": 0, "reason": reason, "updated": _now()})
+        changes |= encode({"available_at": available_at})
+        await self._write(lambda db: inbox.advance(db, delivery, changes))
+
+    async def bury(self, delivery: Delivery, *, reason: str, emits: Sequence[SessionEvent] = ()) -> Events:
+        """Set the delivery aside."""
+        rows = [EVENTS.row(event) for event in emits]
+        changes = encode({"state": "dead", "lease_until": 0, "reason": reason, "updated": _now()})
+        return _in_sequence(emits, await self._write(lambda db: inbox.finish(db, delivery, changes, rows)))
+
+    async def release(self, project: str) -> int:
+        """Make every claimed delivery of `project` due now."""
+        column = plain(project, "project")
+        return await self._write(lambda db: inbox.release(db, column, micros(_now())))
+
+    async def deliveries(
+        self,
+        *,
+        project: str | None = None,
+        lane: str | None = None,
+        state: DeliveryState | None = None,
+        limit: int = 100,
+    ) -> Deliveries:
+        """Return deliveries, newest first."""
+        given = {"project": project, "lane": lane, "state": state}
+        wanted = encode({name: value for name, value in given.items() if value is not None})
+        return await self._read(limit, lambda db: inbox.deliveries(db, wanted, limit))
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.wrap_future(self._writer.submit(work))
+
+    async def _read(self, size: int | None, query: Callable[[sqlite3.Connection], T]) -> T:
+        if size is not None and size <= SMALL:
+            return self._reader.run(query)
+        return await asyncio.to_thread(self._long_reader.run, query)
+
+    def _close(self) -> None:
+        self._reader.close()
+        self._long_reader.close()
+        self._writer.close()  # last: whoever closes the file last folds the write-ahead log into it
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _lease_end(now: datetime, lease: float) -> int:
+    return micros(now + timedelta(seconds=lease))
+
+
+def _session_changes(changes: Mapping[str, Any]) -> dict[str, Column]:
+    for name in changes:
+        if name not in _CHANGEABLE:
+            raise TypeError(f"a session record has no field '{name}' that can be changed")
+    return encode({**changes, "updated": _now()})
+
+
+def _in_sequence(events: Sequence[SessionEvent], sequences: Sequence[int]) -> Events:
+    return [replace(event, sequence=sequence) for event, sequence in zip(events, sequences, strict=True)]
