@@ -35,9 +35,7 @@ class _Node:
 
 def matches(names: Sequence[str], name: str) -> bool:
     """Return whether `name` is one of `names`: exactly, by `*`, or by a prefix such as `work:*`."""
-    return any(
-        pattern in (name, "*") or (pattern.endswith("*") and name.startswith(pattern[:-1])) for pattern in names
-    )
+    return any(pattern in (name, "*") or (pattern.endswith("*") and name.startswith(pattern[:-1])) for pattern in names)
 
 
 class Subscription(AsyncIterator[SessionEvent]):

@@ -104,7 +104,11 @@ async def spawn_bundle(
     """
     prepared = await prepared_bundle(bundle)
     config = child_config(
-        prepared.mount_plan, parent_session.config, providers=inherit_providers, tools=inherit_tools, hooks=inherit_hooks
+        prepared.mount_plan,
+        parent_session.config,
+        providers=inherit_providers,
+        tools=inherit_tools,
+        hooks=inherit_hooks,
     )
     spawn = Spawn(
         prepared=prepared,

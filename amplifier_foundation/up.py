@@ -1,13 +1,13 @@
-"""Bring up what a bundle declares in the background, and take it down again."""
+"""Bring up what bundles declare in the background, and take it down again."""
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import BundleError, SessionNotFound
+from amplifier_core.errors import BundleValidationError, SessionNotFound
 
 from .background.manager import BackgroundSessionManager
 from .events import EventRouter
@@ -16,7 +16,7 @@ from .paths import project_of
 from .spawn import new_record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from amplifier_core.plugins import Plugins
@@ -29,52 +29,73 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """A bundle whose background sessions run."""
+    """A bundle whose background sessions run; `root` is the session that they are children of."""
 
     bundle: Bundle
-    prepared: PreparedBundle
+    project: str
     root: AmplifierSession
     manager: BackgroundSessionManager
-    store: DurableStore
-    project: str
 
 
 @asynccontextmanager
 async def brought_up(
-    bundle: Bundle,
+    bundles: Sequence[Bundle],
     store: DurableStore,
     plugins: Plugins,
     *,
     working_dir: Path | None = None,
     observer: Callable[[Activity], None] | None = None,
-) -> AsyncIterator[Up]:
-    """Run the background sessions of `bundle` while the block runs.
+) -> AsyncIterator[list[Up]]:
+    """Run the background sessions of `bundles` while the block runs.
 
-    The working folder is the bundle's own unless one is given. What an earlier process left unfinished is taken up
-    first. Raises `SessionConflict` when another process runs this project, `BundleError` when there is nothing to run.
+    A bundle's working folder is its own folder unless one is given. What an earlier process left unfinished is taken up
+    first. Raises `SessionConflict` when another process runs one of these projects, `BundleValidationError` for a
+    bundle that declares nothing to run.
     """
-    if not bundle.background_sessions:
-        raise BundleError(f"{bundle.source_path or bundle.name}: declares no background_sessions, nothing to bring up")
-    project = project_of(working_dir or bundle.base_path)
-    with project_lock(project, {"bundle": bundle.name, "source": str(bundle.source_path or "")}):
-        await store.release(project)
-        prepared = await bundle.prepare()
-        root = await _root_session(prepared, store, plugins, project)
-        router = EventRouter(store)
-        manager = BackgroundSessionManager(root, router, store, plugins, bundle=prepared, observer=observer)
-        try:
-            async with manager:
-                for config in bundle.background_sessions:
-                    if config.start_on_parent_start:
-                        await manager.start(config)
-                yield Up(bundle, prepared, root, manager, store, project)
-        finally:
-            await root.cleanup()
-            await store.update(root.session_id, status="idle")
+    for bundle in bundles:
+        if not bundle.background_sessions:
+            raise BundleValidationError(
+                f"{bundle.source_path or bundle.name}: declares no background_sessions, nothing to bring up"
+            )
+    router = EventRouter(store)
+    async with AsyncExitStack() as stack:
+        projects = {bundle.name: project_of(working_dir or bundle.base_path) for bundle in bundles}
+        for project in sorted(set(projects.values())):
+            names = [bundle.name for bundle in bundles if projects[bundle.name] == project]
+            stack.enter_context(project_lock(project, {"bundles": names}))
+            await store.release(project)
+        yield [
+            await stack.enter_async_context(_running(bundle, projects[bundle.name], store, router, plugins, observer))
+            for bundle in bundles
+        ]
+
+
+@asynccontextmanager
+async def _running(
+    bundle: Bundle,
+    project: str,
+    store: DurableStore,
+    router: EventRouter,
+    plugins: Plugins,
+    observer: Callable[[Activity], None] | None,
+) -> AsyncIterator[Up]:
+    prepared = await bundle.prepare()
+    root = await _root_session(prepared, store, plugins, project)
+    try:
+        async with BackgroundSessionManager(
+            root, router, store, plugins, bundle=prepared, observer=observer
+        ) as manager:
+            for config in bundle.background_sessions:
+                if config.start_on_parent_start:
+                    await manager.start(config)
+            yield Up(bundle, project, root, manager)
+    finally:
+        await root.cleanup()
+        await store.update(root.session_id, status="idle")
 
 
 def root_id(bundle_name: str, project: str) -> str:
-    """Return the id of the session that stands above a bundle's background sessions, the same at every start."""
+    """Return the id of the session above a bundle's background sessions: the same at every start."""
     return f"{bundle_name}-{sha256(f'{project}:{bundle_name}'.encode()).hexdigest()[:12]}"
 
 
@@ -88,4 +109,3 @@ async def _root_session(
     except SessionNotFound:
         await store.create(new_record(prepared, session_id, name=prepared.bundle.name, project=project))
     return await prepared.create_session(session_id=session_id, session_cwd=project, plugins=plugins)
-

@@ -20,13 +20,27 @@ if TYPE_CHECKING:
 
     from ..bundles.model import PreparedBundle
     from ..events import EventRouter
-    from .config import BackgroundSessionConfig
+    from .config import BackgroundSessionConfig, TriggerConfig
 
 LaneStatus = Literal["starting", "running", "backing_off", "stopping", "stopped", "failed"]
 
 ActivityKind = Literal[
     "armed", "accepted", "duplicate", "refused", "started", "session", "completed", "retried", "dead", "trigger_failed"
 ]
+
+
+MANUAL = "trigger-manual"
+"""The source of an event that a person fires."""
+
+
+def lane_key(bundle: str, session: str) -> str:
+    """Return the key of a background session's inbox: the same at every start."""
+    return f"{bundle}/{session}"
+
+
+def trigger_key(lane: str, trigger: TriggerConfig, number: int) -> str:
+    """Return what the `number`th trigger of a lane (from 1) is known by in the store."""
+    return f"{lane}/{trigger.name or trigger.module}#{number}"
 
 
 @dataclass(frozen=True, slots=True)

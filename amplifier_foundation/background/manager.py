@@ -14,7 +14,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from ..paths import project_of
 from ..spawn import prepared_bundle
-from .lane import Activity, Engine, Lane
+from .lane import MANUAL, Activity, Engine, Lane, lane_key, trigger_key
 from .watch import Watch, accept, stop_trigger
 from .worker import Worker
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from .config import BackgroundSessionConfig
 
 logger = logging.getLogger(__name__)
-
-MANUAL = "trigger-manual"
 
 
 class BackgroundSessionManager:
@@ -77,7 +75,7 @@ class BackgroundSessionManager:
             raise SessionConflict(config.name, f"background session '{config.name}' runs already; stop it first")
         lane = await self._lane(config)
         watches = [
-            Watch(self._engine, lane, f"{lane.key}/{trigger.name or trigger.module}#{number}", trigger)
+            Watch(self._engine, lane, trigger_key(lane.key, trigger, number), trigger)
             for number, trigger in enumerate(config.triggers, start=1)
         ]
         for watch in watches:
@@ -95,7 +93,7 @@ class BackgroundSessionManager:
         self._started += 1
         return Lane(
             session_id=f"bg-{config.name}-{self._started:04d}",
-            key=f"{self._bundle.bundle.name}/{config.name}",
+            key=lane_key(self._bundle.bundle.name, config.name),
             project=self._project,
             config=config,
             prepared=prepared,
@@ -137,6 +135,12 @@ class BackgroundSessionManager:
     async def stop_all(self, *, grace: float = 10.0) -> None:
         """Stop every background session, all at once."""
         await asyncio.gather(*(self.stop(session_id, grace=grace) for session_id in list(self._lanes)))
+
+    def interrupt(self) -> None:
+        """Interrupt what is at work now; it is gone on with at the next start."""
+        for lane in self._lanes.values():
+            if lane.task is not None:
+                lane.task.cancel()
 
     async def fire(self, name: str, data: Mapping[str, Any] | None = None) -> bool:
         """Wake a background session by hand; return whether the event was accepted. Raises `SessionNotFound`."""

@@ -56,7 +56,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing one."""
-        rows = [(name, self._lazy[name][1] if name in self._lazy else _offered_by(name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, self._lazy[name][1] if name in self._lazy else _offered_by(name)) for name in self.list_commands(ctx)
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -110,6 +112,9 @@ def _set_up_logging(*, debug: bool, quiet: bool) -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(invoke(args))
 
 

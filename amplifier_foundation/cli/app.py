@@ -67,8 +67,8 @@ def refuse_unknown_names(bundle: Bundle, plugins: Plugins) -> None:
 
     from amplifier_core.loader import GROUP
 
-    from ..bundles.problems import BundleProblems
     from ..bundles.names import check_names
+    from ..bundles.problems import BundleProblems
 
     modules = {entry.name for entry in entry_points(group=GROUP)}
     problems = check_names(bundle, triggers=set(plugins.triggers), modules=modules)
@@ -104,4 +104,3 @@ def split_point(text: str) -> tuple[str, int | None]:
     if not point.isdigit():
         raise click.UsageError(f"'{text}': after '@' comes the number of a turn, or 'now'")
     return session, int(point)
-

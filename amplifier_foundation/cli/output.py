@@ -43,7 +43,9 @@ def console(*, err: bool = False) -> Console:
 
 def print_json(schema: str, data: Any) -> None:
     """Print the envelope that every `--json` answer has."""
-    click.echo(json.dumps({"schema": f"amplifier/{schema}", "data": data}, indent=2, ensure_ascii=False, default=_plain))
+    click.echo(
+        json.dumps({"schema": f"amplifier/{schema}", "data": data}, indent=2, ensure_ascii=False, default=_plain)
+    )
 
 
 def _plain(value: Any) -> Any:

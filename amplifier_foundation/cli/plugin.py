@@ -20,13 +20,26 @@ def plugin() -> None:
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
     """List the installed plugins and modules; one that does not load says why."""
-    from amplifier_core.loader import installed_modules
-
-    plugins, modules = plugins_of(ctx), installed_modules()
+    plugins, modules = plugins_of(ctx), _modules()
     if as_json:
-        data = {"plugins": [asdict(row) for row in plugins.rows], "modules": [each.model_dump() for each in modules]}
-        print_json("plugin.list/1", data)
+        print_json("plugin.list/1", {"plugins": [asdict(row) for row in plugins.rows], "modules": modules})
         return
-    rows = [(row.name, "plugin", row.dist, row.version, row.status, row.error) for row in plugins.rows]
-    rows += [(each.id, each.type, each.dist, each.version, "installed", "") for each in modules]
-    print_table(("NAME", "KIND", "FROM", "VERSION", "STATUS", "CAUSE"), sorted(rows), empty="No plugins.")
+    rows = [[row.name, "plugin", row.dist, row.version, row.status, row.error] for row in plugins.rows]
+    rows += [[each["name"], "module", each["dist"], each["version"], "installed", ""] for each in modules]
+    print_table(("NAME", "DOOR", "FROM", "VERSION", "STATUS", "CAUSE"), sorted(rows), empty="No plugins.")
+
+
+def _modules() -> list[dict[str, str]]:
+    from importlib.metadata import entry_points
+
+    from amplifier_core.loader import GROUP
+
+    return [
+        {
+            "name": entry.name,
+            "dist": entry.dist.name if entry.dist else "?",
+            "version": entry.dist.version if entry.dist else "",
+            "target": entry.value,
+        }
+        for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    ]

@@ -77,7 +77,9 @@ async def _run(
         record = await _record(store, plugins, resume, fork_point)
         bundle = await _bundle(bundle_path, record)
         refuse_unknown_names(bundle, plugins)
-        return await converse(bundle, prompt, store, plugins, resume=record, observe=None if ctx.obj["quiet"] else _show)
+        return await converse(
+            bundle, prompt, store, plugins, resume=record, observe=None if ctx.obj["quiet"] else _show
+        )
 
 
 async def _record(

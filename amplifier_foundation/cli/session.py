@@ -39,7 +39,8 @@ def list_(ctx: click.Context, everywhere: bool, limit: int, as_json: bool) -> No
             (each.session_id, each.status, str(each.turn_count), str(each.message_count), timestamp(each.updated))
             for each in records
         ),
-        empty="No sessions" + (" yet." if everywhere else " in this folder. Other folders': amplifier session list --all"),
+        empty="No sessions"
+        + (" yet." if everywhere else " in this folder. Other folders': amplifier session list --all"),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import CONTEXT_COMPACTION
 
-from .cut import Ledger, first_kept, opening_length, tokens_of
+from .cut import Ledger, first_kept, opening_length
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -89,13 +89,14 @@ class SimpleContextManager:
         room = budget - ledger.between(0, opening)
         first = self._cut[1] if self._cut is not None and self._cut[0] == budget else opening
         if ledger.between(first, len(history)) > room:
-            first = first_kept(history, ledger, opening, room)
+            was, first = first, first_kept(history, ledger, opening, room)
             self._cut = (budget, first)
-            await self._announce_cut(opening, first, budget)
+            if first != was:
+                await self._announce_cut(opening, first, budget)
         return [message.copy() for message in [*history[:opening], *history[first:]]]
 
     async def _announce_cut(self, opening: int, first: int, budget: int) -> None:
-        if self._coordinator is None or first == opening:
+        if self._coordinator is None:
             return
         ledger, length = self._ledger, len(self.transcript)
         await self._coordinator.hooks.emit(

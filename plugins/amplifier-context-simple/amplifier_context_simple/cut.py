@@ -15,18 +15,25 @@ Message = dict[str, Any]
 
 CHARACTERS_PER_TOKEN = 4
 KEPT_SHARE = 0.75
-"""What a cut keeps of the room: with less than all of it, the next requests begin alike and a prompt cache serves them."""
+"""What a cut keeps of the room: the next requests then begin alike, and a provider's prompt cache serves them."""
+IMAGE_CHARACTERS = 6_400
+"""What an image counts for: providers charge by its area, at most about 1,600 tokens, and not by its bytes."""
 
 
 def tokens_of(message: Message) -> int:
     """Return about how many tokens `message` is; every message is at least one."""
-    return _characters(message.get("content")) // CHARACTERS_PER_TOKEN + 1
+    content = message.get("content")
+    if isinstance(content, list):
+        return sum(map(_characters, content)) // CHARACTERS_PER_TOKEN + 1  # its tool calls are among the blocks
+    return (_characters(content) + _characters(message.get("tool_calls"))) // CHARACTERS_PER_TOKEN + 1
 
 
-def _characters(content: Any) -> int:
-    if isinstance(content, str):
-        return len(content)
-    return len(json.dumps(content, ensure_ascii=False, default=str)) if content else 0
+def _characters(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict) and value.get("type") == "image":
+        return IMAGE_CHARACTERS
+    return len(json.dumps(value, ensure_ascii=False, default=str)) if value else 0
 
 
 class Ledger:

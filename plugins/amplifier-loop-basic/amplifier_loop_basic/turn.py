@@ -17,7 +17,7 @@ from amplifier_core.events import (
     PROVIDER_REQUEST,
     PROVIDER_RESPONSE,
 )
-from amplifier_core.message_models import ChatRequest
+from amplifier_core.message_models import ChatRequest, ChatResponse
 
 from .calls import ToolCalls, result_message
 from .interrupts import Interrupted
@@ -27,7 +27,7 @@ from .tail import awaits_model, unanswered_calls
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from amplifier_core import ChatResponse, ContextManager, Provider, Tool, ToolCall, ToolSpec
+    from amplifier_core import ContextManager, Provider, Tool, ToolCall, ToolSpec
 
     from .interrupts import Interrupts
     from .signals import Signals
@@ -126,7 +126,7 @@ class Turn:
     async def _ask_model(self) -> ChatResponse | None:
         """Return the model's response; None when there will be none and the turn is over."""
         about = {"provider": self.provider_name, "iteration": self.iterations}
-        verdict = await self.signals.emit(PROVIDER_REQUEST, {**about})
+        verdict = await self.signals.emit(PROVIDER_REQUEST, about)
         if verdict.action == "deny":
             self._stop("incomplete", f"Denied by hook: {verdict.reason}")
             return None
@@ -145,7 +145,8 @@ class Turn:
 
     async def _show(self, response: ChatResponse, blocks: list[dict[str, Any]]) -> None:
         """Emit the start and end of every block; a provider may show blocks other than those of the history."""
-        own = getattr(response, "content_blocks", None)
+        # Asking a pydantic model for a field that it lacks costs as much as an event: only a subclass has this one.
+        own = None if type(response) is ChatResponse else getattr(response, "content_blocks", None)
         shown = _as_dicts(own) if own else blocks
         total = len(shown)
         for index, block in enumerate(shown):
@@ -167,7 +168,8 @@ def _as_dicts(content: Any) -> list[dict[str, Any]]:
 def _as_dict(block: Any) -> dict[str, Any]:
     if isinstance(block, dict):
         return block
-    dumped: dict[str, Any] = block.to_dict() if hasattr(block, "to_dict") else block.model_dump(exclude_none=True)
+    dump = getattr(block, "model_dump", None)
+    dumped: dict[str, Any] = block.to_dict() if dump is None else dump(exclude_none=True)
     return dumped
 
 

@@ -63,8 +63,7 @@ def last_sequence(db: sqlite3.Connection) -> int:
 def offer(db: sqlite3.Connection, row: Mapping[str, Column], trigger_state: Column) -> bool:
     """Store a delivery and its trigger's state; return whether its `dedupe_key` is new to the lane."""
     if trigger_state is not None:
-        values = (row["project"], row["trigger"], trigger_state)
-        db.execute("REPLACE INTO trigger_states (project, trigger, state) VALUES (?, ?, ?)", values)
+        save_trigger_state(db, row["project"], row["trigger"], trigger_state)
     return bool(db.execute(_OFFER, row).rowcount)
 
 
@@ -73,6 +72,11 @@ def trigger_state(db: sqlite3.Connection, project: Column, trigger: Column) -> d
     query = "SELECT state FROM trigger_states WHERE project = ? AND trigger = ?"
     row = db.execute(query, (project, trigger)).fetchone()
     return loads(row[0]) if row else {}
+
+
+def save_trigger_state(db: sqlite3.Connection, project: Column, trigger: Column, state: Column) -> None:
+    """Store the state, in place of the one before."""
+    db.execute("REPLACE INTO trigger_states (project, trigger, state) VALUES (?, ?, ?)", (project, trigger, state))
 
 
 def claim(db: sqlite3.Connection, values: Mapping[str, Column]) -> Delivery | None:

@@ -39,7 +39,7 @@ ON session = segment.id AND position >= max(:start, segment.start) AND position 
 
 def create(db: sqlite3.Connection, row: Mapping[str, Column]) -> SessionRecord:
     """Insert a session; with `fork_of`, one that shares its source's messages."""
-    fork_at = _fork_point(db, row["fork_of"], row["fork_at"]) if row["fork_of"] is not None else None
+    fork_at = _fork_point(db, str(row["fork_of"]), row["fork_at"]) if row["fork_of"] is not None else None
     row = {**row, "fork_at": fork_at, "message_count": fork_at or 0}
     if not db.execute(f"INSERT INTO sessions {SESSIONS.insert} ON CONFLICT (session_id) DO NOTHING", row).rowcount:
         raise SessionExists(str(row["session_id"]))
@@ -109,11 +109,11 @@ def read(db: sqlite3.Connection, session_id: str, start: int, stop: int) -> list
     return [loads(body) for _, body in rows]
 
 
-def _fork_point(db: sqlite3.Connection, source: Column, at: Column) -> int:
-    count = length(db, str(source))
+def _fork_point(db: sqlite3.Connection, source: str, at: Any) -> int:
+    count = length(db, source)
     point = count if at is None else int(at)
     if not 0 <= point <= count:
-        raise IndexError(f"fork point {at} is not within 0 and {count}")
+        raise IndexError(f"fork point {point} is not within 0 and {count}")
     return point
 
 

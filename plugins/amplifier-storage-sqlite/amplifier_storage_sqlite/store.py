@@ -6,7 +6,7 @@ import asyncio
 import re
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from amplifier_core.ids import validate_session_id
@@ -30,11 +30,6 @@ if TYPE_CHECKING:
     from amplifier_core.transcript import Message
     from amplifier_core.triggers import TriggerEvent
 
-# inside the class `list` is its method
-Records: TypeAlias = "list[SessionRecord]"
-Messages: TypeAlias = "list[Message]"
-Events: TypeAlias = "list[SessionEvent]"
-Deliveries: TypeAlias = "list[Delivery]"
 T = TypeVar("T")
 
 SMALL = 64
@@ -88,18 +83,18 @@ class SqliteStore:
         validate_session_id(session_id)
         return self._reader.run(lambda db: sessions.get(db, session_id))
 
-    async def find(self, prefix: str) -> Records:
+    async def find(self, prefix: str) -> list[SessionRecord]:
         """Return the sessions whose id begins with `prefix`; none for what no id can begin with."""
         if not _PREFIX.fullmatch(prefix):
             return []
         return self._reader.run(lambda db: sessions.find(db, prefix, _FOUND))
 
-    async def list(self, *, project: str | None = None, limit: int | None = None) -> Records:
+    async def sessions(self, *, project: str | None = None, limit: int | None = None) -> list[SessionRecord]:
         """Return sessions, the last updated first."""
         column = plain(project, "project")
         return await self._read(limit, lambda db: sessions.listed(db, column, limit))
 
-    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> Messages:
+    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Return messages. Raises `StoreDamaged` when one that should be there is not."""
         validate_session_id(session_id)
         count = self._reader.run(lambda db: sessions.length(db, session_id))
@@ -118,7 +113,7 @@ class SqliteStore:
         rows = [EVENTS.row(event)]
         return _in_sequence([event], await self._write(lambda db: inbox.emit(db, rows)))[0]
 
-    async def events(self, *, since: int = 0, limit: int = 1000) -> Events:
+    async def events(self, *, since: int = 0, limit: int = 1000) -> list[SessionEvent]:
         """Return logged events, oldest first."""
         size = min(limit, await self.last_sequence() - since)
         return await self._read(size, lambda db: inbox.events(db, since, limit))
@@ -144,6 +139,11 @@ class SqliteStore:
         columns = plain(project, "project"), plain(trigger, "trigger")
         return self._reader.run(lambda db: inbox.trigger_state(db, *columns))
 
+    async def save_trigger_state(self, project: str, trigger: str, state: Mapping[str, Any]) -> None:
+        """Store a trigger's state without an event."""
+        columns = plain(project, "project"), plain(trigger, "trigger"), dumps(state, "state")
+        await self._write(lambda db: inbox.save_trigger_state(db, *columns))
+
     async def claim(
         self, project: str, lane: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
     ) -> Delivery | None:
@@ -165,7 +165,7 @@ class SqliteStore:
         *,
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
-    ) -> Events:
+    ) -> list[SessionEvent]:
         """Mark the delivery done, with what came of it; `session` may name another one by `session_id`."""
         session_changes = dict(session or {})
         session_id = session_changes.pop("session_id", delivery.session_id)
@@ -183,7 +183,7 @@ class SqliteStore:
         changes |= encode({"available_at": available_at})
         await self._write(lambda db: inbox.advance(db, delivery, changes))
 
-    async def bury(self, delivery: Delivery, *, reason: str, emits: Sequence[SessionEvent] = ()) -> Events:
+    async def bury(self, delivery: Delivery, *, reason: str, emits: Sequence[SessionEvent] = ()) -> list[SessionEvent]:
         """Set the delivery aside."""
         rows = [EVENTS.row(event) for event in emits]
         changes = encode({"state": "dead", "lease_until": 0, "reason": reason, "updated": _now()})
@@ -201,7 +201,7 @@ class SqliteStore:
         lane: str | None = None,
         state: DeliveryState | None = None,
         limit: int = 100,
-    ) -> Deliveries:
+    ) -> list[Delivery]:
         """Return deliveries, newest first."""
         given = {"project": project, "lane": lane, "state": state}
         wanted = encode({name: value for name, value in given.items() if value is not None})
@@ -236,5 +236,5 @@ def _session_changes(changes: Mapping[str, Any]) -> dict[str, Column]:
     return encode({**changes, "updated": _now()})
 
 
-def _in_sequence(events: Sequence[SessionEvent], sequences: Sequence[int]) -> Events:
+def _in_sequence(events: Sequence[SessionEvent], sequences: Sequence[int]) -> list[SessionEvent]:
     return [replace(event, sequence=sequence) for event, sequence in zip(events, sequences, strict=True)]

@@ -1,14 +1,14 @@
 """The working folder, and the only way to anything in it.
 
-A path is resolved first, links included, and must lie inside. It is then opened from the folder downwards, one part at a
-time and never through a link, so that a link put in its place in between leads nowhere.
+A path is resolved first, links included, and must lie inside. It is then opened from the folder downwards, one part at
+a time and never through a link, so that a link put in its place in between leads nowhere.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -117,8 +117,6 @@ def _enter(above: int, part: str, make: bool) -> int:
     except FileNotFoundError:
         if not make:
             raise
-    try:
+    with suppress(FileExistsError):  # somebody else may be faster
         os.mkdir(part, dir_fd=above)
-    except FileExistsError:
-        pass  # somebody else was faster
     return os.open(part, _FOLDER, dir_fd=above)

@@ -25,8 +25,10 @@ def read_text(folder: Folder, given: str, offset: int, limit: int | None, max_by
     with folder.open_file(place) as stream:
         if is_binary(stream):
             raise Failure("BinaryFile", f"{place} is a binary file; only text can be read")
-        _skip_lines(stream, offset, str(place))
+        _skip_lines(stream, offset - 1)
         data, truncated = _cut(stream.read(max_bytes + 1), limit, max_bytes)
+    if offset > 1 and not data:
+        raise InvalidInput(f"offset {offset} is past the end of {place}")
     text, invalid = _decode(data, whole=not truncated)
     output = {"file_path": str(place), "content": text, "lines": _count_lines(text), "truncated": truncated}
     return output | ({"invalid_utf8": True} if invalid else {}), len(data)
@@ -39,16 +41,14 @@ def is_binary(stream: BinaryIO) -> bool:
     return b"\0" in head
 
 
-def _skip_lines(stream: BinaryIO, offset: int, shown: str) -> None:
-    position, line = 0, 1
-    while line < offset:
-        chunk = stream.read(_CHUNK)
-        if not chunk:
-            raise InvalidInput(f"offset {offset} is past the end of {shown}")
+def _skip_lines(stream: BinaryIO, count: int) -> None:
+    """Stand after `count` lines, or at the end; lines of any length cost no memory."""
+    position = 0
+    while count and (chunk := stream.read(_CHUNK)):
         start = 0
-        while line < offset and (end := chunk.find(b"\n", start)) >= 0:
-            start, line = end + 1, line + 1
-        position += start if line == offset else len(chunk)
+        while count and (end := chunk.find(b"\n", start)) >= 0:
+            start, count = end + 1, count - 1
+        position += len(chunk) if count else start
     stream.seek(position)
 
 

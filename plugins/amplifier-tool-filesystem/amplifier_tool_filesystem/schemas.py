@@ -92,7 +92,7 @@ def check(schema: dict[str, Any], given: Any) -> dict[str, Any]:
         if name not in fields:
             raise InvalidInput(_unknown(str(name), list(fields)))
         _check_value(name, value, fields[name])
-    return {name: field["default"] for name, field in fields.items() if "default" in field} | given
+    return {**{name: field["default"] for name, field in fields.items() if "default" in field}, **given}
 
 
 def _unknown(name: str, known: list[str]) -> str:
@@ -108,5 +108,7 @@ def _check_value(name: str, value: Any, field: dict[str, Any]) -> None:
     if isinstance(value, str) and len(value) < field.get("minLength", 0):
         raise InvalidInput(f"'{name}' must not be empty")
     if wanted is int and not field["minimum"] <= value <= field.get("maximum", value):
-        limit = f"from {field['minimum']} to {field['maximum']}" if "maximum" in field else f"{field['minimum']} or more"
+        limit = (
+            f"from {field['minimum']} to {field['maximum']}" if "maximum" in field else f"{field['minimum']} or more"
+        )
         raise InvalidInput(f"'{name}' must be {limit}, not {value}")

@@ -1,7 +1,7 @@
 """Searching lines with a regular expression, in a process of its own.
 
-Python's `re` has no time limit and lets no other thread run while it matches: in this process, one bad pattern would stop
-every session. A process can be given up.
+Python's `re` has no time limit and lets no other thread run while it matches: in this process, one bad pattern would
+stop every session. A process can be given up.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Search(TypedDict):
     max_results: int
 
 
-async def search_apart(search: Search, timeout: float) -> dict[str, Any]:
-    """Run `search_lines` in a child process; after `timeout` seconds, or when cancelled, the child is killed."""
+async def search_apart(search: Search, seconds: float) -> dict[str, Any]:
+    """Run `search_lines` in a child process; after `seconds`, or when cancelled, the child is killed."""
     import asyncio
     from pathlib import Path
 
@@ -53,11 +53,11 @@ async def search_apart(search: Search, timeout: float) -> dict[str, Any]:
         start_new_session=True,
     )
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(seconds):
             answer, _ = await child.communicate(json.dumps(search).encode())
     except TimeoutError:
         raise Failure(
-            "TimeoutError", f"gave up after {timeout:g} s; narrow `path` or `files`, or use a simpler pattern"
+            "TimeoutError", f"gave up after {seconds:g} s; narrow `path` or `files`, or use a simpler pattern"
         ) from None
     finally:
         if child.returncode is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -19,12 +20,14 @@ from .writing import edit_file, encode, write_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from typing import ParamSpec
 
     from amplifier_core import HookRegistry
 
     from .config import Settings
 
     Action = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+    Arguments = ParamSpec("Arguments")
 
 Result = TypeVar("Result")
 
@@ -75,3 +78,65 @@ class _Files:
         )
         await self._emit(ARTIFACT_READ, output["file_path"], size)
         return output
+
+    async def write(self, given: dict[str, Any]) -> dict[str, Any]:
+        data = encode(given["content"])
+        async with self._alone(given["file_path"]) as place:
+            created = await _to_the_end(write_file, self._folder, place, data)
+        await self._emit(ARTIFACT_WRITE, str(place), len(data))
+        return {"file_path": str(place), "bytes": len(data), "created": created}
+
+    async def edit(self, given: dict[str, Any]) -> dict[str, Any]:
+        old, new = given["old_string"], given["new_string"]
+        if old == new:
+            raise InvalidInput("old_string and new_string are the same; there is nothing to change")
+        async with self._alone(given["file_path"]) as place:
+            size, count = await _to_the_end(edit_file, self._folder, place, old, new, given["replace_all"])
+        await self._emit(ARTIFACT_WRITE, str(place), size)
+        return {"file_path": str(place), "bytes": size, "replacements": count}
+
+    async def glob(self, given: dict[str, Any]) -> dict[str, Any]:
+        return await asyncio.to_thread(find_files, self._folder, given["path"], given["pattern"], given["max_results"])
+
+    async def grep(self, given: dict[str, Any]) -> dict[str, Any]:
+        return await search_apart(
+            Search(
+                root=str(self._folder.root),
+                path=given["path"],
+                pattern=given["pattern"],
+                files=given["files"],
+                ignore_case=given["ignore_case"],
+                max_results=given["max_results"],
+            ),
+            self._settings.grep_timeout,
+        )
+
+    @asynccontextmanager
+    async def _alone(self, given: str) -> AsyncIterator[Place]:
+        """Give the place, and no other write to it until the end; writes to one file happen in the order they came."""
+        async with self._arrival:
+            place = await asyncio.to_thread(self._folder.locate, given)
+        async with self._locks.setdefault(place, asyncio.Lock()):
+            yield place
+
+    async def _emit(self, event: str, path: str, size: int) -> None:
+        if self._hooks is not None:
+            await self._hooks.emit(event, {"path": path, "bytes": size})
+
+
+async def _to_the_end(
+    function: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Result:
+    """Run `function` in a thread; a cancellation waits for it, as nobody else may write before it has ended."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # a failure nobody waits for any more is not to be reported as forgotten
+        raise
+
+
+def _failed(type: str, message: str) -> ToolResult:
+    return ToolResult(success=False, error={"message": message, "type": type})

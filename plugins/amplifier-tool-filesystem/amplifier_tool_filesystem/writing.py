@@ -19,7 +19,10 @@ EDIT_LIMIT = 16 * 1024 * 1024
 
 
 def write_file(folder: Folder, place: Place, data: bytes) -> bool:
-    """Replace or create the file and the folders above it; return whether it is new. An existing file keeps its mode."""
+    """Replace the file, or create it and the folders above it; return whether it is new.
+
+    An existing file keeps its mode.
+    """
     with folder.parent(place, make=True) as above:
         mode = _mode(above, place)
         _replace(above, place.name, data, mode)
@@ -54,7 +57,9 @@ def _text(folder: Folder, place: Place) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise Failure("BinaryFile", f"{place} is not UTF-8 text (byte {error.start}); an edit would damage it") from error
+        raise Failure(
+            "BinaryFile", f"{place} is not UTF-8 text (byte {error.start}); an edit would damage it"
+        ) from error
 
 
 def _count(text: str, old: str, place: Place, replace_all: bool) -> int:

@@ -1,0 +1,1 @@
+"""Background sessions: declared in a bundle, woken by triggers, durable."""

@@ -1,0 +1,116 @@
+"""What can be wrong with a bundle, told as compilers tell it.
+
+bundle.md:8:5: error[AMP102] background_sessions[0].pool_sizes: unknown key; did you mean 'pool_size'?
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal
+
+from amplifier_core.errors import BundleDependencyError, BundleError, BundleLoadError, BundleValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .positions import Place
+
+CODES = {
+    "AMP101": "a required key is missing",
+    "AMP102": "a key is not known in its section",
+    "AMP103": "a value is of the wrong kind",
+    "AMP104": "a value is not one of those allowed, or does not go with another one",
+    "AMP105": "a name is used twice",
+    "AMP106": "a section is not known; it is ignored",
+    "AMP107": "a relative path leaves the bundle's folder",
+    "AMP108": "a file or folder that is named does not exist, or is not what is needed",
+    "AMP109": "a source is not fetched; the installed module of that name is used",
+    "AMP110": "nothing installed has this name",
+    "AMP111": "an included bundle cannot be had, or includes this one",
+    "AMP201": "the file has no front matter",
+    "AMP202": "the front matter is not closed",
+    "AMP203": "the YAML cannot be parsed",
+    "AMP204": "anchors, aliases and merge keys are refused",
+    "AMP205": "a tag is not one of YAML's own",
+    "AMP206": "a key stands twice in one mapping",
+    "AMP207": "a key is not text",
+    "AMP208": "the values are nested too deep",
+    "AMP209": "the file is too large",
+    "AMP210": "the file is not UTF-8",
+    "AMP211": "the file holds characters that text does not have",
+    "AMP212": "the front matter is not a mapping",
+    "AMP213": "a number is not one, or is not finite",
+    "AMP214": "a tab stands where YAML wants spaces",
+}
+"""Every code and what it means."""
+
+SHOWN = 50
+"""Problems that one error prints at most; all of them are in `problems`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong; `path` is the key, `file` as shown to the user, `line` 0 when unknown."""
+
+    code: str
+    severity: Literal["error", "warning"]
+    path: str
+    file: str
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        what = f"{self.path}: {self.message}" if self.path else self.message
+        return f"{where}: {self.severity}[{self.code}] {what}"
+
+
+def error_at(place: Place, code: str, message: str) -> Problem:
+    """Return an error that stands at `place`."""
+    return Problem(code, "error", place.path, place.file, place.line, place.column, message)
+
+
+def warning_at(place: Place, code: str, message: str) -> Problem:
+    """Return a warning that stands at `place`."""
+    return Problem(code, "warning", place.path, place.file, place.line, place.column, message)
+
+
+def as_errors(problems: Iterable[Problem]) -> list[Problem]:
+    """Return `problems` with every warning made an error."""
+    return [replace(problem, severity="error") for problem in problems]
+
+
+def has_errors(problems: Iterable[Problem]) -> bool:
+    """Whether one of `problems` is more than a warning."""
+    return any(problem.severity == "error" for problem in problems)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?`, or `` when nothing is near `name`."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+class BundleProblems(BundleError):
+    """Base of the errors that list everything wrong with a bundle: `problems`, warnings included."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        lines = [str(problem) for problem in self.problems[:SHOWN]]
+        if len(self.problems) > SHOWN:
+            lines.append(f"… and {len(self.problems) - SHOWN} more")
+        super().__init__("\n".join(lines))
+
+
+class UnreadableBundle(BundleProblems, BundleLoadError):
+    """The file is not the text or the YAML that a bundle is."""
+
+
+class InvalidBundle(BundleProblems, BundleValidationError):
+    """The file was read, and what it says is wrong."""
+
+
+class BrokenInclude(BundleProblems, BundleDependencyError):
+    """An included bundle is missing, or the includes go in a circle."""

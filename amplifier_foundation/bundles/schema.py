@@ -1,0 +1,134 @@
+"""The shape of a bundle: what may stand in `bundle.md` and where. Importing this imports pydantic."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from ..background.config import MODULE_ID, BackgroundSessionConfig
+
+
+class Section(BaseModel):
+    """A mapping whose keys are all known; numbers are numbers and text is text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ModuleEntry(Section):
+    """One module to mount."""
+
+    module: str = Field(pattern=MODULE_ID)
+    source: str | None = Field(default=None, min_length=1)
+    """Where its code is; None: it is installed."""
+    config: dict[str, Any] | None = None
+    instance_id: str | None = Field(default=None, min_length=1)
+    """Tells two entries of one module apart."""
+    id: str | None = Field(default=None, min_length=1)
+    """Another spelling of `instance_id` for merging bundles."""
+
+
+def _entry(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"module": value}
+    if value is None or isinstance(value, dict):
+        return value
+    raise PydanticCustomError("entry", "must be a module's name, or a mapping such as {{module: …, config: …}}")
+
+
+MainModule = Annotated[ModuleEntry | None, BeforeValidator(_entry)]
+
+
+class SessionSection(Section):
+    """The loop and the context of the session, and the kernel's settings."""
+
+    orchestrator: MainModule = None
+    context: MainModule = None
+    orchestrator_source: str | None = None
+    context_source: str | None = None
+    injection_budget_per_turn: int | None = Field(default=None, ge=0)
+    """Tokens that hooks may inject in one turn."""
+    injection_size_limit: int | None = Field(default=None, ge=0)
+    """Characters that one injection may have."""
+    raw: bool = False
+    debug: bool = False
+    raw_debug: bool = False
+    metadata: dict[str, Any] | None = None
+
+
+class BundleSection(Section):
+    """Who the bundle is."""
+
+    name: str = Field(pattern=r"^[^\s:/\\]([^:/\\\x00-\x1f\x7f]{0,126}[^\s:/\\])?$")
+    """Without `:` and `/`, which stand between a bundle's name and a path in it."""
+    version: str = "1.0.0"
+    description: str | None = None
+    namespace_root: str | None = None
+    """The folder that `name:path` is relative to, itself relative to the bundle's folder; None: that folder."""
+    author: str | None = None
+    license: str | None = None
+    homepage: str | None = None
+    repository: str | None = None
+    tags: list[str] | None = None
+
+
+class Include(Section):
+    """Another bundle that this one is put on top of."""
+
+    bundle: str = Field(min_length=1)
+
+
+def _include(value: Any) -> Any:
+    return {"bundle": value} if isinstance(value, str) else value
+
+
+Included = Annotated[Include, BeforeValidator(_include)]
+
+
+class Listed(BaseModel):
+    """Things by name, and `include`: things by reference."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    include: list[str] | None = None
+
+
+class ContextSection(Listed):
+    """Files whose text is part of the system prompt, by name."""
+
+    __pydantic_extra__: dict[str, str]
+
+
+class AgentsSection(Listed):
+    """Agents by name, each a partial bundle."""
+
+    __pydantic_extra__: dict[str, dict[str, Any]]
+
+
+class BundleFile(BaseModel):
+    """The whole of a bundle's front matter. A section that is empty is the same as one that is not there."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    bundle: BundleSection
+    includes: list[Included] | None = None
+    session: SessionSection | None = None
+    providers: list[ModuleEntry] | None = None
+    tools: list[ModuleEntry] | None = None
+    hooks: list[ModuleEntry] | None = None
+    agents: AgentsSection | None = None
+    context: ContextSection | None = None
+    spawn: dict[str, Any] | None = None
+    instruction: str | None = None
+    """The instruction of a bundle that has no body."""
+    background_sessions: list[BackgroundSessionConfig] | None = None
+    workflows: Any = None
+
+
+class BackgroundSessions(BaseModel):
+    """A list of background sessions that stands somewhere else."""
+
+    model_config = ConfigDict(strict=True)
+
+    background_sessions: list[BackgroundSessionConfig] | None = None

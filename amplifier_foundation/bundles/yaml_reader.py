@@ -1,0 +1,216 @@
+"""YAML as plain data, with the spot of every key and value, and without what surprises.
+
+What is accepted is what JSON can say: mappings with text keys, lists, text, numbers, booleans, null. Anchors, aliases,
+merge keys, foreign tags and duplicate keys are refused where they stand. Dates and sexagesimal numbers (`12:30`) are text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from .positions import Place, format_path
+from .problems import Problem, error_at
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from .positions import KeyPath, Positions
+
+MAX_DEPTH = 64
+"""Mappings and lists within each other."""
+MAX_VALUES = 100_000
+"""Values of one file."""
+MAX_PROBLEMS = 100
+"""Problems after which reading stops."""
+
+_TAG = "tag:yaml.org,2002:"
+_KINDS = {"ScalarEvent": "str int float bool null", "SequenceStartEvent": "seq", "MappingStartEvent": "map"}
+_ALLOWED_TAGS = {event: {_TAG + kind for kind in kinds.split()} for event, kinds in _KINDS.items()}
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Unreadable(Exception):
+    """Reading cannot go on; carries the problem that ended it."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(str(problem))
+
+
+def read_yaml(
+    text: str, positions: Positions, *, first_line: int = 1, as_text: Collection[KeyPath] = ()
+) -> tuple[Any, list[Problem]]:
+    """Return the data of one YAML document and what is wrong with it; `positions` is filled.
+
+    `first_line` is the line of the file that `text` begins with. Plain numbers at a path of `as_text` stay as they are
+    written. Raises `Unreadable` when there is nothing to go on with.
+    """
+    match = _UNPRINTABLE.search(text)
+    if match:
+        place = place_of(text, match.start(), positions.file, first_line)
+        raise Unreadable(error_at(place, "AMP211", f"character U+{ord(match[0]):04X} is not allowed here"))
+    return _Reader(text, positions, first_line, as_text).read()
+
+
+def place_of(text: str, index: int, file: str, first_line: int = 1) -> Place:
+    """Return where the character number `index` of `text` stands in `file`."""
+    line_start = text.rfind("\n", 0, index) + 1
+    return Place(file, text.count("\n", 0, index) + first_line, index - line_start + 1)
+
+
+class _Reader:
+    """Turns parser events into data; keeps no more of the document than its data and positions."""
+
+    def __init__(self, text: str, positions: Positions, first_line: int, as_text: Collection[KeyPath]) -> None:
+        import yaml
+
+        self._yaml = yaml
+        self._text = text
+        self._positions = positions
+        self._first_line = first_line
+        self._as_text = as_text
+        self._problems: list[Problem] = []
+        self._values = 0
+        self._loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+
+    def read(self) -> tuple[Any, list[Problem]]:
+        try:
+            return self._document(), self._problems
+        except self._yaml.YAMLError as error:
+            raise Unreadable(self._syntax_problem(error)) from error
+        finally:
+            self._loader.dispose()
+
+    def _document(self) -> Any:
+        self._next()
+        if self._kind(self._loader.peek_event()) == "StreamEndEvent":
+            return None
+        self._next()
+        data = self._value(self._next(), (), 0)
+        self._next()
+        after = self._next()
+        if self._kind(after) != "StreamEndEvent":
+            self._refuse(self._spot(after), "AMP203", "a second YAML document begins here; a bundle is one")
+        return data
+
+    def _next(self) -> Any:
+        return self._loader.get_event()
+
+    @staticmethod
+    def _kind(event: Any) -> str:
+        return type(event).__name__
+
+    def _spot(self, event: Any, path: KeyPath = ()) -> Place:
+        line, column = self._mark(event.start_mark)
+        return Place(self._positions.file, line, column, format_path(path))
+
+    def _mark(self, mark: Any) -> tuple[int, int]:
+        return mark.line + self._first_line, mark.column + 1
+
+    def _refuse(self, place: Place, code: str, message: str) -> None:
+        problem = error_at(place, code, message)
+        if len(self._problems) >= MAX_PROBLEMS:
+            raise Unreadable(problem)
+        self._problems.append(problem)
+
+    def _value(self, event: Any, path: KeyPath, depth: int) -> Any:
+        self._positions.values[path] = self._mark(event.start_mark)
+        self._limit(event, path, depth)
+        kind = self._kind(event)
+        if event.anchor is not None:
+            named = "alias" if kind == "AliasEvent" else "anchor"
+            self._refuse(self._spot(event, path), "AMP204", f"YAML {named} '{event.anchor}'; write the value out here")
+        if kind == "AliasEvent":
+            return None
+        if event.tag not in (None, "!") and event.tag not in _ALLOWED_TAGS[kind]:
+            self._refuse(self._spot(event, path), "AMP205", "YAML tag; remove it, values are plain data here")
+        if kind == "MappingStartEvent":
+            return self._mapping(path, depth)
+        if kind == "SequenceStartEvent":
+            return self._sequence(path, depth)
+        return self._scalar(event, path)
+
+    def _limit(self, event: Any, path: KeyPath, depth: int) -> None:
+        self._values += 1
+        if depth > MAX_DEPTH:
+            place = self._spot(event, path[:4])
+            raise Unreadable(error_at(place, "AMP208", f"nested deeper than {MAX_DEPTH} levels"))
+        if self._values > MAX_VALUES:
+            raise Unreadable(error_at(self._spot(event, path), "AMP209", f"more than {MAX_VALUES:,} values"))
+
+    def _sequence(self, path: KeyPath, depth: int) -> list[Any]:
+        items: list[Any] = []
+        while self._kind(event := self._next()) != "SequenceEndEvent":
+            items.append(self._value(event, (*path, len(items)), depth + 1))
+        return items
+
+    def _mapping(self, path: KeyPath, depth: int) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        while self._kind(event := self._next()) != "MappingEndEvent":
+            key = self._key(event, path, depth)
+            place = self._spot(event, (*path, key))
+            first = self._positions.keys.get((*path, key))
+            if first is not None:
+                message = f"this key stands here twice; first at {place.file}:{first[0]}:{first[1]}"
+                self._refuse(place, "AMP206", message)
+            self._positions.keys[(*path, key)] = (place.line, place.column)
+            value = self._value(self._next(), (*path, key), depth + 1)
+            data.setdefault(key, value)
+        return data
+
+    def _key(self, event: Any, path: KeyPath, depth: int) -> str:
+        if self._kind(event) != "ScalarEvent":
+            self._refuse(self._spot(event, path), "AMP207", "a key must be text")
+            self._value(event, (*path, "?"), depth + 1)
+            return "?"
+        tag = self._tag(event)
+        if event.anchor is not None or tag == _TAG + "merge":
+            self._refuse(self._spot(event, path), "AMP204", "anchors and merge keys ('<<') are refused; write it out")
+        elif tag in _ALLOWED_TAGS["ScalarEvent"] and tag != _TAG + "str":
+            shown = event.value[:40]
+            self._refuse(self._spot(event, path), "AMP207", f"a key must be text; write '{shown}' in quotes")
+        elif event.tag not in (None, "!", _TAG + "str"):
+            self._refuse(self._spot(event, path), "AMP205", "YAML tag; remove it, keys are plain text here")
+        return str(event.value)
+
+    def _tag(self, event: Any) -> str:
+        if event.tag not in (None, "!"):
+            return str(event.tag)
+        return str(self._loader.resolve(self._yaml.ScalarNode, event.value, event.implicit))
+
+    def _scalar(self, event: Any, path: KeyPath) -> Any:
+        tag, text = self._tag(event), event.value
+        if tag == _TAG + "null":
+            return None
+        number = tag in (_TAG + "int", _TAG + "float")
+        if tag != _TAG + "bool" and (not number or ":" in text or (event.tag is None and path in self._as_text)):
+            return text
+        try:
+            value = getattr(self._loader, f"construct_yaml_{tag.removeprefix(_TAG)}")(self._yaml.ScalarNode(tag, text))
+        except (ValueError, LookupError):
+            self._refuse(self._spot(event, path), "AMP213", "not a number or boolean that can be read")
+            return None
+        if isinstance(value, float) and not math.isfinite(value):
+            self._refuse(self._spot(event, path), "AMP213", "must be a finite number")
+        return value
+
+    def _syntax_problem(self, error: Any) -> Problem:
+        mark = getattr(error, "problem_mark", None)
+        if mark is None:
+            return error_at(Place(self._positions.file), "AMP203", " ".join(str(error).split()))
+        line, column = self._mark(mark)
+        place = Place(self._positions.file, line, column)
+        said = error.problem or "cannot be parsed"
+        if "tab character" in said or self._character(mark) == "\t":
+            return error_at(place, "AMP214", "a tab; YAML is indented with spaces")
+        start = getattr(error, "context_mark", None)
+        if error.context and start is not None and start.line != mark.line:
+            said += f" ({error.context} that begins in line {start.line + self._first_line})"
+        return error_at(place, "AMP203", said)
+
+    def _character(self, mark: Any) -> str:
+        lines = self._text.split("\n")
+        line = lines[mark.line] if mark.line < len(lines) else ""
+        return line[mark.column : mark.column + 1]

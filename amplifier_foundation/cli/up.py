@@ -1,0 +1,131 @@
+"""`amplifier up`: run what bundles declare in the background, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from . import exits
+from .app import bundle_at, opened_store, plugins_of, refuse_unknown_names, run_async
+from .view import RunView
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amplifier_core.storage import DurableStore
+
+    from ..bundles.model import Bundle
+    from ..up import Up
+
+GRACE = 10.0
+"""Seconds that sessions at work get to finish after the first Ctrl-C."""
+
+
+@click.command()
+@click.argument("bundles", nargs=-1, metavar="BUNDLE...")
+@click.option("--once", is_flag=True, help="Handle what there is to handle now, then end.")
+@click.option("--dry-run", is_flag=True, help="Check everything and say what would run.")
+@click.option(
+    "--working-dir", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Run in this folder."
+)
+@click.pass_context
+def up(ctx: click.Context, bundles: tuple[str, ...], once: bool, dry_run: bool, working_dir: Path | None) -> None:
+    """Run the background sessions that each BUNDLE (default: bundle.md here) declares.
+
+    Ctrl-C lets sessions at work finish; twice interrupts them, and the next start goes on with them.
+    """
+    code = run_async(_up(ctx, bundles or ("bundle.md",), once=once, dry_run=dry_run, working_dir=working_dir))
+    if code:
+        sys.exit(code)
+
+
+async def _up(ctx: click.Context, paths: Sequence[str], *, once: bool, dry_run: bool, working_dir: Path | None) -> int:
+    from ..up import brought_up
+
+    plugins = plugins_of(ctx)
+    bundles = [await bundle_at(path) for path in paths]
+    for bundle in bundles:
+        refuse_unknown_names(bundle, plugins)
+    if dry_run:
+        _describe(bundles)
+        return exits.OK
+    with RunView(quiet=ctx.obj["quiet"]) as view, Stopper() as stopper:
+        async with opened_store(plugins) as store:
+            async with brought_up(bundles, store, plugins, working_dir=working_dir, observer=view) as running:
+                view.note(f"Watching {', '.join(each.project for each in running)}. Ctrl-C stops.")
+                await (_drained(store, running, stopper) if once else stopper.wait())
+                if stopper.code:
+                    view.note("Stopping: sessions at work may finish; Ctrl-C again interrupts them.")
+                await stopper.stop_all(running)
+    return stopper.code
+
+
+def _describe(bundles: Sequence[Bundle]) -> None:
+    for bundle in bundles:
+        for config in bundle.background_sessions:
+            triggers = (
+                ", ".join(trigger.module for trigger in config.triggers) or "nothing but `amplifier trigger fire`"
+            )
+            click.echo(f"{bundle.name}/{config.name}: pool of {config.pool_size}, woken by {triggers}")
+
+
+async def _drained(store: DurableStore, running: Sequence[Up], stopper: Stopper) -> None:
+    """Return when nothing is due or at work in any of the projects, or a stop is asked for."""
+    while not stopper.code:
+        waiting = [
+            delivery
+            for each in running
+            for state in ("pending", "claimed")
+            for delivery in await store.deliveries(project=each.project, state=state, limit=1)
+        ]
+        if not waiting:
+            return
+        await asyncio.sleep(0.05)
+
+
+class Stopper:
+    """Turns signals into a stop: the first one gracefully, the second one at once."""
+
+    def __init__(self) -> None:
+        self.code = exits.OK
+        self._asked = asyncio.Event()
+        self._again = asyncio.Event()
+
+    def __enter__(self) -> Stopper:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._on_signal, exits.INTERRUPTED)
+        loop.add_signal_handler(signal.SIGTERM, self._on_signal, exits.TERMINATED)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)
+
+    def _on_signal(self, code: int) -> None:
+        if self._asked.is_set():
+            self._again.set()
+        self.code = code
+        self._asked.set()
+
+    async def wait(self) -> None:
+        """Return at the first signal."""
+        await self._asked.wait()
+
+    async def stop_all(self, running: Sequence[Up]) -> None:
+        """Stop the background sessions within the grace, or at once at the second signal."""
+        async with asyncio.TaskGroup() as group:
+            impatient = group.create_task(self._interrupt(running))
+            for each in running:
+                await each.manager.stop_all(grace=GRACE)
+            impatient.cancel()
+
+    async def _interrupt(self, running: Sequence[Up]) -> None:
+        await self._again.wait()
+        for each in running:
+            each.manager.interrupt()

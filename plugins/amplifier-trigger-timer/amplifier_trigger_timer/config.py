@@ -1,0 +1,78 @@
+"""What a bundle may say in the `config:` of a timer."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from amplifier_core.errors import TriggerConfigError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from .schedule import Cron
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CatchUp = Literal["latest", "skip", "all"]
+TEN_YEARS = 10 * 366 * 86_400.0
+
+
+def _known_zone(name: str) -> str:
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(name)
+    except (LookupError, OSError, ValueError):
+        raise ValueError(f"unknown time zone {name!r}; use a name such as 'Europe/Berlin'") from None
+    return name
+
+
+def _valid_cron(expression: str) -> str:
+    Cron.check(expression)
+    return expression
+
+
+class TimerConfig(BaseModel):
+    """Exactly one of `interval_seconds` and `cron`, and how they are followed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    interval_seconds: Annotated[
+        float | None,
+        Field(ge=0.001, le=TEN_YEARS, allow_inf_nan=False, description="Seconds from one tick to the next."),
+    ] = None
+    cron: Annotated[
+        str | None,
+        AfterValidator(lambda value: value and _valid_cron(value)),
+        Field(min_length=1, description="Minute, hour, day of month, month, day of week."),
+    ] = None
+    timezone: Annotated[str, AfterValidator(_known_zone), Field(description="The zone that `cron` is read in.")] = "UTC"
+    immediate: Annotated[bool, Field(description="Whether to fire at every start as well.")] = False
+    catch_up: Annotated[CatchUp, Field(description="What of the ticks that were missed fires at start.")] = "latest"
+
+    @model_validator(mode="after")
+    def _one_schedule(self) -> TimerConfig:
+        if (self.interval_seconds is None) == (self.cron is None):
+            raise ValueError("give exactly one of interval_seconds and cron")
+        if "timezone" in self.model_fields_set and self.cron is None:
+            raise ValueError("timezone goes with cron; an interval has none")
+        return self
+
+
+def read_config(trigger: str, config: Mapping[str, Any]) -> TimerConfig:
+    """Return the checked configuration. Raises `TriggerConfigError` for the first thing that is wrong with it."""
+    try:
+        return TimerConfig.model_validate(config)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = str(fault["loc"][0]) if fault["loc"] else ""
+        message = fault["msg"].removeprefix("Value error, ")
+        if fault["type"] == "extra_forbidden":
+            message = _unknown_key(key)
+        raise TriggerConfigError(trigger, key, message) from None
+
+
+def _unknown_key(key: str) -> str:
+    close = get_close_matches(key, TimerConfig.model_fields, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(TimerConfig.model_fields)}"
+    return f"unknown key; {hint}"
