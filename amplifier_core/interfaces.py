@@ -91,6 +91,11 @@ class Tool(Protocol):
         """Return what the model should know about it."""
         ...
 
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of its input; a class that inherits this and has none takes anything."""
+        return {}
+
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """Do it; a failure is a result with `success=False`."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from ..background.config import MODULE_ID, BackgroundSessionConfig
@@ -57,10 +57,19 @@ class SessionSection(Section):
     metadata: dict[str, Any] | None = None
 
 
+def _bundle_name(name: str) -> str:
+    if 1 <= len(name) <= 128 and name.isprintable() and name == name.strip() and not set(name) & set(":/\\"):
+        return name
+    raise ValueError("must be 1 to 128 characters, without ':', '/' and '\\' and without spaces around it")
+
+
+BundleName = Annotated[str, AfterValidator(_bundle_name)]
+
+
 class BundleSection(Section):
     """Who the bundle is."""
 
-    name: str = Field(pattern=r"^[^\s:/\\]([^:/\\\x00-\x1f\x7f]{0,126}[^\s:/\\])?$")
+    name: BundleName
     """Without `:` and `/`, which stand between a bundle's name and a path in it."""
     version: str = "1.0.0"
     description: str | None = None

@@ -105,7 +105,7 @@ def _problem(detail: ErrorDetails, model: type[BaseModel], positions: Positions,
         return error_at(place, "AMP101", "this key is required")
     if kind in _WANTED or kind == "entry":
         return error_at(place, "AMP103", _kind_message(detail))
-    message = _LIMITS.get(kind, detail["msg"]).format(**detail.get("ctx", {}))
+    message = _LIMITS[kind].format(**detail.get("ctx", {})) if kind in _LIMITS else detail["msg"]
     return error_at(place, "AMP104", message.replace("match ^", "match ").removesuffix("$"))
 
 

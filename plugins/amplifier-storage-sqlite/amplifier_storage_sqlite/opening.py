@@ -19,6 +19,8 @@ _PRAGMAS = (
     "PRAGMA foreign_keys = ON",
 )
 
+_SMALLEST_PAGE = 512  # bytes: https://sqlite.org/fileformat.html
+
 
 def open_store(path: Path, busy_timeout: float) -> sqlite3.Connection:
     """Return a connection that may write, to a file that is there and of this version.
@@ -79,8 +81,8 @@ def _restrict(path: Path) -> None:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise StoreUnavailable(path, "is not a file. Choose another path")
-    if not found.st_size:
-        raise damaged(path, "is empty, and no store is")
+    if found.st_size < _SMALLEST_PAGE:  # SQLite would take what is left of such a file for a new database
+        raise damaged(path, f"is {'empty' if not found.st_size else 'cut short'}: no store is that small")
     for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
         if each.exists() and stat.S_IMODE(each.stat().st_mode) & 0o077:
             each.chmod(0o600)

@@ -82,7 +82,7 @@ class _Files:
     async def write(self, given: dict[str, Any]) -> dict[str, Any]:
         data = encode(given["content"])
         async with self._alone(given["file_path"]) as place:
-            created = await _to_the_end(write_file, self._folder, place, data)
+            created = await to_the_end(write_file, self._folder, place, data)
         await self._emit(ARTIFACT_WRITE, str(place), len(data))
         return {"file_path": str(place), "bytes": len(data), "created": created}
 
@@ -91,7 +91,7 @@ class _Files:
         if old == new:
             raise InvalidInput("old_string and new_string are the same; there is nothing to change")
         async with self._alone(given["file_path"]) as place:
-            size, count = await _to_the_end(edit_file, self._folder, place, old, new, given["replace_all"])
+            size, count = await to_the_end(edit_file, self._folder, place, old, new, given["replace_all"])
         await self._emit(ARTIFACT_WRITE, str(place), size)
         return {"file_path": str(place), "bytes": size, "replacements": count}
 
@@ -124,7 +124,7 @@ class _Files:
             await self._hooks.emit(event, {"path": path, "bytes": size})
 
 
-async def _to_the_end(
+async def to_the_end(
     function: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
 ) -> Result:
     """Run `function` in a thread; a cancellation waits for it, as nobody else may write before it has ended."""

@@ -27,8 +27,9 @@ def _known_zone(name: str) -> str:
     return name
 
 
-def _valid_cron(expression: str) -> str:
-    Cron.check(expression)
+def _cron_that_is_due(expression: str | None) -> str | None:
+    if expression is not None:
+        Cron.check(expression)
     return expression
 
 
@@ -43,8 +44,8 @@ class TimerConfig(BaseModel):
     ] = None
     cron: Annotated[
         str | None,
-        AfterValidator(lambda value: value and _valid_cron(value)),
-        Field(min_length=1, description="Minute, hour, day of month, month, day of week."),
+        AfterValidator(_cron_that_is_due),
+        Field(description="Minute, hour, day of month, month, day of week."),
     ] = None
     timezone: Annotated[str, AfterValidator(_known_zone), Field(description="The zone that `cron` is read in.")] = "UTC"
     immediate: Annotated[bool, Field(description="Whether to fire at every start as well.")] = False

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+INSTANT = timedelta(microseconds=1)
 
 
 class Schedule(Protocol):
@@ -78,35 +81,66 @@ class Cron:
 
     def after(self, moment: datetime) -> datetime:
         """Return the first due time after `moment`."""
-        return next(self._walk(moment, "get_next"))
+        return next(self._walk(moment))
 
     def missed(self, first: datetime, now: datetime, limit: int) -> list[datetime]:
-        """Return the due times, walking back from `now`."""
-        found: list[datetime] = []
-        for due in self._walk(now + timedelta(seconds=1), "get_prev"):
-            if due < first or len(found) == limit:
-                break
-            if due <= now:
-                found.append(due)
-        return found[::-1]
+        """Return the due times, looking back no farther than needed."""
+        span = timedelta(hours=1)
+        while True:
+            start = max(first, now - span)
+            found = list(takewhile(lambda due: due <= now, self._walk(start - INSTANT)))
+            if start == first or len(found) >= limit:
+                return found[-limit:]
+            span *= 4
 
     def describe(self) -> dict[str, Any]:
         """Return the expression."""
         return {"cron": self._expression}
 
-    def _walk(self, start: datetime, step: str) -> Iterator[datetime]:
+    def _walk(self, moment: datetime) -> Iterator[datetime]:
+        """Yield the due times after `moment`, by walking over times on the wall."""
+        last, second_pass = moment, list[datetime]()
+        for wall in self._walls(moment):
+            dues, repeated = self._instants(wall)
+            if repeated:  # an hour that comes twice is gone through before it is begun again
+                second_pass += repeated
+            else:
+                dues, second_pass = second_pass + dues, []
+            for due in dues:
+                if due > last:
+                    last = due
+                    yield due
+
+    def _instants(self, wall: datetime) -> tuple[list[datetime], list[datetime]]:
+        """Return when a time on the wall is due, and when it is due once more."""
+        local, again = (wall.replace(tzinfo=self._zone, fold=fold) for fold in (0, 1))
+        first, second = local.astimezone(UTC), again.astimezone(UTC)
+        gap = _offset(again) - _offset(local)  # PEP 495: positive where the wall skips a time, negative where it repeats
+        if gap > timedelta():
+            return ([self._end_of_gap(second, first)] if self._fixed else []), []
+        return [first], [second] if gap < timedelta() and not self._fixed else []
+
+    def _walls(self, moment: datetime) -> Iterator[datetime]:
         from croniter import croniter
 
-        walk = croniter(self._expression, start.astimezone(self._zone))
+        local = moment.astimezone(self._zone)
+        repeated = _offset(local.replace(fold=0)) - _offset(local.replace(fold=1))
+        start = local.replace(tzinfo=None, fold=0) - max(timedelta(), repeated)
+        walk = croniter(self._expression, start)
         while True:
-            due: datetime = getattr(walk, step)(datetime)
-            if self._counts(due):
-                yield due.astimezone(UTC)
+            yield walk.get_next(datetime)
 
-    def _counts(self, due: datetime) -> bool:
-        """Refuse the second of two equal wall-clock times, and a time that stands in for one in a gap."""
-        if self._fixed:
-            return due.fold == 0
-        from croniter import croniter
+    def _end_of_gap(self, low: datetime, high: datetime) -> datetime:
+        """Return the instant between the two at which the clock on the wall is moved, to the second."""
+        offset = _offset(low.astimezone(self._zone))
+        while high - low > timedelta(seconds=1):
+            middle = (low + (high - low) / 2).replace(microsecond=0)
+            if _offset(middle.astimezone(self._zone)) == offset:
+                low = middle
+            else:
+                high = middle
+        return high
 
-        return bool(croniter.match(self._expression, due))
+
+def _offset(moment: datetime) -> timedelta:
+    return moment.utcoffset() or timedelta()

@@ -1,0 +1,98 @@
+"""From what a user or a bundle writes to the file of a bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import BundleLoadError, BundleNotFoundError
+
+from .paths import SUPPORTED, is_path, is_url, local_path, scheme_of
+from .positions import show_file
+from .problems import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BundleNames = "Mapping[str, str | Path]"
+"""Registered names and where their bundles are: a file, or a folder that `name:path` is relative to."""
+
+FILE_NAMES = ("bundle.md", "bundle.yaml", "bundle.yml")
+"""What a bundle's file is called in its folder; the first that is there counts."""
+
+_SUFFIXES = (".md", ".yaml", ".yml")
+
+
+def find_bundle(
+    source: str | Path, *, base: Path | None = None, names: Mapping[str, str | Path] | None = None
+) -> Path:
+    """Return the file that `source` stands for.
+
+    It is a file, a folder that holds one of `FILE_NAMES`, a name of `names`, or `name:path`: a file in that bundle's
+    folder, its suffix optional. Relative paths are relative to `base`, else to the current folder. Raises
+    `BundleNotFoundError`, and `BundleLoadError` for what a bundle cannot be loaded from.
+    """
+    if isinstance(source, Path):
+        return _file_at((base or Path()) / source)
+    if is_url(source) or source.startswith(("git+", "zip+")):
+        raise BundleLoadError(f"a bundle cannot be loaded from '{scheme_of(source)}:' sources; use {SUPPORTED}")
+    named = _named(source, names or {})
+    if named is not None:
+        return named
+    try:
+        path, _ = local_path(source, base)
+    except ValueError as error:
+        raise BundleLoadError(f"not a path of a bundle: {error}") from error
+    return _file_at(path)
+
+
+def _named(source: str, names: Mapping[str, str | Path]) -> Path | None:
+    """Return the file of a registered name; None when `source` is a path."""
+    name, colon, inside = source.partition(":")
+    if name in names and (colon or not Path(source).exists()):
+        home, _ = local_path(str(names[name]))
+        return _file_at(_folder(home) / inside if inside else home)
+    if is_path(source):
+        return None
+    known = f" Known: {', '.join(sorted(names))}." if names else ""
+    hint = did_you_mean(name, names) or "."
+    raise BundleNotFoundError(f"no bundle is registered as '{name}'{hint}{known} Use its path instead")
+
+
+def _folder(home: Path) -> Path:
+    return home if home.is_dir() else home.parent
+
+
+def _file_at(path: Path) -> Path:
+    """Return the bundle file at `path`: itself, in it, or it with a suffix."""
+    try:
+        if path.is_dir():
+            return _file_in(path)
+        if path.suffix.lower() in _SUFFIXES:
+            return _existing(path)
+        candidates = [path.with_name(path.name + suffix) for suffix in _SUFFIXES]
+        found = next((candidate for candidate in candidates if candidate.is_file()), None)
+    except (OSError, ValueError) as error:
+        if isinstance(error, BundleLoadError):
+            raise
+        raise BundleLoadError(f"{show_file(path)}: cannot be read ({_reason(error)})") from error
+    if found is None and path.exists():
+        raise BundleLoadError(f"{show_file(path)}: the name of a bundle's file ends in {', '.join(_SUFFIXES)}")
+    return _existing(found or path)
+
+
+def _file_in(folder: Path) -> Path:
+    for name in FILE_NAMES:
+        if (folder / name).is_file():
+            return folder / name
+    raise BundleNotFoundError(f"{show_file(folder)}: this folder has no {', '.join(FILE_NAMES)}")
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise BundleNotFoundError(f"{show_file(path)}: no such file or folder")
+    return path
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

@@ -1,0 +1,53 @@
+"""A working folder with the tools mounted on it, and a folder outside that nobody may reach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core import ModuleCoordinator
+from amplifier_tool_filesystem import mount
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from amplifier_core import ToolResult
+
+    Call = Callable[..., Awaitable[ToolResult]]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """The working folder."""
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder next to the working folder, with a file `secret`."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_text("outside")
+    return tmp_path / "outside"
+
+
+@pytest.fixture
+async def coordinator(work: Path) -> ModuleCoordinator:
+    """A coordinator with the tools, a small `max_bytes` among their settings."""
+    coordinator = ModuleCoordinator(session_id="test")
+    coordinator.register_capability("session.working_dir", str(work))
+    await mount(coordinator, {"max_bytes": 64})
+    return coordinator
+
+
+@pytest.fixture
+def call(coordinator: ModuleCoordinator) -> Call:
+    """Call a tool by its name."""
+
+    async def call(tool: str, **given: Any) -> ToolResult:
+        result: ToolResult = await coordinator.get("tools", tool).execute(given)
+        return result
+
+    return call

@@ -1,0 +1,154 @@
+"""Nothing outside the working folder is reached, and nothing that is no regular file is opened."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_tool_filesystem.folder import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from amplifier_core import ToolResult
+
+    Call = Callable[..., Awaitable[ToolResult]]
+
+FILE_TOOLS: list[tuple[str, dict[str, Any]]] = [
+    ("read_file", {}),
+    ("write_file", {"content": "changed"}),
+    ("edit_file", {"old_string": "outside", "new_string": "changed"}),
+]
+ESCAPES = [
+    "..",
+    "../outside/secret",
+    "sub/../../outside/secret",
+    "{outside}/secret",
+    "/etc/hostname",
+    "link-to-file",
+    "link-to-folder/secret",
+    "link-to-folder/new",
+    "dangling",
+    "sub/link-up/outside/secret",
+    "~/secret",
+    "~",
+]
+
+
+@pytest.fixture
+def trap(work: Path, outside: Path) -> Path:
+    """A working folder full of ways out."""
+    (work / "sub").mkdir()
+    (work / "link-to-file").symlink_to(outside / "secret")
+    (work / "link-to-folder").symlink_to(outside)
+    (work / "dangling").symlink_to(outside / "new")
+    (work / "sub" / "link-up").symlink_to("../..")
+    return work
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+@pytest.mark.parametrize(("tool", "more"), FILE_TOOLS, ids=[name for name, _ in FILE_TOOLS])
+async def test_no_path_leads_out(
+    trap: Path, outside: Path, call: Call, tool: str, more: dict[str, Any], path: str
+) -> None:
+    result = await call(tool, file_path=path.format(outside=outside), **more)
+    assert result.error is not None
+    assert result.error["type"] == "OutsideFolder"
+    assert "outside the working folder" in result.error["message"]
+    assert [(item.name, item.read_text()) for item in outside.iterdir()] == [("secret", "outside")]
+
+
+@pytest.mark.parametrize("path", ["..", "{outside}", "link-to-folder", "sub/link-up"])
+async def test_no_search_begins_outside(trap: Path, outside: Path, call: Call, path: str) -> None:
+    for tool in ("glob", "grep"):
+        result = await call(tool, pattern="**", path=path.format(outside=outside))
+        assert result.error is not None
+        assert result.error["type"] == ("OutsideFolder")
+
+
+async def test_a_search_does_not_leave_through_links(trap: Path, call: Call) -> None:
+    (trap / "mine").write_text("outside is a word here")
+    assert (await call("glob", pattern="**")).output["files"] == ["mine"]
+    assert [match["file_path"] for match in (await call("grep", pattern="outside")).output["matches"]] == ["mine"]
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800"])
+async def test_what_cannot_be_a_path_is_refused(work: Path, call: Call, path: str) -> None:
+    for tool, more in FILE_TOOLS:
+        result = await call(tool, file_path=path, **more)
+        assert result.error is not None
+        assert result.error["type"] == "InvalidInput"
+
+
+async def test_links_that_form_a_circle_are_a_failure(work: Path, call: Call) -> None:
+    (work / "one").symlink_to("two")
+    (work / "two").symlink_to("one")
+    for tool, more in FILE_TOOLS:
+        result = await call(tool, file_path="one", **more)
+        assert result.success is False
+    assert (work / "one").is_symlink()
+
+
+async def test_a_path_may_go_up_and_down_inside(work: Path, call: Call) -> None:
+    (work / "sub").mkdir()
+    (work / "a").write_text("x")
+    for path in ("sub/../a", "./a", str(work / "a"), f"../{work.name}/a"):
+        assert (await call("read_file", file_path=path)).output["file_path"] == "a"
+
+
+async def test_a_link_that_stays_inside_works_and_stays_a_link(work: Path, call: Call) -> None:
+    (work / "real").mkdir()
+    (work / "folder").symlink_to("real")
+    (work / "file").symlink_to("folder/a")
+    result = await call("write_file", file_path="file", content="through two links")
+    assert result.output == {"file_path": "real/a", "bytes": 17, "created": True}
+    assert ((work / "file").is_symlink(), (work / "real" / "a").read_text()) == (True, "through two links")
+    assert (await call("glob", pattern="**")).output["files"] == ["file", "real/a"]
+
+
+async def test_fifos_sockets_and_devices_are_refused_without_waiting(work: Path, call: Call) -> None:
+    os.mkfifo(work / "fifo")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(work / "socket"))
+        for path in ("fifo", "socket"):
+            for tool, more in FILE_TOOLS:
+                result = await call(tool, file_path=path, **more)
+                assert result.error == {
+                    "message": f"{path} is not a regular file but a device, FIFO or socket",
+                    "type": "NotARegularFile",
+                }
+        assert (await call("glob", pattern="*")).output["files"] == []
+        assert (await call("grep", pattern="x")).output["count"] == 0
+        assert (await call("grep", pattern="x", path="fifo")).error is not None
+
+
+def test_a_link_put_in_place_of_a_file_after_the_check_leads_nowhere(work: Path, outside: Path) -> None:
+    (work / "secret").write_text("inside")
+    folder = Folder(work)
+    place = folder.locate("secret")
+    (work / "secret").unlink()
+    (work / "secret").symlink_to(outside / "secret")
+    with pytest.raises(Exception, match="not a regular file"):
+        folder.open_file(place)
+
+
+def test_a_link_put_in_place_of_a_folder_after_the_check_leads_nowhere(work: Path, outside: Path) -> None:
+    (work / "sub").mkdir()
+    (work / "sub" / "secret").write_text("inside")
+    folder = Folder(work)
+    place = folder.locate("sub/secret")
+    (work / "sub").rename(work / "moved")
+    (work / "sub").symlink_to(outside)
+    with pytest.raises(NotADirectoryError):
+        folder.open_file(place)
+
+
+async def test_a_working_folder_reached_through_a_link_is_the_folder_it_leads_to(work: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(work)
+    (work / "a").write_text("x")
+    folder = Folder(tmp_path / "link")
+    assert [str(folder.locate(path)) for path in ("a", str(tmp_path / "link" / "a"), str(work / "a"))] == ["a"] * 3

@@ -1,0 +1,204 @@
+"""Finding files by name and lines by pattern in a real folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from amplifier_core import ModuleCoordinator
+from amplifier_tool_filesystem import mount
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from amplifier_core import ToolResult
+
+    Call = Callable[..., Awaitable[ToolResult]]
+
+FILES = ["a.txt", "a/b.py", "a/deep/c.py", "a-b.py", "src/x.ts", "src/y.tsx", "src/z.js", ".hidden.py"]
+
+
+@pytest.fixture
+def tree(work: Path) -> Path:
+    """A folder with files, and folders that are skipped."""
+    for name in [*FILES, ".git/config.py", "a/__pycache__/b.py", "node_modules/m/index.js"]:
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(f"This is {name}\nline two\n")
+    return work
+
+
+# glob
+
+
+@pytest.mark.parametrize(
+    ("pattern", "files"),
+    [
+        ("**", [".hidden.py", "a-b.py", "a.txt", "a/b.py", "a/deep/c.py", "src/x.ts", "src/y.tsx", "src/z.js"]),
+        ("*.py", [".hidden.py", "a-b.py", "a/b.py", "a/deep/c.py"]),
+        ("./*.py", [".hidden.py", "a-b.py"]),
+        ("a/*.py", ["a/b.py"]),
+        ("a/**/*.py", ["a/b.py", "a/deep/c.py"]),
+        ("**/**/c.py", ["a/deep/c.py"]),
+        ("a/**", ["a/b.py", "a/deep/c.py"]),
+        ("*.{ts,tsx}", ["src/x.ts", "src/y.tsx"]),
+        ("{a,src}/*.{py,js}", ["a/b.py", "src/z.js"]),
+        ("src/[xy].*", ["src/x.ts", "src/y.tsx"]),
+        ("?.txt", ["a.txt"]),
+        ("A.txt", []),
+    ],
+)
+async def test_files_that_fit_are_listed_in_the_order_of_their_paths(
+    tree: Path, call: Call, pattern: str, files: list[str]
+) -> None:
+    output = (await call("glob", pattern=pattern)).output
+    assert output == {"files": files, "count": len(files), "truncated": False}
+    assert files == sorted(files)
+
+
+async def test_a_list_that_is_too_long_is_cut(tree: Path, call: Call) -> None:
+    output = (await call("glob", pattern="*.py", max_results=2)).output
+    assert output == {"files": [".hidden.py", "a-b.py"], "count": 2, "truncated": True}
+    assert (await call("glob", pattern="*.py", max_results=4)).output["truncated"] is False
+
+
+async def test_a_pattern_counts_from_the_folder_it_is_looked_for_in(tree: Path, call: Call) -> None:
+    assert (await call("glob", pattern="deep/*", path="a")).output["files"] == ["a/deep/c.py"]
+
+
+async def test_a_skipped_folder_is_searched_when_it_is_named(tree: Path, call: Call) -> None:
+    assert (await call("glob", pattern="*", path=".git")).output["files"] == [".git/config.py"]
+
+
+@pytest.mark.parametrize("pattern", ["../*", "a/../../*", "/etc/*", "/", "{a,b}" * 7])
+async def test_a_pattern_that_cannot_be_below_the_folder_is_refused(tree: Path, call: Call, pattern: str) -> None:
+    for result in (await call("glob", pattern=pattern), await call("grep", pattern="x", files=pattern)):
+        assert result.error is not None
+        assert result.error["type"] == "InvalidInput"
+
+
+async def test_a_folder_that_is_not_there_or_a_file_cannot_be_listed(tree: Path, call: Call) -> None:
+    errors = [(await call("glob", pattern="*", path=path)).error for path in ("nowhere", "a.txt")]
+    assert errors == [
+        {"message": "nowhere: No such file or directory", "type": "FileNotFoundError"},
+        {"message": "a.txt is a file; glob looks for files in a folder", "type": "NotADirectoryError"},
+    ]
+
+
+async def test_a_name_that_is_no_utf8_is_shown_with_replacements(work: Path, call: Call) -> None:
+    Path(os.fsdecode(os.fsencode(work) + b"/caf\xe9")).write_text("needle")
+    assert (await call("glob", pattern="caf*")).output["files"] == ["caf\ufffd"]
+    assert (await call("grep", pattern="needle")).output["matches"][0]["file_path"] == "caf\ufffd"
+
+
+async def test_a_very_deep_tree_is_walked(work: Path, call: Call) -> None:
+    here = os.open(work, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("leaf", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+    assert (await call("glob", pattern="leaf")).output["files"] == ["d/" * 1200 + "leaf"]
+
+
+# grep
+
+
+async def test_matching_lines_are_listed_with_their_numbers(tree: Path, call: Call) -> None:
+    output = (await call("grep", pattern=r"^line \w+$", files="a/**")).output
+    assert output == {
+        "matches": [
+            {"file_path": "a/b.py", "line": 2, "text": "line two"},
+            {"file_path": "a/deep/c.py", "line": 2, "text": "line two"},
+        ],
+        "count": 2,
+        "truncated": False,
+    }
+
+
+async def test_case_is_ignored_when_asked_for(tree: Path, call: Call) -> None:
+    assert (await call("grep", pattern="THIS", path="a.txt")).output["count"] == 0
+    assert (await call("grep", pattern="THIS", path="a.txt", ignore_case=True)).output["count"] == 1
+
+
+async def test_too_many_matches_are_cut(tree: Path, call: Call) -> None:
+    output = (await call("grep", pattern="line", max_results=3)).output
+    assert ([match["file_path"] for match in output["matches"]], output["truncated"]) == (
+        [".hidden.py", "a-b.py", "a.txt"],
+        True,
+    )
+
+
+async def test_binary_files_are_not_searched(work: Path, call: Call) -> None:
+    (work / "binary").write_bytes(b"needle\0")
+    (work / "text").write_bytes(b"\xff needle\r\n")
+    matches = (await call("grep", pattern="needle$")).output["matches"]
+    assert matches == [{"file_path": "text", "line": 1, "text": "\ufffd needle"}]
+
+
+async def test_long_lines_are_searched_up_to_a_limit_and_shown_shortened(work: Path, call: Call) -> None:
+    (work / "long").write_text(
+        "x" * 65_530 + "needle" + "y" * 100_000 + "needle\nx needle\n" + "x" * 65_531 + "needle\n"
+    )
+    matches = (await call("grep", pattern="needle")).output["matches"]
+    assert [(match["line"], len(match["text"])) for match in matches] == [(1, 500), (2, 8)]
+
+
+async def test_a_bad_pattern_is_a_failure_that_says_what_is_wrong(work: Path, call: Call) -> None:
+    for pattern in ("(", "a{99999999999999}"):
+        result = await call("grep", pattern=pattern)
+        assert result.error is not None
+        assert result.error["message"].startswith("pattern is not a regular expression: ")
+
+
+async def test_a_place_that_is_not_there_cannot_be_searched(work: Path, call: Call) -> None:
+    assert (await call("grep", pattern="x", path="nowhere")).error == {
+        "message": "nowhere: No such file or directory",
+        "type": "FileNotFoundError",
+    }
+
+
+def catastrophe(work: Path) -> dict[str, str]:
+    """A search that does not end before the sun does."""
+    (work / "a").write_text("a" * 64 + "!")
+    return {"pattern": "(a+)+$"}
+
+
+def children() -> set[str]:
+    return {
+        child
+        for task in Path("/proc/self/task").iterdir()
+        for child in (task / "children").read_text().split()
+        if b"amplifier_tool_filesystem" in Path(f"/proc/{child}/cmdline").read_bytes()
+    }
+
+
+async def searcher(work: Path, seconds: float) -> Callable[[dict[str, str]], Awaitable[ToolResult]]:
+    coordinator = ModuleCoordinator(session_id="test")
+    await mount(coordinator, {"working_dir": str(work), "grep_timeout": seconds})
+    execute: Callable[[dict[str, str]], Awaitable[ToolResult]] = coordinator.get("tools", "grep").execute
+    return execute
+
+
+async def test_a_search_that_takes_too_long_is_given_up_with_its_process(work: Path) -> None:
+    result = await (await searcher(work, 0.1))(catastrophe(work))
+    assert result.error == {
+        "message": "gave up after 0.1 s; narrow `path` or `files`, or use a simpler pattern",
+        "type": "TimeoutError",
+    }
+    assert children() == set()
+
+
+async def test_a_cancelled_search_ends_its_process(work: Path) -> None:
+    searching = asyncio.ensure_future((await searcher(work, 600))(catastrophe(work)))
+    while not children():
+        await asyncio.sleep(0)
+    searching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await searching
+    assert children() == set()
