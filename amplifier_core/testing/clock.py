@@ -1,8 +1,11 @@
 """A clock whose time only a test moves.
 
     clock = VirtualClock()
-    task = asyncio.create_task(run_the_timer(clock))
+    trigger.bind(TriggerContext("tests/timer#0", clock=clock))
+    ...
     await clock.advance(3600)  # an hour passes, at once
+
+Whoever sleeps by it wakes in the order of the deadlines, every time the same.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ async def check_trigger(
     for event in second:
         check_event(event)
     repeated = {event.dedupe_key for event in first} & {event.dedupe_key for event in second}
-    _require(not repeated, f"a restarted trigger must not repeat an event that was stored: {sorted(map(str, repeated))}")
+    _require(not repeated, f"a restarted trigger must not repeat a stored event: {sorted(map(str, repeated))}")
     return first + second
 
 

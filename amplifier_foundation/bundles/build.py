@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .merge import entry_key
@@ -13,6 +12,7 @@ from .sources import LocalSource, module_entries, take_context, take_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from ..background.config import BackgroundSessionConfig
     from .documents import Document
@@ -55,7 +55,7 @@ def _names(data: dict[str, Any], base: Path | None) -> tuple[str, Path | None]:
 
 def _bundle(document: Document, sources: dict[str, LocalSource], warnings: list[Problem]) -> Bundle:
     data = document.data or {}
-    about = data["bundle"]
+    about, places = data["bundle"], dict(_places(document))
     return Bundle(
         name=about["name"],
         version=about.get("version", "1.0.0"),
@@ -74,7 +74,7 @@ def _bundle(document: Document, sources: dict[str, LocalSource], warnings: list[
         digest=document.digest,
         origins={str(document.path): document.digest} if document.path else {},
         local_sources=sources,
-        places=dict(_places(document)),
+        places=places,
         problems=warnings,
     )
 
@@ -114,7 +114,11 @@ def _duplicates(document: Document) -> Iterator[Problem]:
         for section, number, entry in module_entries(data)
         if entry_key(entry)[0]
     ]
-    sessions = [("session " + name, name, path) for name, path in _background_names(data)]
+    sessions = [
+        (entry["name"], entry["name"], (*path, "name"))
+        for entry, path in _background_entries(data)
+        if isinstance(entry.get("name"), str)
+    ]
     yield from _twice(modules, positions, "; give each an 'instance_id' of its own")
     yield from _twice(sessions, positions, "")
 
@@ -128,12 +132,12 @@ def _twice(named: Iterable[tuple[str, str, KeyPath]], positions: Positions, reme
             yield error_at(place, "AMP105", f"'{name}' stands here twice, first at {before}{remedy}")
 
 
-def _background_names(data: dict[str, Any]) -> Iterator[tuple[str, KeyPath]]:
+def _background_entries(data: dict[str, Any]) -> Iterator[tuple[dict[str, Any], KeyPath]]:
     for path in (("background_sessions",), FIELD_SPELLING):
         listed = at_path(data, path)
         for number, entry in enumerate(listed if isinstance(listed, list) else ()):
-            if isinstance(entry, dict) and isinstance(entry.get("name"), str):
-                yield entry["name"], (*path, number, "name")
+            if isinstance(entry, dict):
+                yield entry, (*path, number)
 
 
 def _two_instructions(document: Document) -> Iterator[Problem]:
@@ -149,10 +153,10 @@ def _places(document: Document) -> Iterator[tuple[tuple[str, ...], Place]]:
         yield ("session", name), positions.at(("session", name))
     for section, number, entry in module_entries(data):
         yield (section, *entry_key(entry)), positions.at((section, number, "module"))
-    for name, path in _background_names(data):
-        triggers = at_path(data, path[:1]) if len(path) == 3 else at_path(data, FIELD_SPELLING)
-        for number, trigger in enumerate(triggers[path[-2]].get("triggers") or ()):
+    for entry, path in _background_entries(data):
+        for number, trigger in enumerate(entry.get("triggers") or ()):
             key = "module" if "module" in trigger else "type"
-            yield ("background_sessions", name, str(number)), positions.at((*path[:-1], "triggers", number, key))
+            place = positions.at((*path, "triggers", number, key))
+            yield ("background_sessions", entry["name"], str(number)), place
     for number, _ in enumerate(data.get("includes") or ()):
         yield ("includes", str(number)), positions.at(("includes", number))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import stat
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError
 
 from .positions import Place, Positions, show_file
 from .problems import Problem, error_at
 from .yaml_reader import Unreadable, place_of, read_yaml
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_BYTES = 4 * 1024 * 1024
 """Size of the largest bundle file."""

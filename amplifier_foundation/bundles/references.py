@@ -14,23 +14,19 @@ from .problems import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-BundleNames = "Mapping[str, str | Path]"
-"""Registered names and where their bundles are: a file, or a folder that `name:path` is relative to."""
-
 FILE_NAMES = ("bundle.md", "bundle.yaml", "bundle.yml")
 """What a bundle's file is called in its folder; the first that is there counts."""
 
 _SUFFIXES = (".md", ".yaml", ".yml")
 
 
-def find_bundle(
-    source: str | Path, *, base: Path | None = None, names: Mapping[str, str | Path] | None = None
-) -> Path:
+def find_bundle(source: str | Path, *, base: Path | None = None, names: Mapping[str, str | Path] | None = None) -> Path:
     """Return the file that `source` stands for.
 
-    It is a file, a folder that holds one of `FILE_NAMES`, a name of `names`, or `name:path`: a file in that bundle's
-    folder, its suffix optional. Relative paths are relative to `base`, else to the current folder. Raises
-    `BundleNotFoundError`, and `BundleLoadError` for what a bundle cannot be loaded from.
+    It is a file, a folder that holds one of `FILE_NAMES`, a name of `names` (which says where bundles are: files or
+    folders), or `name:path`: a file in that bundle's folder, its suffix optional. Relative paths are relative to `base`,
+    else to the current folder. Raises `BundleNotFoundError`, and `BundleLoadError` for what a bundle cannot be loaded
+    from.
     """
     if isinstance(source, Path):
         return _file_at((base or Path()) / source)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .paths import is_path, leaves, local_path, scheme_of
@@ -12,6 +11,7 @@ from .problems import Problem, error_at, warning_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from .documents import Document
     from .positions import KeyPath

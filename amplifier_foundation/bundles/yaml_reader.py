@@ -1,7 +1,7 @@
 """YAML as plain data, with the spot of every key and value, and without what surprises.
 
 What is accepted is what JSON can say: mappings with text keys, lists, text, numbers, booleans, null. Anchors, aliases,
-merge keys, foreign tags and duplicate keys are refused where they stand. Dates and sexagesimal numbers (`12:30`) are text.
+merge keys, foreign tags and duplicate keys are refused where they stand. Dates and times (`12:30`) are text.
 """
 
 from __future__ import annotations

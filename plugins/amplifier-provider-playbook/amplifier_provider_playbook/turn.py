@@ -69,7 +69,7 @@ def _is_users(message: Message) -> bool:
         return False
     if not isinstance(message.content, str) and any(block.type == "tool_result" for block in message.content):
         return False
-    return not text_of(message).startswith("<system-reminder")
+    return not text_of(message).lstrip().startswith("<system-reminder")
 
 
 def _calls(message: Message) -> dict[str, str]:

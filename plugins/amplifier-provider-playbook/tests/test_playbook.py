@@ -253,7 +253,7 @@ async def test_a_result_may_be_a_block_of_a_users_message() -> None:
     "added",
     [
         {"role": "system", "content": "Mind the style."},
-        user("<system-reminder>Mind the style.</system-reminder>"),
+        user("\n<system-reminder>Mind the style.</system-reminder>"),
         user("Mind the style.", metadata={"source": "hook"}),
     ],
     ids=["system", "reminder", "hook"],

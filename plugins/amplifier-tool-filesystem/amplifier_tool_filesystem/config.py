@@ -28,7 +28,8 @@ def read_config(config: dict[str, Any], session_folder: str | None) -> Settings:
     for key in config:
         if key not in _KEYS:
             close = get_close_matches(str(key), _KEYS, n=1)
-            _fail(str(key), f"unknown key; did you mean '{close[0]}'?" if close else f"there are: {', '.join(_KEYS)}")
+            hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(_KEYS)}"
+            _fail(str(key), f"unknown key; {hint}")
     return Settings(
         working_dir=_folder(session_folder or config.get("working_dir", ".")),
         allow_write=_flag("allow_write", config.get("allow_write", True)),

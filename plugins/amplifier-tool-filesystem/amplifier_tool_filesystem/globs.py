@@ -6,10 +6,10 @@ import fnmatch
 import os
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .failures import Failure, InvalidInput
-from .folder import Folder, show
+from .folder import Folder, Place, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,6 +20,13 @@ SKIPPED = frozenset(
 """Folders that nobody looks for files in, unless they are where the search begins."""
 _MAX_ALTERNATIVES = 64
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+
+
+class Found(NamedTuple):
+    """A file that a walk met: where it lies, and the place to open, another one for a link. A folder has no place."""
+
+    parts: tuple[str, ...]
+    place: Place | None
 
 
 class Glob:
@@ -41,48 +48,49 @@ def find_files(folder: Folder, given: str, pattern: str, max_results: int) -> di
     base, glob = folder.locate(given), Glob(pattern)
     if not folder.is_folder(base):
         raise Failure("NotADirectoryError", f"{base} is a file; glob looks for files in a folder")
-    fitting = (show(parts) for parts in walk(folder, base.parts) if glob.fits(parts[len(base.parts) :]))
+    fitting = (show(each.parts) for each in walk(folder, base.parts) if glob.fits(each.parts[len(base.parts) :]))
     found = list(islice(fitting, max_results + 1))
     files = found[:max_results]
     return {"files": files, "count": len(files), "truncated": len(found) > max_results}
 
 
-def walk(folder: Folder, base: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the parts of every file below `base`, sorted by path; links to folders are not followed."""
-    waiting = [(base, True)]
+def walk(folder: Folder, base: tuple[str, ...]) -> Iterator[Found]:
+    """Yield every file below `base`, sorted by path; links to folders are not followed."""
+    waiting = [Found(base, None)]
     while waiting:
-        parts, is_folder = waiting.pop()
-        if is_folder:
-            waiting.extend(reversed(_entries(folder, parts)))
+        found = waiting.pop()
+        if found.place is None:
+            waiting.extend(reversed(_entries(folder, found.parts)))
         else:
-            yield parts
+            yield found
 
 
-def _entries(folder: Folder, parts: tuple[str, ...]) -> list[tuple[tuple[str, ...], bool]]:
-    """Return what is in a folder and whether it is one, in the order of whole paths: `a.txt` before `a/b`."""
-    found = []
+def _entries(folder: Folder, parts: tuple[str, ...]) -> list[Found]:
+    """Return what is in a folder in the order of whole paths: `a.txt` before `a/b`."""
+    entries = []
     try:
-        with folder.opened(parts) as descriptor, os.scandir(descriptor) as entries:
-            for entry in entries:
+        with folder.opened(parts) as descriptor, os.scandir(descriptor) as scanned:
+            for entry in scanned:
                 below = (*parts, entry.name)
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name not in SKIPPED:
-                        found.append((entry.name + "/", below, True))
-                elif _is_readable_file(folder, entry, below):
-                    found.append((entry.name, below, False))
+                        entries.append((entry.name + "/", Found(below, None)))
+                elif (place := _file(folder, entry, below)) is not None:
+                    entries.append((entry.name, Found(below, place)))
     except OSError:
         return []  # gone, or not ours to read: the search goes on elsewhere
-    return [(below, is_folder) for _, below, is_folder in sorted(found)]
+    return [found for _, found in sorted(entries, key=lambda entry: entry[0])]
 
 
-def _is_readable_file(folder: Folder, entry: os.DirEntry[str], parts: tuple[str, ...]) -> bool:
+def _file(folder: Folder, entry: os.DirEntry[str], parts: tuple[str, ...]) -> Place | None:
     if not entry.is_symlink():
-        return entry.is_file(follow_symlinks=False)
+        return Place(parts) if entry.is_file(follow_symlinks=False) else None
     try:
-        folder.open_file(folder.locate("/".join(parts))).close()
+        place = folder.locate("/".join(parts))
+        folder.open_file(place).close()
     except (Failure, OSError):
-        return False
-    return True
+        return None
+    return place
 
 
 def _alternatives(pattern: str) -> list[str]:

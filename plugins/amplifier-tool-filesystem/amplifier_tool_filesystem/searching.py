@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from .failures import Failure, InvalidInput
 from .folder import Folder, Place, show
-from .globs import Glob, walk
+from .globs import Found, Glob, walk
 from .reading import is_binary
 
 if TYPE_CHECKING:
@@ -83,10 +83,9 @@ def search_lines(search: Search) -> dict[str, Any]:
     """Return the lines that match, in the order of paths; `truncated` says that there are more."""
     folder = Folder(search["root"])
     base, pattern, limit = folder.locate(search["path"]), _compile(search), search["max_results"]
-    lines = (line for place in _places(folder, base, search["files"]) for line in _matches(folder, place, pattern))
-    found = list(islice(lines, limit + 1))
-    matches = found[:limit]
-    return {"matches": matches, "count": len(matches), "truncated": len(found) > limit}
+    lines = (line for found in _files(folder, base, search["files"]) for line in _matches(folder, found, pattern))
+    matches = list(islice(lines, limit + 1))
+    return {"matches": matches[:limit], "count": min(len(matches), limit), "truncated": len(matches) > limit}
 
 
 def _understand(answer: bytes, code: int | None) -> dict[str, Any]:
@@ -107,28 +106,29 @@ def _compile(search: Search) -> re.Pattern[str]:
         raise InvalidInput(f"pattern is not a regular expression: {error}") from error
 
 
-def _places(folder: Folder, base: Place, files: str) -> Iterator[tuple[str, ...]]:
+def _files(folder: Folder, base: Place, files: str) -> Iterator[Found]:
     glob = Glob(files)
     if not folder.is_folder(base):
-        yield base.parts
+        folder.open_file(base).close()  # named by the caller, so one that cannot be read is said, not passed over
+        yield Found(base.parts, base)
         return
-    for parts in walk(folder, base.parts):
-        if glob.fits(parts[len(base.parts) :]):
-            yield parts
+    for found in walk(folder, base.parts):
+        if glob.fits(found.parts[len(base.parts) :]):
+            yield found
 
 
-def _matches(folder: Folder, parts: tuple[str, ...], pattern: re.Pattern[str]) -> Iterator[dict[str, Any]]:
+def _matches(folder: Folder, found: Found, pattern: re.Pattern[str]) -> Iterator[dict[str, Any]]:
     try:
-        stream = folder.open_file(folder.locate("/".join(parts)))
-    except OSError:
-        return  # gone, or not ours to read
+        stream = folder.open_file(found.place or Place(found.parts))
+    except (Failure, OSError):
+        return  # gone, replaced, or not ours to read
     with stream:
         if is_binary(stream):
             return
         for number, text in enumerate(_lines(stream), 1):
             if pattern.search(text):
                 shown = text if len(text) <= SHOWN_LIMIT else text[: SHOWN_LIMIT - 1] + "…"
-                yield {"file_path": show(parts), "line": number, "text": shown}
+                yield {"file_path": show(found.parts), "line": number, "text": shown}
 
 
 def _lines(stream: Any) -> Iterator[str]:

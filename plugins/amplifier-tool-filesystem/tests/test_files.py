@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
     from amplifier_core import ModuleCoordinator, ToolResult
 
-    Call = Callable[..., Awaitable[ToolResult]]
+    Call = Callable[..., Awaitable[Any]]  # of a ToolResult, whose output may be anything
 
 
 def problem(result: ToolResult) -> tuple[str, str]:
     assert result.success is False
     assert result.error is not None
     return result.error["type"], result.error["message"]
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
 
 
 # reading
@@ -154,7 +158,7 @@ async def test_a_file_is_replaced_as_a_whole_and_nothing_is_left_behind(work: Pa
     with (work / "a").open() as reader:
         await call("write_file", file_path="a", content="new")
         assert reader.read() == "old"
-    assert [path.name for path in work.iterdir()] == ["a"]
+    assert names(work) == ["a"]
 
 
 async def test_a_read_only_file_is_not_replaced(work: Path, call: Call) -> None:
@@ -168,7 +172,7 @@ async def test_a_write_that_fails_leaves_nothing(work: Path, call: Call) -> None
     (work / "file").write_text("x")
     assert problem(await call("write_file", file_path="file/below", content="x"))[0] == "NotADirectoryError"
     assert problem(await call("write_file", file_path="n" * 256, content="x"))[1].endswith("File name too long")
-    assert [path.name for path in work.iterdir()] == ["file"]
+    assert names(work) == ["file"]
 
 
 async def test_text_that_utf8_cannot_hold_is_refused(work: Path, call: Call) -> None:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def is_empty(folder: Path) -> bool:
+    return not any(folder.iterdir())
+
+
 async def mounted(config: dict[str, Any] | None = None, session_folder: Path | None = None) -> dict[str, Any]:
     coordinator = ModuleCoordinator(session_id="test")
     if session_folder is not None:
@@ -100,7 +104,7 @@ async def test_input_that_does_not_fit_the_schema_is_a_failed_result(
 ) -> None:
     result = await (await mounted(session_folder=tmp_path))[tool].execute(given)
     assert (result.success, result.error) == (False, {"message": message, "type": "InvalidInput"})
-    assert list(tmp_path.iterdir()) == []
+    assert is_empty(tmp_path)
 
 
 async def test_the_installed_entry_point_mounts_them(tmp_path: Path) -> None:

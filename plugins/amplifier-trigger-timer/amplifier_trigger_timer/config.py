@@ -5,8 +5,9 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from amplifier_core.errors import TriggerConfigError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from amplifier_core.errors import TriggerConfigError
 
 from .schedule import Cron
 

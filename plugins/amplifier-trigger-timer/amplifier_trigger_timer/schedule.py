@@ -115,7 +115,7 @@ class Cron:
         """Return when a time on the wall is due, and when it is due once more."""
         local, again = (wall.replace(tzinfo=self._zone, fold=fold) for fold in (0, 1))
         first, second = local.astimezone(UTC), again.astimezone(UTC)
-        gap = _offset(again) - _offset(local)  # PEP 495: positive where the wall skips a time, negative where it repeats
+        gap = _offset(again) - _offset(local)  # PEP 495: positive in a gap, negative where a time repeats
         if gap > timedelta():
             return ([self._end_of_gap(second, first)] if self._fixed else []), []
         return [first], [second] if gap < timedelta() and not self._fixed else []

@@ -1,0 +1,32 @@
+"""How a check says what a rule is, and that it is broken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    Check = Callable[[Any], Awaitable[None]]
+
+
+def require(kept: bool, rule: str) -> None:
+    """Raise `AssertionError` with the rule when it is not kept."""
+    if not kept:
+        raise AssertionError(rule)
+
+
+async def refuses(attempt: Awaitable[object], error: type[Exception], what: str) -> None:
+    """Raise `AssertionError` unless awaiting `attempt` raises `error`."""
+    try:
+        await attempt
+    except error:
+        return
+    except Exception as other:
+        raise AssertionError(f"{what} must raise {error.__name__}, not {type(other).__name__}: {other}") from other
+    raise AssertionError(f"{what} must raise {error.__name__}")
+
+
+def numbered(names: Mapping[str, Any]) -> tuple[Check, ...]:
+    """Return the checks of a module, in the order of their numbers."""
+    return tuple(names[name] for name in sorted(names) if name.startswith("check_"))

@@ -1,0 +1,258 @@
+"""What every `SessionStore` keeps to."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InvalidSessionId, SessionConflict, SessionExists, SessionNotFound
+from ...storage import SessionRecord
+from .rules import numbered, refuses, require
+
+if TYPE_CHECKING:
+    from ...storage import SessionStore
+    from ...transcript import Message
+
+HOSTILE_IDS = ("", ".", "../up", "a/b", "a b", "a\0b", "-a", "NUL", "x" * 129, "é", "a'--", "a\n")
+LATER = datetime(2100, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
+
+
+def _messages(count: int, of: str = "m") -> list[Message]:
+    return [{"role": "user", "content": f"{of}{number}"} for number in range(count)]
+
+
+async def _session(store: SessionStore, session_id: str, count: int, **fields: Any) -> list[Message]:
+    await store.create(SessionRecord(session_id, **fields))
+    await store.append(session_id, _messages(count, session_id), at=0)
+    return _messages(count, session_id)
+
+
+async def check_01_a_session_is_returned_as_it_was_stored(store: SessionStore) -> None:
+    """Every field, times to the microsecond."""
+    record = SessionRecord(
+        "first-1",
+        parent_id="parent",
+        name="Größe \N{PARTY POPPER}",
+        bundle="reviewer",
+        bundle_source="bundle.md",
+        bundle_digest="sha256:0",
+        project="/work/a project",
+        status="idle",
+        event_id="e1",
+        created=LATER - timedelta(days=1),
+        updated=LATER,
+        turn_count=3,
+        error="",
+        config={"session": {"list": [1, 2.5, None, True], "text": "ü\0\n"}},
+        metadata={"tags": []},
+    )
+    created = await store.create(record)
+    require(created == record, "create must return the record")
+    require(await store.get("first-1") == record, "get must return the record as it was created")
+    require(await store.read("first-1") == [], "a new session must have no messages")
+
+
+async def check_02_an_id_is_used_once(store: SessionStore) -> None:
+    """A second session of the id is refused and changes nothing."""
+    messages = await _session(store, "twice", 2)
+    before = await store.get("twice")
+    await refuses(store.create(SessionRecord("twice", name="other")), SessionExists, "create of an id that is stored")
+    require(await store.get("twice") == before, "a refused create must not change the session that is there")
+    require(await store.read("twice") == messages, "a refused create must not change the messages that are there")
+
+
+async def check_03_an_unknown_session_is_not_found(store: SessionStore) -> None:
+    """By no method."""
+    await refuses(store.get("nobody"), SessionNotFound, "get of an unknown session")
+    await refuses(store.read("nobody"), SessionNotFound, "read of an unknown session")
+    await refuses(store.append("nobody", _messages(1), at=0), SessionNotFound, "append to an unknown session")
+    await refuses(store.update("nobody", name="x"), SessionNotFound, "update of an unknown session")
+    fork = store.create(SessionRecord("fork", fork_of="nobody", fork_at=0))
+    await refuses(fork, SessionNotFound, "create of a fork of an unknown session")
+    require(await store.sessions() == [], "what failed must leave no session behind")
+
+
+async def check_04_what_is_no_session_id_is_refused(store: SessionStore) -> None:
+    """Before it reaches a path, a query or a log."""
+    for session_id in HOSTILE_IDS:
+        shown = f"the id {session_id[:20]!r}"
+        await refuses(store.create(SessionRecord(session_id)), InvalidSessionId, f"create with {shown}")
+        await refuses(store.get(session_id), InvalidSessionId, f"get of {shown}")
+        await refuses(store.read(session_id), InvalidSessionId, f"read of {shown}")
+        await refuses(store.append(session_id, _messages(1), at=0), InvalidSessionId, f"append to {shown}")
+        await refuses(store.update(session_id, name="x"), InvalidSessionId, f"update of {shown}")
+        fork = store.create(SessionRecord("fork", fork_of=session_id, fork_at=0))
+        await refuses(fork, InvalidSessionId, f"create of a fork of {shown}")
+
+
+async def check_05_messages_are_returned_as_they_were_appended(store: SessionStore) -> None:
+    """In order, whatever text and structure they hold."""
+    await store.create(SessionRecord("s"))
+    blocks = [{"type": "tool_result", "output": {"deep": [[1, -0.5, None], {"k": False}]}}, {"text": "\0\u2028\r\n\"'"}]
+    messages: list[Message] = [{"role": "user", "content": "日本 \N{PARTY POPPER}"}, {"content": blocks}, {}]
+    require(await store.append("s", messages[:2], at=0) == 2, "append must return the new count")
+    require(await store.append("s", messages[2:], at=2) == 3, "append must return the new count")
+    require(await store.read("s") == messages, "read must return the messages as they were appended")
+    require((await store.get("s")).message_count == 3, "message_count must count the messages")
+
+
+async def check_06_messages_are_appended_all_or_none(store: SessionStore) -> None:
+    """One that cannot be stored keeps the others out."""
+    messages = await _session(store, "s", 1)
+    await refuses(store.append("s", [*_messages(2), {"content": object()}], at=1), Exception, "append of an object()")
+    require(await store.read("s") == messages, "a failed append must not store some of its messages")
+    require(await store.append("s", _messages(1), at=1) == 2, "a failed append must not stop the next one")
+
+
+async def check_07_an_append_elsewhere_than_at_the_end_is_a_conflict(store: SessionStore) -> None:
+    """Somebody else wrote the history, or the writer is ahead of it."""
+    messages = await _session(store, "s", 3)
+    for at in (0, 2, 4):
+        await refuses(store.append("s", _messages(1), at=at), SessionConflict, f"append at {at} to 3 messages")
+    await refuses(store.append("s", [], at=2), SessionConflict, "append of nothing at 2 to 3 messages")
+    require(await store.append("s", [], at=3) == 3, "append of nothing at the end must return the count")
+    require(await store.read("s") == messages, "a conflict must not change the history")
+
+
+async def check_08_of_two_appends_at_one_place_one_wins(store: SessionStore) -> None:
+    """And no turn is interleaved with another."""
+    await store.create(SessionRecord("s"))
+    turns = [_messages(3, of=f"turn{number}-") for number in range(5)]
+    outcomes = await asyncio.gather(*(store.append("s", turn, at=0) for turn in turns), return_exceptions=True)
+    conflicts = sum(isinstance(outcome, SessionConflict) for outcome in outcomes)
+    require(outcomes.count(3) == 1 and conflicts == 4, f"one of five appends at 0 must win, not {outcomes}")
+    require(await store.read("s") == turns[outcomes.index(3)], "the history must be the turn that won")
+
+
+async def check_09_a_range_is_read_as_a_slice(store: SessionStore) -> None:
+    """Without failing for one that goes past the end."""
+    messages = await _session(store, "s", 6)
+    for start in (0, 1, 5, 6, 9):
+        for stop in (None, 0, 1, 4, 6, 9):
+            require(
+                await store.read("s", start, stop) == messages[start:stop],
+                f"read from {start} to {stop} must return what a slice of the whole would",
+            )
+
+
+async def check_10_a_fork_begins_with_what_it_shares(store: SessionStore) -> None:
+    """Up to the fork point, which may be anywhere within the source."""
+    messages = await _session(store, "source", 4)
+    for at in range(5):
+        created = await store.create(SessionRecord(f"at{at}", fork_of="source", fork_at=at))
+        require((created.fork_of, created.fork_at) == ("source", at), "create must return whose messages are shared")
+        require(created.message_count == at, "message_count of a fork must count the shared messages")
+        require(await store.get(f"at{at}") == created, "get must return the record that create returned")
+        require(await store.read(f"at{at}") == messages[:at], f"a fork at {at} must begin with the first {at} messages")
+
+
+async def check_11_a_fork_and_its_source_go_on_apart(store: SessionStore) -> None:
+    """Neither sees what the other one appends later."""
+    shared = (await _session(store, "source", 3))[:2]
+    await store.create(SessionRecord("fork", fork_of="source", fork_at=2))
+    await store.append("fork", _messages(2, "own"), at=2)
+    await store.append("source", _messages(1, "later"), at=3)
+    require(await store.read("fork") == shared + _messages(2, "own"), "a fork must hold what it shares, then its own")
+    expected = _messages(3, "source") + _messages(1, "later")
+    require(await store.read("source") == expected, "the source must not see the messages of its fork")
+    require(await store.read("fork", 1, 3) == [shared[1], *_messages(1, "own")], "a range may span the fork point")
+
+
+async def check_12_a_fork_never_writes_to_its_source(store: SessionStore) -> None:
+    """Not even the time."""
+    messages = await _session(store, "source", 2)
+    before = await store.get("source")
+    await store.create(SessionRecord("fork", fork_of="source", fork_at=1))
+    await store.append("fork", _messages(1, "own"), at=1)
+    await store.update("fork", name="other")
+    require(await store.get("source") == before, "the record of the source must stay as it was")
+    require(await store.read("source") == messages, "the messages of the source must stay as they were")
+
+
+async def check_13_forks_are_forked(store: SessionStore) -> None:
+    """To any depth, and before the point at which their source was forked."""
+    expected = {"f0": await _session(store, "f0", 5)}
+    for number, at in enumerate((4, 6, 2, 0, 1), 1):
+        source, fork = f"f{number - 1}", f"f{number}"
+        await store.create(SessionRecord(fork, fork_of=source, fork_at=at))
+        await store.append(fork, _messages(3, fork), at=at)
+        expected[fork] = expected[source][:at] + _messages(3, fork)
+    for fork, messages in expected.items():
+        require(await store.read(fork) == messages, f"{fork}, a fork of forks, must hold what its source held then")
+        for start in range(len(messages) + 1):
+            for stop in range(start, len(messages) + 1):
+                read = await store.read(fork, start, stop)
+                require(read == messages[start:stop], f"read of {fork} from {start} to {stop} must be that slice")
+
+
+async def check_14_a_fork_point_outside_the_source_is_refused(store: SessionStore) -> None:
+    """And leaves no session."""
+    await _session(store, "source", 2)
+    for at in (-1, 3):
+        fork = store.create(SessionRecord("fork", fork_of="source", fork_at=at))
+        await refuses(fork, IndexError, f"create of a fork at {at} of 2 messages")
+    await refuses(store.get("fork"), SessionNotFound, "get of a fork that was refused")
+
+
+async def check_15_fields_are_changed_and_the_time_with_them(store: SessionStore) -> None:
+    """Those that were named, and no others."""
+    before = await store.create(SessionRecord("s", name="old", updated=datetime(2020, 1, 1, tzinfo=UTC)))
+    await store.update("s", name="new", status="completed", turn_count=2, error="none", metadata={"a": [1]})
+    after = await store.get("s")
+    expected = replace(before, name="new", status="completed", turn_count=2, error="none", metadata={"a": [1]})
+    require(after.updated > before.updated, "update must set `updated`")
+    require(replace(after, updated=before.updated) == expected, "update must change what it names, and nothing else")
+    await refuses(store.update("s", name="x", no_such_field=1), TypeError, "update of a field that does not exist")
+    require(await store.get("s") == after, "a refused update must change nothing")
+
+
+async def check_16_sessions_are_listed_the_last_updated_first(store: SessionStore) -> None:
+    """Of one project, or of all."""
+    for number, project in enumerate(("/a", "/b", "/a", "/a")):
+        updated = datetime(2020, 1, 1 + number, tzinfo=UTC)
+        await store.create(SessionRecord(f"s{number}", project=project, updated=updated))
+    await store.update("s1", name="x")
+    listed = {
+        "all": await store.sessions(),
+        "/a": await store.sessions(project="/a"),
+        "2 of /a": await store.sessions(project="/a", limit=2),
+        "/none": await store.sessions(project="/none"),
+    }
+    ids = {name: [record.session_id for record in records] for name, records in listed.items()}
+    expected = {"all": ["s1", "s3", "s2", "s0"], "/a": ["s3", "s2", "s0"], "2 of /a": ["s3", "s2"], "/none": []}
+    require(ids == expected, f"sessions must be listed the last updated first: {expected}, not {ids}")
+
+
+async def check_17_sessions_are_found_by_the_beginning_of_their_id(store: SessionStore) -> None:
+    """Taken as it is: nothing in it stands for something else."""
+    for number, session_id in enumerate(("a_b-1", "axb-1", "a_b-2", "A_b-1")):
+        await store.create(SessionRecord(session_id, created=datetime(2020, 1, 1 + number, tzinfo=UTC)))
+    for prefix, expected in {"a_b": ["a_b-2", "a_b-1"], "a_b-1": ["a_b-1"], "a%": [], "b": []}.items():
+        found = [record.session_id for record in await store.find(prefix)]
+        require(found == expected, f"find({prefix!r}) must return {expected}, newest first, not {found}")
+    for number in range(25):
+        await store.create(SessionRecord(f"many-{number}"))
+    require(len(await store.find("many")) == 20, "find must return at most 20 sessions")
+
+
+async def check_18_what_was_handed_over_is_not_shared(store: SessionStore) -> None:
+    """A caller that changes its message, or one that it read, does not change the history."""
+    await store.create(SessionRecord("s"))
+    message: Message = {"content": ["said"]}
+    await store.append("s", [message], at=0)
+    message["content"].append("changed")
+    require(await store.read("s") == [{"content": ["said"]}], "a message must be stored as it was when it was appended")
+    (await store.read("s"))[0]["content"].append("changed")
+    require(await store.read("s") == [{"content": ["said"]}], "a message that was read must not lead into the store")
+
+
+async def check_19_a_store_is_closed_more_than_once(store: SessionStore) -> None:
+    """The second time does nothing."""
+    await _session(store, "s", 1)
+    await store.close()
+    await store.close()
+
+
+SESSION_STORE_CHECKS = numbered(globals())

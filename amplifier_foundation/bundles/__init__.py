@@ -1,0 +1,32 @@
+"""Bundles: what a `bundle.md` declares, read, checked and made into sessions.
+
+Importing this imports neither YAML nor pydantic; loading a bundle does.
+"""
+
+from __future__ import annotations
+
+from .checks import check_names, validate_bundle
+from .load import load_bundle, load_bundle_sync
+from .merge import deep_merge, merge_module_lists
+from .model import Bundle
+from .prepared import PreparedBundle
+from .problems import CODES, BrokenInclude, BundleProblems, InvalidBundle, Problem, UnreadableBundle
+from .resolver import BundleModuleResolver
+
+__all__ = [
+    "CODES",
+    "BrokenInclude",
+    "Bundle",
+    "BundleModuleResolver",
+    "BundleProblems",
+    "InvalidBundle",
+    "PreparedBundle",
+    "Problem",
+    "UnreadableBundle",
+    "check_names",
+    "deep_merge",
+    "load_bundle",
+    "load_bundle_sync",
+    "merge_module_lists",
+    "validate_bundle",
+]

@@ -1,0 +1,121 @@
+"""Load a bundle and the bundles that it includes."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import BundleError
+
+from .documents import read_document
+from .positions import Place, show_file
+from .problems import BrokenInclude, BundleProblems, error_at
+from .references import find_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from .model import Bundle
+
+logger = logging.getLogger(__name__)
+
+MAX_INCLUDE_DEPTH = 32
+"""Bundles that include each other in a row."""
+
+
+async def load_bundle(
+    source: str | Path,
+    *,
+    auto_include: bool = True,
+    registry: Mapping[str, str | Path] | None = None,
+    strict: bool = False,
+) -> Bundle:
+    """Load a bundle from a file, its folder, a `file://` URL, or a name of `registry` (names and where they are).
+
+    Bundles that it includes are loaded and composed under it, unless `auto_include` is False. Warnings are logged, and
+    are errors when `strict`. Nothing of the bundle is executed.
+
+    Raises `BundleNotFoundError`, `BundleLoadError`, `BundleValidationError` and `BundleDependencyError`; the last three
+    list every problem with its line when the file was found.
+    """
+    import asyncio
+
+    return await asyncio.to_thread(
+        load_bundle_sync, source, auto_include=auto_include, registry=registry, strict=strict
+    )
+
+
+def load_bundle_sync(
+    source: str | Path,
+    *,
+    auto_include: bool = True,
+    registry: Mapping[str, str | Path] | None = None,
+    strict: bool = False,
+) -> Bundle:
+    """Do what `load_bundle` does, for a program without an event loop."""
+    bundle = read_bundle(source, auto_include=auto_include, registry=registry, strict=strict)
+    for problem in bundle.problems:
+        logger.warning("%s", problem)
+    return bundle
+
+
+def read_bundle(
+    source: str | Path,
+    *,
+    auto_include: bool = True,
+    registry: Mapping[str, str | Path] | None = None,
+    strict: bool = False,
+) -> Bundle:
+    """Do what `load_bundle_sync` does and log nothing: the warnings are the bundle's `problems`."""
+    loading = _Loading(registry or {}, auto_include, strict)
+    return loading.load(find_bundle(source, names=registry))
+
+
+class _Loading:
+    """One load: what was loaded already, and the row of bundles that include each other."""
+
+    def __init__(self, names: Mapping[str, str | Path], auto_include: bool, strict: bool) -> None:
+        self._names = names
+        self._auto_include = auto_include
+        self._strict = strict
+        self._loaded: dict[Path, Bundle] = {}
+        self._row: list[Path] = []
+
+    def load(self, path: Path) -> Bundle:
+        key = path.resolve()
+        if key not in self._loaded:
+            self._row.append(key)
+            self._loaded[key] = self._load(path.absolute())
+            self._row.pop()
+        return self._loaded[key]
+
+    def _load(self, path: Path) -> Bundle:
+        from .build import build_bundle
+
+        bundle = build_bundle(read_document(path), path.parent, strict=self._strict)
+        if not bundle.includes or not self._auto_include:
+            return bundle
+        included = [self._include(bundle, number, source) for number, source in enumerate(bundle.includes)]
+        return included[0].compose(*included[1:], bundle)
+
+    def _include(self, bundle: Bundle, number: int, source: str) -> Bundle:
+        place = bundle.places[("includes", str(number))]
+        names = {**bundle.source_base_paths, **self._names}
+        try:
+            path = find_bundle(source, base=bundle.base_path, names=names)
+            self._refuse_circle(path, place)
+            return self.load(path)
+        except BundleProblems:
+            raise
+        except BundleError as error:
+            raise BrokenInclude([*bundle.problems, error_at(place, "AMP111", str(error))]) from error
+
+    def _refuse_circle(self, path: Path, place: Place) -> None:
+        key = path.resolve()
+        if key in self._row:
+            circle = " -> ".join(show_file(step) for step in [*self._row[self._row.index(key) :], key])
+            raise BrokenInclude([error_at(place, "AMP111", f"bundles include each other: {circle}")])
+        if len(self._row) >= MAX_INCLUDE_DEPTH:
+            message = f"more than {MAX_INCLUDE_DEPTH} bundles include each other in a row"
+            raise BrokenInclude([error_at(place, "AMP111", message)])

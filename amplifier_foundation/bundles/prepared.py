@@ -1,0 +1,154 @@
+"""A bundle ready to make sessions."""
+
+from __future__ import annotations
+
+import logging
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .paths import is_path
+from .resolver import BundleModuleResolver
+from .sources import module_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from amplifier_core.approval import ApprovalSystem
+    from amplifier_core.display import DisplaySystem
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.session import AmplifierSession
+    from amplifier_core.transcript import Transcript
+
+    from .model import Bundle
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SESSION = {"orchestrator": {"module": "loop-basic"}, "context": {"module": "context-simple"}}
+"""What a session runs on whose bundle names no orchestrator or context."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBundle:
+    """A bundle with its mount plan and what finds its modules.
+
+    The mount plan says what the bundle says: `DEFAULT_SESSION` is filled in when a session is made, so that a spawned
+    one can take its parent's orchestrator and context before.
+    """
+
+    mount_plan: dict[str, Any]
+    resolver: Any
+    bundle: Bundle
+
+    @classmethod
+    def of(cls, bundle: Bundle, resolver: Any = None) -> PreparedBundle:
+        """Return `bundle` prepared; without `resolver`, its modules are found by a `BundleModuleResolver`."""
+        plan = bundle.to_mount_plan()
+        _leave_out_remote_sources(plan)
+        return cls(plan, resolver or BundleModuleResolver.of(bundle), bundle)
+
+    async def create_session(
+        self,
+        session_id: str | None = None,
+        parent_id: str | None = None,
+        approval_system: ApprovalSystem | None = None,
+        display_system: DisplaySystem | None = None,
+        session_cwd: Path | str | None = None,
+        is_resumed: bool = False,
+        *,
+        config: Mapping[str, Any] | None = None,
+        transcript: Transcript | None = None,
+        plugins: Plugins | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+    ) -> AmplifierSession:
+        """Return a new session, initialised, that works in `session_cwd` (default: the current folder).
+
+        `config` stands in for the mount plan. `capabilities` are there before the modules are mounted. A session that
+        cannot be set up is cleaned up before the error is raised.
+        """
+        from amplifier_core.session import AmplifierSession
+
+        session = AmplifierSession(
+            with_default_session(self.mount_plan if config is None else config),
+            session_id=session_id,
+            parent_id=parent_id,
+            approval_system=approval_system,
+            display_system=display_system,
+            is_resumed=is_resumed,
+            transcript=transcript,
+            plugins=plugins,
+        )
+        try:
+            await self._set_up(session, session_cwd, capabilities or {})
+        except BaseException:
+            await session.cleanup()
+            raise
+        return session
+
+    async def _set_up(self, session: AmplifierSession, cwd: Path | str | None, capabilities: Mapping[str, Any]) -> None:
+        coordinator = session.coordinator
+        await coordinator.mount("module-source-resolver", self.resolver)
+        coordinator.register_capability("session.working_dir", _working_dir(cwd))
+        for name, value in capabilities.items():
+            coordinator.register_capability(name, value)
+        await session.initialize()
+        await _give_system_prompt(coordinator.get("context"), self.bundle)
+
+
+def _working_dir(cwd: Path | str | None) -> str:
+    return str(Path(cwd or ".").expanduser().absolute())
+
+
+def with_default_session(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a mount plan in which orchestrator and context are named."""
+    complete = deepcopy(dict(plan))
+    complete["session"] = {**deepcopy(DEFAULT_SESSION), **(complete.get("session") or {})}
+    return complete
+
+
+def _leave_out_remote_sources(plan: dict[str, Any]) -> None:
+    """Have modules found by name whose code would have to be fetched."""
+    session = plan.get("session", {})
+    holders = [(session[name], "source") for name in DEFAULT_SESSION if isinstance(session.get(name), dict)]
+    holders += [(session, f"{name}_source") for name in DEFAULT_SESSION]
+    holders += [(entry, "source") for _, _, entry in module_entries(plan)]
+    for holder, key in holders:
+        if isinstance(holder.get(key), str) and not is_path(holder[key]):
+            del holder[key]
+
+
+async def _give_system_prompt(context: Any, bundle: Bundle) -> None:
+    """Make the bundle's instruction what the model is told first, in each request anew where the context can."""
+    if not bundle.instruction and not bundle.context:
+        return
+    factory = system_prompt_factory(bundle)
+    if hasattr(context, "set_system_prompt_factory"):
+        await context.set_system_prompt_factory(factory)
+    else:
+        await context.add_message({"role": "system", "content": await factory()})
+
+
+def system_prompt_factory(bundle: Bundle) -> Callable[[], Awaitable[str]]:
+    """Return what makes the system prompt: the instruction, then the texts of the context files as they are now."""
+
+    async def make() -> str:
+        if not bundle.context:
+            return bundle.instruction or ""
+        import asyncio
+
+        return await asyncio.to_thread(_system_prompt, bundle)
+
+    return make
+
+
+def _system_prompt(bundle: Bundle) -> str:
+    parts = [bundle.instruction] if bundle.instruction else []
+    for name, path in bundle.context.items():
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            logger.warning("context '%s' is left out: %s: %s", name, path, error.strerror)
+            continue
+        parts.append(f'<context_file paths="{name}">\n{text.strip()}\n</context_file>')
+    return "\n\n".join(parts)

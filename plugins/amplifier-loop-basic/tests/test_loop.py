@@ -1,0 +1,368 @@
+"""A turn of the loop: events, messages, tools, hooks, providers and resumption."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+
+import amplifier_loop_basic
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.interfaces import Orchestrator
+from amplifier_core.llm_errors import RateLimitError
+from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, Usage
+from amplifier_core.models import HookResult, ToolResult
+
+# one turn
+
+
+async def test_a_turn_with_a_tool_call_tells_its_story_in_order(room: Any) -> None:
+    room.tool("read")
+    assert await room.run("go", room.calls("read"), "done") == "done"
+    assert room.names() == [
+        "prompt:submit",
+        "execution:start",
+        "provider:request",
+        "provider:response",
+        "content_block:start",
+        "content_block:end",
+        "tool:pre",
+        "tool:post",
+        "provider:request",
+        "provider:response",
+        "content_block:start",
+        "content_block:end",
+        "orchestrator:complete",
+        "execution:end",
+        "prompt:complete",
+    ]
+
+
+async def test_events_carry_what_their_readers_need(room: Any) -> None:
+    room.tool("read")
+    await room.run("go", room.calls("read"), "done")
+    by_kernel = {"timestamp"}
+    first = {name: {key: data[key] for key in data.keys() - by_kernel} for name, data in reversed(room.events)}
+    group = first["tool:pre"]["parallel_group_id"]
+    call = {"tool_name": "read", "tool_input": {"n": 1}, "tool_call_id": "1", "parallel_group_id": group}
+    assert first["prompt:submit"] == first["execution:start"] == {"prompt": "go"}
+    assert first["provider:request"] == {"provider": "model", "iteration": 1}
+    assert first["tool:pre"] == call
+    assert first["tool:post"] == {**call, "result": {"success": True, "output": "read", "error": None}}
+    assert first["orchestrator:complete"] == {"orchestrator": "loop-basic", "turn_count": 2, "status": "success"}
+    assert first["prompt:complete"] == {"response_preview": "done", "length": 4}
+
+
+async def test_messages_have_the_published_shape(room: Any) -> None:
+    room.tool("read")
+    await room.run("go", room.calls("read"), "done")
+    assert room.context.messages == [
+        {"role": "user", "content": "go"},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_call", "id": "1", "name": "read", "input": {"n": 1}}],
+            "tool_calls": [{"id": "1", "tool": "read", "arguments": {"n": 1}}],
+        },
+        {"role": "tool", "tool_call_id": "1", "name": "read", "content": "read"},
+        {"role": "assistant", "content": [{"type": "text", "text": "done"}]},
+    ]
+
+
+async def test_the_model_is_shown_the_history_and_the_tools(room: Any) -> None:
+    room.tool("read")
+    await room.run("go", room.calls("read"), "done")
+    first, second = room.model.requests
+    assert [message.role for message in second.messages] == ["user", "assistant", "tool"]
+    assert [(spec.name, spec.description) for spec in first.tools] == [("read", "read it")]
+    assert first.tools[0].parameters["properties"] == {"value": {"type": "string"}}
+
+
+async def test_without_tools_none_are_offered(room: Any) -> None:
+    await room.run("go", "done")
+    assert room.model.requests[0].tools is None
+
+
+async def test_blocks_usage_and_metadata_of_a_response_are_shown_and_kept(room: Any) -> None:
+    response = ChatResponse(
+        content=[ThinkingBlock(thinking="hm", signature="x"), TextBlock(text="a"), TextBlock(text="b")],
+        usage=Usage(input_tokens=1, output_tokens=2, total_tokens=3),
+        metadata={"continuation": "c"},
+    )
+    assert await room.run("go", response) == "a\n\nb"
+    assert [data["block_type"] for data in room.data("content_block:start")] == ["thinking", "text", "text"]
+    ends = room.data("content_block:end")
+    assert ends[0]["block"] == {"type": "thinking", "thinking": "hm", "signature": "x"}
+    assert [end.get("usage") for end in ends] == [
+        None,
+        None,
+        {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
+    ]
+    assert room.context.messages[-1]["metadata"] == {"continuation": "c"}
+
+
+async def test_the_loop_runs_without_a_coordinator(room: Any) -> None:
+    room.tool("read")
+    assert await room.run("go", room.calls("read"), "done", coordinator=None) == "done"
+    assert room.results() == [("1", "read")]
+
+
+# tool calls
+
+
+async def test_calls_of_one_response_run_side_by_side_and_are_answered_in_order(room: Any) -> None:
+    second_ran = asyncio.Event()
+
+    async def wait(input: dict[str, Any]) -> ToolResult:
+        await second_ran.wait()
+        return ToolResult(output="first")
+
+    async def release(input: dict[str, Any]) -> ToolResult:
+        second_ran.set()
+        return ToolResult(output="second")
+
+    room.tool("wait", wait)
+    room.tool("release", release)
+    await room.run("go", room.calls("wait", "release"), "done")
+    assert room.results() == [("1", "first"), ("2", "second")]
+    assert len({data["parallel_group_id"] for data in room.data("tool:pre")}) == 1
+
+
+async def test_a_tool_that_raises_is_answered_with_its_error_and_the_others_still_run(room: Any) -> None:
+    async def fail(input: dict[str, Any]) -> ToolResult:
+        raise OSError("disk full")
+
+    room.tool("fail", fail)
+    room.tool("read")
+    assert await room.run("go", room.calls("fail", "read"), "done") == "done"
+    assert room.results() == [("1", "Error: OSError: disk full"), ("2", "read")]
+    assert room.data("tool:error")[0]["error"] == {"type": "OSError", "msg": "Error: OSError: disk full"}
+
+
+async def test_an_unknown_tool_is_answered_with_the_tools_there_are(room: Any) -> None:
+    room.tool("write")
+    room.tool("read")
+    await room.run("go", room.calls("delete"), "done")
+    assert room.results() == [("1", "Error: unknown tool 'delete'. Available: read, write")]
+    assert room.names("tool:") == ["tool:pre", "tool:error"]
+
+
+async def test_a_tool_that_cancels_itself_does_not_cancel_the_turn(room: Any) -> None:
+    async def give_up(input: dict[str, Any]) -> ToolResult:
+        raise asyncio.CancelledError
+
+    room.tool("give_up", give_up)
+    assert await room.run("go", room.calls("give_up"), room.calls("give_up", "give_up"), "done") == "done"
+    assert [text for _, text in room.results()] == ["Error: the tool cancelled itself."] * 3
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (ToolResult(output={"a": 1}), '{"a": 1}'),
+        (ToolResult(success=False, error={"message": "no such file"}), "no such file"),
+        (ToolResult(success=False), "Error: the tool failed and did not say why"),
+        ({"plain": "dict"}, '{"plain": "dict"}'),
+        ("plain text", "plain text"),
+    ],
+)
+async def test_whatever_a_tool_returns_becomes_text(room: Any, returned: Any, text: str) -> None:
+    async def give(input: dict[str, Any]) -> Any:
+        return returned
+
+    room.tool("give", give)
+    await room.run("go", room.calls("give"), "done")
+    assert room.results() == [("1", text)]
+
+
+# hooks
+
+
+async def test_a_denied_call_is_not_run_and_its_result_says_so(room: Any) -> None:
+    tool = room.tool("read")
+    room.on("tool:pre", action="deny", reason="not today")
+    await room.run("go", room.calls("read"), "done")
+    assert tool.inputs == []
+    assert room.results() == [("1", "Denied by hook: not today")]
+    assert room.names("tool:") == ["tool:pre", "tool:error"]
+
+
+async def test_a_call_that_needs_an_approval_nobody_can_give_is_denied(room: Any) -> None:
+    tool = room.tool("read")
+    room.on("tool:pre", action="ask_user", approval_prompt="Read?")
+    await room.run("go", room.calls("read"), "done")
+    await room.run("go", room.calls("read"), "done", coordinator=None)
+    assert tool.inputs == []
+    assert all(text.startswith("Denied by hook: ") for _, text in room.results())
+
+
+async def test_a_hook_changes_the_input_of_a_call_and_its_result(room: Any) -> None:
+    async def censor(event: str, data: dict[str, Any]) -> HookResult:
+        return HookResult(action="modify", data={**data, "result": {"output": "censored"}})
+
+    async def correct(event: str, data: dict[str, Any]) -> HookResult:
+        return HookResult(action="modify", data={**data, "tool_input": {"n": 2}})
+
+    tool = room.tool("read")
+    room.hooks.register("tool:pre", correct)
+    room.hooks.register("tool:post", censor)
+    await room.run("go", room.calls("read"), "done")
+    assert tool.inputs == [{"n": 2}]
+    assert room.data("tool:post")[0]["tool_input"] == {"n": 2}
+    assert room.results() == [("1", "censored")]
+
+
+async def test_nothing_that_a_hook_injects_stands_between_a_call_and_its_result(room: Any) -> None:
+    room.tool("read")
+    room.on("tool:pre", action="inject_context", context_injection="before")
+    room.on("tool:post", action="inject_context", context_injection="after")
+    await room.run("go", room.calls("read"), "done")
+    assert [content for _, content in room.history()][2:5] == ["read", "before", "after"]
+
+
+async def test_an_ephemeral_injection_is_in_one_request_and_never_in_the_history(room: Any) -> None:
+    room.tool("read")
+    room.on("prompt:submit", action="inject_context", context_injection="now only", ephemeral=True)
+    await room.run("go", room.calls("read"), "done")
+    seen = [[str(message.content) for message in request.messages] for request in room.model.requests]
+    assert ["now only" in messages for messages in seen] == [True, False]
+    assert "now only" not in [content for _, content in room.history()]
+
+
+async def test_an_injection_can_be_appended_to_the_last_tool_result(room: Any) -> None:
+    room.tool("read")
+    injection = {"context_injection": "hint", "ephemeral": True, "append_to_last_tool_result": True}
+    room.on("tool:post", action="inject_context", **injection)
+    await room.run("go", room.calls("read"), "done")
+    assert room.model.requests[1].messages[-1].content == "read\n\nhint"
+    assert room.results() == [("1", "read")]
+
+
+async def test_a_denied_prompt_reaches_neither_history_nor_model(room: Any) -> None:
+    room.on("prompt:submit", action="deny", reason="closed")
+    assert await room.run("go") == "Denied by hook: closed"
+    assert (room.history(), room.model.requests) == ([], [])
+
+
+async def test_a_hook_changes_the_prompt(room: Any) -> None:
+    room.on("prompt:submit", action="modify", data={"prompt": "go slowly"})
+    await room.run("go", "done")
+    assert room.history()[0] == ("user", "go slowly")
+
+
+async def test_a_denied_request_ends_the_turn_incomplete(room: Any) -> None:
+    room.on("provider:request", action="deny", reason="budget spent")
+    assert await room.run("go") == "Denied by hook: budget spent"
+    assert room.data("orchestrator:complete")[0]["status"] == "incomplete"
+    assert room.model.requests == []
+
+
+# limits, providers, errors
+
+
+async def test_a_turn_that_reaches_its_limit_is_incomplete_and_says_so(room: Any) -> None:
+    room.tool("read")
+    text = await room.run("go", room.calls("read"), room.calls("read"), config={"max_iterations": 2})
+    assert "2 model calls" in text
+    assert room.data("orchestrator:complete")[0]["status"] == "incomplete"
+    assert room.history()[-1] == ("tool", "read")
+
+
+async def test_a_limit_of_minus_one_is_none(room: Any) -> None:
+    room.tool("read")
+    answers = [room.calls("read")] * 60
+    assert await room.run("go", *answers, "done", config={"max_iterations": -1}) == "done"
+
+
+@pytest.mark.parametrize("value", [0, -2, "many", 1.5, True])
+async def test_a_limit_that_is_none_is_refused_at_mount(value: Any) -> None:
+    with pytest.raises(ValueError, match="loop-basic: max_iterations must be"):
+        await amplifier_loop_basic.mount(ModuleCoordinator(), {"max_iterations": value})
+
+
+@pytest.mark.parametrize(
+    ("config", "chosen"),
+    [({}, "c"), ({"default_provider": "b"}, "b"), ({"default_provider": "provider-a"}, "a")],
+)
+async def test_the_provider_is_the_named_one_or_the_one_of_lowest_priority(
+    room: Any, scripted: Any, config: dict[str, Any], chosen: str
+) -> None:
+    providers = {
+        "a": scripted("a", ("from a",)),
+        "b": scripted("b", ("from b",), config={"priority": 50}),
+        "c": scripted("c", ("from c",), priority=10),
+    }
+    assert await room.run("go", config=config, providers=providers) == f"from {chosen}"
+
+
+async def test_providers_of_equal_priority_are_taken_in_the_order_of_mounting(room: Any, scripted: Any) -> None:
+    providers = {"z": scripted("z", ("from z",)), "a": scripted("a", ("from a",))}
+    assert await room.run("go", providers=providers) == "from z"
+
+
+async def test_a_provider_that_is_not_mounted_is_an_error_naming_those_that_are(room: Any) -> None:
+    with pytest.raises(LookupError, match=r"default_provider 'gone' is not mounted. Mounted: model"):
+        await room.run("go", config={"default_provider": "gone"})
+
+
+async def test_an_error_of_the_provider_is_announced_and_raised_as_it_is(room: Any) -> None:
+    error = RateLimitError("slow down", status_code=429)
+    with pytest.raises(RateLimitError) as caught:
+        await room.run("go", error)
+    assert caught.value is error
+    assert room.names()[-3:] == ["provider:error", "orchestrator:complete", "execution:end"]
+    told = room.data("provider:error")[0]
+    assert told["error"] == {"type": "RateLimitError", "msg": "slow down"}
+    assert (told["retryable"], told["status_code"]) == (True, 429)
+    assert room.data("orchestrator:complete")[0]["status"] == "error"
+
+
+# going on
+
+
+async def test_an_empty_prompt_goes_on_with_a_history_that_waits_for_the_model(room: Any) -> None:
+    room.context.messages = [{"role": "user", "content": "go"}]
+    assert await room.run("", "done") == "done"
+    assert [role for role, _ in room.history()] == ["user", "assistant"]
+
+
+async def test_an_empty_prompt_after_an_answer_is_a_prompt(room: Any) -> None:
+    await room.run("go", "done")
+    await room.run("", "again")
+    assert [role for role, _ in room.history()] == ["user", "assistant", "user", "assistant"]
+
+
+@pytest.mark.parametrize("prompt", ["", "and now?"])
+async def test_calls_that_a_crash_left_open_are_answered_and_not_run_again(room: Any, prompt: str) -> None:
+    tool = room.tool("read")
+    await room.run("go", room.calls("read", "read"), "done")
+    del room.context.messages[-2:]
+    tool.inputs.clear()
+    await room.run(prompt, "done")
+    assert tool.inputs == []
+    (first, kept), (second, told) = room.results()
+    assert (first, kept, second) == ("1", "read", "2")
+    assert "was not run again" in told
+    roles = ["user", "assistant", "tool", "tool", *(["user"] if prompt else []), "assistant"]
+    assert [role for role, _ in room.history()] == roles
+
+
+# the module
+
+
+async def test_it_is_the_orchestrator_that_the_entry_point_names(room: Any) -> None:
+    (entry,) = entry_points(group="amplifier.modules", name="loop-basic")
+    await entry.load()(room.coordinator, {})
+    orchestrator = room.coordinator.get("orchestrator")
+    assert isinstance(orchestrator, amplifier_loop_basic.BasicOrchestrator)
+    assert isinstance(orchestrator, Orchestrator)
+    assert orchestrator.continues_history is True
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    code = "import sys, amplifier_loop_basic; print({'pydantic', 'asyncio'} & set(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "set()"

@@ -1,0 +1,54 @@
+"""The manifest as the state of an event: small enough to be stored with it.
+
+Half of 50,000 files' names and fingerprints is about a megabyte, so a state goes with the last event of a batch and with
+one event in `len(manifest) / SHARE`, not with all of them. What may have been delivered since is `pending`.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .manifest import UNSURE, Fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SHARE = 64
+"""Entries of the manifest that are written per event, at most, on average over a batch."""
+
+
+class Saved(NamedTuple):
+    """What a restarted watcher knows."""
+
+    generation: int
+    files: dict[str, Fingerprint]
+    pending: tuple[str, ...] = ()
+
+
+def encode(saved: Saved) -> dict[str, Any]:
+    """Return the state as JSON; file names that are not Unicode survive."""
+    content = {
+        "files": {path: "".join(known) for path, known in saved.files.items()},
+        "pending": saved.pending,
+    }
+    packed = zlib.compress(json.dumps(content).encode("ascii"), level=1)
+    return {"generation": saved.generation, "manifest": b64encode(packed).decode("ascii")}
+
+
+def decode(state: Mapping[str, Any]) -> Saved:
+    """Return what `encode` was given."""
+    content = json.loads(zlib.decompress(b64decode(state["manifest"])))
+    cut = len(UNSURE)
+    files = {path: Fingerprint(known[:cut], known[cut:]) for path, known in content["files"].items()}
+    return Saved(state["generation"], files, tuple(content["pending"]))
+
+
+def carriers(count: int, files: int) -> dict[int, range]:
+    """Return which of `count` events carry a state, each with the events after it that carry none."""
+    stride = max(1, files // SHARE)
+    starts = {*range(0, count, stride), count - 1} if count else set()
+    ends = sorted(starts)[1:] + [count]
+    return {start: range(start + 1, end) for start, end in zip(sorted(starts), ends, strict=True)}

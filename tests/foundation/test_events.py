@@ -1,0 +1,132 @@
+"""The event router: who sees what, when, and what happens to those who are slow."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from amplifier_foundation import EventRouter, SubscriberLagged
+
+
+async def test_a_subscriber_sees_every_event_from_the_moment_it_subscribes() -> None:
+    router = EventRouter()
+    await router.emit("work:done", {"n": 0})
+    subscription = router.subscribe(["work:done"])
+    await router.emit("work:done", {"n": 1}, "session-1")
+    await router.emit("work:done", {"n": 2}, "session-2")
+
+    first, second = await anext(subscription), await anext(subscription)
+
+    assert [first.data["n"], second.data["n"]] == [1, 2]
+    assert (first.source_session_id, second.source_session_id) == ("session-1", "session-2")
+    assert first.timestamp.tzinfo is not None
+
+
+async def test_an_event_that_matches_two_names_is_seen_once() -> None:
+    router = EventRouter()
+    subscription = router.subscribe(["*", "a", "a"])
+    await router.emit("a", {})
+    await router.emit("b", {})
+    assert [(await anext(subscription)).name, (await anext(subscription)).name] == ["a", "b"]
+    assert subscription.lag == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "seen"),
+    [(["work:*"], ["work:done", "work:failed"]), (["*"], ["work:done", "other", "work:failed"]), (["other"], ["other"])],
+)
+async def test_names_match_exactly_by_prefix_or_all(names: list[str], seen: list[str]) -> None:
+    router = EventRouter()
+    subscription = router.subscribe(names)
+    for name in ("work:done", "other", "work:failed"):
+        await router.emit(name, {})
+    assert [(await anext(subscription)).name for _ in seen] == seen
+    assert subscription.lag == 0
+
+
+async def test_foreign_sources_neither_arrive_nor_take_room() -> None:
+    router = EventRouter()
+    subscription = router.subscribe(["*"], source_sessions=["mine"], queue_size=1)
+    for source in ("other", "mine", "other", "other"):
+        await router.emit("work", {}, source)
+    assert (await anext(subscription)).source_session_id == "mine"
+    assert subscription.dropped == 0
+
+
+async def test_a_slow_subscriber_loses_the_oldest_and_the_loss_is_counted() -> None:
+    router = EventRouter()
+    slow, quick = router.subscribe(["*"], queue_size=2), router.subscribe(["*"], queue_size=100)
+    for n in range(5):
+        await router.emit("tick", {"n": n})
+    assert [(await anext(slow)).data["n"], (await anext(slow)).data["n"]] == [3, 4]
+    assert slow.dropped == 3
+    assert [(await anext(quick)).data["n"] for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+async def test_a_slow_subscriber_may_ask_for_an_error_instead() -> None:
+    router = EventRouter()
+    subscription = router.subscribe(["*"], queue_size=1, overflow="error")
+    await router.emit("tick", {})
+    await router.emit("tick", {})
+    with pytest.raises(SubscriberLagged, match="2 events behind"):
+        await anext(subscription)
+
+
+async def test_no_subscriber_can_change_what_another_one_sees() -> None:
+    router = EventRouter()
+    subscription = router.subscribe(["*"])
+    payload = {"items": [1]}
+    await router.emit("work", payload)
+    payload["items"].append(2)
+    assert (await anext(subscription)).data == {"items": [1]}
+
+
+async def test_closing_ends_a_reader_that_waits_and_forgets_it() -> None:
+    router = EventRouter()
+    subscription = router.subscribe(["*"])
+    assert router.subscriber_count == 1
+
+    async def read_all() -> list[str]:
+        return [event.name async for event in subscription]
+
+    async with asyncio.TaskGroup() as group:
+        reader = group.create_task(read_all())
+        await router.emit("one", {})
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        subscription.close()
+    assert reader.result() == ["one"]
+    assert router.subscriber_count == 0
+
+
+async def test_waiting_for_an_event_returns_it_or_none() -> None:
+    router = EventRouter()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(router.wait_for_event(["b"]))
+        await asyncio.sleep(0)
+        await router.emit("a", {})
+        await router.emit("b", {"found": True})
+    found = waiting.result()
+    assert found is not None
+    assert found.data == {"found": True}
+    assert await router.wait_for_event(["never"], timeout=0) is None
+    assert router.subscriber_count == 0
+
+
+async def test_a_session_emitter_signs_with_its_session() -> None:
+    router = EventRouter()
+    subscription = router.subscribe(["*"])
+    await router.create_session_emitter("session-7").emit("work", {})
+    assert (await anext(subscription)).source_session_id == "session-7"
+
+
+async def test_what_is_read_by_all_is_freed() -> None:
+    router = EventRouter()
+    subscription = router.subscribe(["*"])
+    first_cursor = subscription._cursor
+    for _ in range(3):
+        await router.emit("tick", {})
+        await anext(subscription)
+    assert subscription._cursor is router._last
+    assert subscription._cursor is not first_cursor

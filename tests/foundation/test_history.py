@@ -1,0 +1,116 @@
+"""Cutting a history without separating a tool call from its result."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from amplifier_core import Transcript
+from amplifier_foundation.history import (
+    fork_point,
+    inherited,
+    interrupted_results,
+    is_user_turn,
+    open_calls,
+    settled_length,
+    turn_starts,
+)
+
+
+def user(text: str, **extra: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text, **extra}
+
+
+def says(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def calls(*ids: str, tool: str = "read_file") -> dict[str, Any]:
+    blocks = [{"type": "tool_call", "id": each, "name": tool, "input": {}} for each in ids]
+    return {
+        "role": "assistant",
+        "content": blocks,
+        "tool_calls": [{"id": each, "tool": tool, "arguments": {}} for each in ids],
+    }
+
+
+def result(call_id: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": "ok"}
+
+
+REMINDER = user("<system-reminder>be brief</system-reminder>")
+INJECTED = user("noted", metadata={"source": "hook"})
+TWO_TURNS = [user("one"), calls("a", "b"), result("a"), result("b"), says("done"), user("two"), says("again")]
+
+
+def test_what_hooks_inject_is_no_turn() -> None:
+    assert turn_starts([user("one"), REMINDER, says("x"), INJECTED, user("two")]) == [0, 4]
+    assert not is_user_turn(says("x"))
+
+
+@pytest.mark.parametrize(
+    ("messages", "settled"),
+    [
+        ([], 0),
+        ([user("one")], 1),
+        ([user("one"), calls("a")], 1),
+        ([user("one"), calls("a", "b"), result("a")], 1),
+        ([user("one"), calls("a", "b"), result("b"), result("a")], 4),
+        (TWO_TURNS, 7),
+    ],
+)
+def test_a_history_is_settled_where_every_call_has_its_result(messages: list[dict[str, Any]], settled: int) -> None:
+    assert settled_length(messages) == settled
+
+
+def test_calls_that_a_crash_cut_are_recorded_as_interrupted() -> None:
+    cut = [user("one"), calls("a", "b"), result("a")]
+    [repair] = interrupted_results(cut)
+    assert (repair["tool_call_id"], repair["name"]) == ("b", "read_file")
+    assert json.loads(repair["content"])["interrupted"] is True
+    assert settled_length([*cut, repair]) == 4
+    assert open_calls([*cut, repair]) == []
+
+
+def test_a_fork_point_is_a_turn_or_the_last_settled_message() -> None:
+    assert fork_point(TWO_TURNS, turn=1) == 5
+    assert fork_point(TWO_TURNS, turn=2) == 7
+    assert fork_point([*TWO_TURNS, user("three"), calls("c")]) == 8
+    with pytest.raises(ValueError, match="Turn 3 out of range. Valid range: 1-2"):
+        fork_point(TWO_TURNS, turn=3)
+    with pytest.raises(ValueError, match="no turns yet"):
+        fork_point([], turn=1)
+
+
+def test_inheriting_everything_shares_and_copies_nothing() -> None:
+    source = Transcript(TWO_TURNS)
+    child = inherited(source, "all", "full", 5)
+    assert all(mine is theirs for mine, theirs in zip(child, source, strict=True))
+
+
+def test_a_call_in_flight_is_never_inherited() -> None:
+    source = Transcript([*TWO_TURNS, user("three"), calls("c")])
+    for scope in ("conversation", "agents", "full"):
+        child = inherited(source, "all", scope, 5)  # type: ignore[arg-type]  # each is a scope
+        assert open_calls(list(child)) == []
+
+
+def test_conversation_keeps_what_was_said_and_agents_what_delegates_answered() -> None:
+    source = Transcript([user("one"), calls("a"), result("a"), calls("d", tool="delegate"), result("d"), says("done")])
+    assert [message["role"] for message in inherited(source, "all", "conversation", 5)] == ["user", "assistant"]
+    kept = list(inherited(source, "all", "agents", 5))
+    assert [message["role"] for message in kept] == ["user", "assistant", "tool", "assistant"]
+    assert kept[1]["tool_calls"] == [{"id": "d", "tool": "delegate", "arguments": {}}]
+
+
+@pytest.mark.parametrize(("turns", "first"), [(1, "two"), (2, "one"), (9, "one")])
+def test_recent_begins_with_a_turn(turns: int, first: str) -> None:
+    child = inherited(Transcript(TWO_TURNS), "recent", "full", turns)
+    assert child[0]["content"] == first
+
+
+def test_no_depth_or_no_turns_inherit_nothing() -> None:
+    assert len(inherited(Transcript(TWO_TURNS), "none", "full", 5)) == 0
+    assert len(inherited(Transcript(TWO_TURNS), "recent", "full", 0)) == 0
