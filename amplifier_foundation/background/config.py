@@ -27,6 +27,9 @@ class TriggerConfig(BaseModel):
     name: str | None = Field(default=None, pattern=SLUG)
     """What the trigger's remembered state is kept under; None: the module's name."""
 
+    instruction_template: str | None = Field(default=None, min_length=1)
+    """What a session that this trigger woke is asked, in place of the background session's own."""
+
     @model_validator(mode="before")
     @classmethod
     def _module_from_type(cls, data: Any) -> Any:

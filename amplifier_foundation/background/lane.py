@@ -73,6 +73,12 @@ class Lane:
     task: asyncio.Task[None] | None = None
 
     @property
+    def templates(self) -> dict[str, str | None]:
+        """The instruction templates of its triggers, by what the store knows each trigger as."""
+        declared = enumerate(self.config.triggers, start=1)
+        return {trigger_key(self.key, trigger, number): trigger.instruction_template for number, trigger in declared}
+
+    @property
     def stopping(self) -> bool:
         """Whether no new work is to begin."""
         return self.status in ("stopping", "stopped")

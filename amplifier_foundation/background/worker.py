@@ -116,7 +116,7 @@ class Worker:
             request=spawn_request(
                 parent,
                 prepared,
-                build_instruction(delivery.event, config.instruction_template),
+                self._instruction(delivery),
                 child_config(prepared.mount_plan, parent.config, providers=True, tools=False, hooks=False),
                 delivery.session_id,
                 config.name,
@@ -130,6 +130,12 @@ class Worker:
         )
         await prepare_spawn(spawn, resume=True, event_id=delivery.event.event_id)
         return spawn
+
+    def _instruction(self, delivery: Delivery) -> str:
+        config = self.lane.config
+        template = self.lane.templates.get(delivery.trigger) or config.instruction_template
+        text = build_instruction(delivery.event, template)
+        return f"{config.instruction}\n\n{text}" if config.instruction else text
 
     def _observe(self, session: AmplifierSession) -> None:
         self.engine.tell("session", self.lane, session=session)

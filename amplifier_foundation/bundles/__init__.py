@@ -5,10 +5,11 @@ Importing this imports neither YAML nor pydantic; loading a bundle does.
 
 from __future__ import annotations
 
-from .checks import check_names, validate_bundle
+from .check import check_bundle, validate_bundle
 from .load import load_bundle, load_bundle_sync
 from .merge import deep_merge, merge_module_lists
 from .model import Bundle
+from .names import check_names
 from .prepared import PreparedBundle
 from .problems import CODES, BrokenInclude, BundleProblems, InvalidBundle, Problem, UnreadableBundle
 from .resolver import BundleModuleResolver
@@ -23,6 +24,7 @@ __all__ = [
     "PreparedBundle",
     "Problem",
     "UnreadableBundle",
+    "check_bundle",
     "check_names",
     "deep_merge",
     "load_bundle",

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from .merge import entry_key
 from .model import Bundle
+from .paths import is_path, local_path
 from .problems import InvalidBundle, Problem, UnreadableBundle, as_errors, error_at, has_errors
+from .references import SUFFIXES
 from .shape import FIELD_SPELLING, at_path, check_shape
 from .sources import LocalSource, module_entries, take_context, take_sources
 
@@ -42,7 +44,7 @@ def build_bundle(document: Document, base: Path | None, *, strict: bool = False)
     bundle.base_path = base
     bundle.source_base_paths = {name: namespace} if namespace else {}
     bundle.context, bundle._pending_context = context, pending
-    bundle.background_sessions = [_with_absolute_bundle(config, base) for config in configs]
+    bundle.background_sessions = [_with_absolute_bundle(config, bundle) for config in configs]
     return bundle
 
 
@@ -100,11 +102,15 @@ def _agents(section: dict[str, Any]) -> dict[str, Any]:
     return {name: {"name": name} for name in section.get("include") or ()} | inline
 
 
-def _with_absolute_bundle(config: BackgroundSessionConfig, base: Path | None) -> BackgroundSessionConfig:
-    """Make a path relative to this bundle's folder absolute: a bundle that includes this one has another folder."""
-    if base is None or config.bundle is None or not config.bundle.startswith(("./", "../")):
+def _with_absolute_bundle(config: BackgroundSessionConfig, bundle: Bundle) -> BackgroundSessionConfig:
+    """Make a path in this bundle's folder absolute: a bundle that includes this one has another folder."""
+    written, base = config.bundle or "", bundle.base_path
+    owner, _, inside = written.partition(":")
+    if inside and owner in bundle.source_base_paths:
+        return config.model_copy(update={"bundle": str(bundle.source_base_paths[owner] / inside)})
+    if base is None or not is_path(written) or not (written.startswith(("./", "../")) or written.endswith(SUFFIXES)):
         return config
-    return config.model_copy(update={"bundle": str(base / config.bundle)})
+    return config.model_copy(update={"bundle": str(local_path(written, base)[0])})
 
 
 def _duplicates(document: Document) -> Iterator[Problem]:
@@ -154,6 +160,7 @@ def _places(document: Document) -> Iterator[tuple[tuple[str, ...], Place]]:
     for section, number, entry in module_entries(data):
         yield (section, *entry_key(entry)), positions.at((section, number, "module"))
     for entry, path in _background_entries(data):
+        yield ("background_sessions", entry["name"]), positions.at((*path, "bundle"))
         for number, trigger in enumerate(entry.get("triggers") or ()):
             key = "module" if "module" in trigger else "type"
             place = positions.at((*path, "triggers", number, key))

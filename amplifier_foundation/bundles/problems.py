@@ -5,7 +5,7 @@ bundle.md:8:5: error[AMP102] background_sessions[0].pool_sizes: unknown key; did
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
@@ -60,6 +60,10 @@ class Problem:
     line: int
     column: int
     message: str
+
+    def as_dict(self) -> dict[str, str | int]:
+        """Return the problem as JSON."""
+        return asdict(self)
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file

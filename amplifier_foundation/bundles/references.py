@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 FILE_NAMES = ("bundle.md", "bundle.yaml", "bundle.yml")
 """What a bundle's file is called in its folder; the first that is there counts."""
 
-_SUFFIXES = (".md", ".yaml", ".yml")
+SUFFIXES = (".md", ".yaml", ".yml")
+"""How the name of a bundle's file ends."""
 
 
 def find_bundle(source: str | Path, *, base: Path | None = None, names: Mapping[str, str | Path] | None = None) -> Path:
     """Return the file that `source` stands for.
 
     It is a file, a folder that holds one of `FILE_NAMES`, a name of `names` (which says where bundles are: files or
-    folders), or `name:path`: a file in that bundle's folder, its suffix optional. Relative paths are relative to `base`,
-    else to the current folder. Raises `BundleNotFoundError`, and `BundleLoadError` for what a bundle cannot be loaded
-    from.
+    folders), or `name:path`: a file in that bundle's folder, its suffix optional. Relative paths are relative to
+    `base`, else to the current folder.
+
+    Raises `BundleNotFoundError`, and `BundleLoadError` for what a bundle cannot be loaded from.
     """
     if isinstance(source, Path):
         return _file_at((base or Path()) / source)
@@ -64,16 +66,16 @@ def _file_at(path: Path) -> Path:
     try:
         if path.is_dir():
             return _file_in(path)
-        if path.suffix.lower() in _SUFFIXES:
+        if path.suffix.lower() in SUFFIXES:
             return _existing(path)
-        candidates = [path.with_name(path.name + suffix) for suffix in _SUFFIXES]
+        candidates = [path.with_name(path.name + suffix) for suffix in SUFFIXES]
         found = next((candidate for candidate in candidates if candidate.is_file()), None)
     except (OSError, ValueError) as error:
         if isinstance(error, BundleLoadError):
             raise
         raise BundleLoadError(f"{show_file(path)}: cannot be read ({_reason(error)})") from error
     if found is None and path.exists():
-        raise BundleLoadError(f"{show_file(path)}: the name of a bundle's file ends in {', '.join(_SUFFIXES)}")
+        raise BundleLoadError(f"{show_file(path)}: the name of a bundle's file ends in {', '.join(SUFFIXES)}")
     return _existing(found or path)
 
 

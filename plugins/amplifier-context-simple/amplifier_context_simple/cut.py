@@ -71,7 +71,7 @@ def opening_length(history: Sequence[Message]) -> int:
 
 def first_kept(history: Sequence[Message], ledger: Ledger, opening: int, room: int) -> int:
     """Return where the turns begin that fit in three quarters of `room`; at the latest, where the last turn begins."""
-    earliest = max(opening, ledger.first_within(room * KEPT_SHARE))
+    earliest = ledger.first_within(room * KEPT_SHARE)
     for position in range(earliest, len(history)):
         if begins_turn(history, position):
             return position

@@ -189,6 +189,11 @@ async def test_a_cut_leaves_room_and_stands_until_that_is_full() -> None:
     assert names(await context.get_messages_for_request()) == list("efgh")
 
 
+async def test_a_cut_keeps_three_quarters_of_the_room() -> None:
+    context = await filled(*TURNS * 4)
+    assert len(await context.get_messages_for_request(token_budget=200)) == 14
+
+
 async def test_another_budget_is_another_cut() -> None:
     context = await filled(*TURNS)
     assert names(await context.get_messages_for_request(token_budget=25)) == list("ef")
@@ -220,9 +225,30 @@ async def test_what_a_hook_says_in_the_middle_of_a_turn_does_not_begin_one() -> 
     assert names(await context.get_messages_for_request(token_budget=25)) == ["c", "hook", "d"]
 
 
+async def test_what_stands_between_a_call_and_its_result_does_not_begin_a_turn() -> None:
+    context = await filled(user("a"), assistant("b"), user("c"), call("1"), user("d"), result("1"))
+    assert names(await context.get_messages_for_request(token_budget=25)) == ["c", "assistant", "d", "tool"]
+
+
+async def test_the_arguments_of_a_call_count() -> None:
+    long = {**call("1"), "tool_calls": [{"id": "1", "tool": "write", "arguments": {"text": WORD * 10}}]}
+    context = await filled(user("a"), long, result("1"), user("b"))
+    assert names(await context.get_messages_for_request(token_budget=100)) == ["b"]
+
+
+async def test_new_messages_are_measured_anew() -> None:
+    context = await filled(*TURNS)
+    assert names(await context.get_messages_for_request(token_budget=25)) == list("ef")
+    await context.set_messages([user("g"), assistant("h")])
+    assert names(await context.get_messages_for_request(token_budget=25)) == list("gh")
+    await context.set_messages([user("a" * 400), assistant("b"), user("c")])
+    assert names(await context.get_messages_for_request(token_budget=25)) == ["c"]
+
+
 async def test_system_messages_at_the_beginning_are_always_sent() -> None:
-    context = await filled({"role": "system", "content": "rules"}, *TURNS)
-    assert names(await context.get_messages_for_request(token_budget=40)) == ["rules", *"ef"]
+    rules = {"role": "system", "content": "r" * 80}
+    context = await filled(rules, *TURNS)
+    assert names(await context.get_messages_for_request(token_budget=60)) == ["r" * 80, *"ef"]
 
 
 async def test_an_image_counts_for_its_area_and_not_for_its_bytes() -> None:

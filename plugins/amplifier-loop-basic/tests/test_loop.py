@@ -221,6 +221,7 @@ async def test_nothing_that_a_hook_injects_stands_between_a_call_and_its_result(
     room.on("tool:post", action="inject_context", context_injection="after")
     await room.run("go", room.calls("read"), "done")
     assert [content for _, content in room.history()][2:5] == ["read", "before", "after"]
+    assert [message.content for message in room.model.requests[1].messages][2:] == ["read", "before", "after"]
 
 
 async def test_an_ephemeral_injection_is_in_one_request_and_never_in_the_history(room: Any) -> None:
@@ -327,6 +328,13 @@ async def test_an_empty_prompt_goes_on_with_a_history_that_waits_for_the_model(r
     room.context.messages = [{"role": "user", "content": "go"}]
     assert await room.run("", "done") == "done"
     assert [role for role, _ in room.history()] == ["user", "assistant"]
+
+
+async def test_an_empty_prompt_goes_on_after_calls_that_have_no_result_at_all(room: Any) -> None:
+    await room.run("go", room.calls("read"), "done")
+    del room.context.messages[-2:]
+    assert await room.run("", "done") == "done"
+    assert [role for role, _ in room.history()] == ["user", "assistant", "tool", "assistant"]
 
 
 async def test_an_empty_prompt_after_an_answer_is_a_prompt(room: Any) -> None:

@@ -116,6 +116,27 @@ async def test_an_immediate_stop_ends_the_wait_for_the_model(room: Any) -> None:
     assert status(room) == "cancelled"
 
 
+async def test_an_immediate_stop_just_before_the_model_is_asked_keeps_it_from_being_asked(room: Any) -> None:
+    async def stop(event: str, data: dict[str, Any]) -> None:
+        await room.coordinator.request_cancel(immediate=True)
+
+    room.hooks.register("provider:request", stop)
+    await room.run("go", "never")
+    assert (room.model.requests, status(room)) == ([], "cancelled")
+
+
+async def test_a_cancelled_task_is_cancelled_also_when_the_session_stops_at_the_same_time(room: Any) -> None:
+    gate = Gate()
+    room.tool("slow", gate)
+    turn = asyncio.create_task(room.run("go", room.calls("slow")))
+    await gate.entered.wait()
+    await room.coordinator.request_cancel(immediate=True)
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert len(room.results()) == 1
+
+
 async def test_the_turn_after_a_stop_runs(room: Any) -> None:
     await room.coordinator.request_cancel(immediate=True)
     await room.run("go")

@@ -15,7 +15,7 @@ from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, Too
 from amplifier_core.models import ModelInfo, ProviderInfo
 
 from .templates import UnknownPlaceholder
-from .turn import Step, read_turn
+from .steps import Step, read_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,7 +90,7 @@ class PlaybookProvider:
         return list(response.tool_calls or ())
 
     def _respond(self, messages: Sequence[Message]) -> ChatResponse:
-        answer = self._answer(read_turn(messages))
+        answer = self._answer(read_steps(messages))
         first = _first_number(messages)
         calls = [
             ToolCall(id=f"call_{number}", name=call.tool, arguments=call.input)

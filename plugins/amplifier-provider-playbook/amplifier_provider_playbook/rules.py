@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .templates import fill, fill_text
-from .turn import Step, seen
+from .steps import Step, seen
 
 if TYPE_CHECKING:
     import re
@@ -73,7 +73,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Playbook:
-    """The rules of one bundle. It keeps no state: the same turn always gets the same answer."""
+    """The rules of one bundle. It keeps no state: the same conversation always gets the same answer."""
 
     rules: tuple[Rule, ...] = ()
     otherwise: Answer | None = None
@@ -86,7 +86,7 @@ class Playbook:
         return next((rule.answer for rule in self.rules if rule.when.match(step) is not None), self.otherwise)
 
     def names(self, steps: Sequence[Step]) -> dict[str, Any]:
-        """Return the values that an answer may name, gathered over the turn; later ones win.
+        """Return the values that an answer may name, gathered over the conversation; later ones win.
 
         Named groups are those of the rules that answered; of a tool's result, the plain top-level fields. `prompt` and
         `result` (the latest) always mean the texts of the user and of the tool.

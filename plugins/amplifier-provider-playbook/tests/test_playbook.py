@@ -145,12 +145,13 @@ async def test_an_unknown_name_is_an_error_that_lists_the_names_there_are() -> N
     assert str(caught.value) == "playbook rules[0]: there is no value for {line}; there are: path, prompt"
 
 
-async def test_names_are_those_of_the_current_turn_only() -> None:
+async def test_names_of_earlier_turns_stay_and_later_ones_win() -> None:
     provider = await playbook(
         [{"when": {"user": r"open (?P<path>\w+)"}, "say": "ok"}, {"when": {"user": "again"}, "say": "{path}"}]
     )
-    with pytest.raises(InvalidRequestError, match=r"there are: prompt$"):
-        await ask(provider, user("open a"), {"role": "assistant", "content": "ok"}, user("again"))
+    done = {"role": "assistant", "content": "ok"}
+    assert said(await ask(provider, user("open a"), done, user("again"))) == "a"
+    assert said(await ask(provider, user("open a"), done, user("open b"), done, user("again"))) == "b"
 
 
 async def test_later_results_win_and_prompt_and_result_always_mean_the_texts() -> None:

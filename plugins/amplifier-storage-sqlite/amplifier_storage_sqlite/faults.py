@@ -68,6 +68,8 @@ def _from_sqlite(path: Path, error: sqlite3.Error) -> StoreError:
         return damaged(path, "is not a SQLite database")
     if code == sqlite3.SQLITE_CORRUPT or str(error).startswith(("no such table", "no such column", "Could not decode")):
         return damaged(path, f"is damaged ({error})")
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreUnavailable(path, f"cannot be read or written ({error}). Check the disk that it is on")
     if code in _UNAVAILABLE:
         return StoreUnavailable(path, _UNAVAILABLE[code])
     return StoreUnavailable(path, f"SQLite failed: {error}")

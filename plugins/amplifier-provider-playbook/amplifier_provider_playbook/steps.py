@@ -1,4 +1,4 @@
-"""The current turn as rules see it: what the user said, and what each tool answered, in order."""
+"""The conversation as rules see it: what the user said, and what each tool answered, in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One message of the turn; `fields` is the JSON object that a tool answered, if it answered one."""
+    """One message; `fields` is the JSON object that a tool answered, if it answered one."""
 
     role: Literal["user", "assistant", "tool"]
     text: str
@@ -28,14 +28,14 @@ class Step:
         return self.fields.get("interrupted") is True
 
 
-def read_turn(messages: Sequence[Message]) -> list[Step]:
-    """Return the steps since the user last spoke, calls that were interrupted left out.
+def read_steps(messages: Sequence[Message]) -> list[Step]:
+    """Return the steps of the conversation, calls that were interrupted left out.
 
     System messages, and what hooks put into the conversation, are no steps.
     """
     tools: dict[str, str] = {}
     steps: list[Step] = []
-    for message in messages[_start(messages) :]:
+    for message in messages:
         if message.role == "assistant":
             tools.update(_calls(message))
             steps.append(Step("assistant", text_of(message)))
@@ -58,10 +58,6 @@ def text_of(message: Message) -> str:
     if isinstance(message.content, str):
         return message.content
     return "\n".join(block.text for block in message.content if block.type == "text")
-
-
-def _start(messages: Sequence[Message]) -> int:
-    return next((index for index in reversed(range(len(messages))) if _is_users(messages[index])), 0)
 
 
 def _is_users(message: Message) -> bool:

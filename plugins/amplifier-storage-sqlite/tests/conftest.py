@@ -1,0 +1,60 @@
+"""A store in a file of its own, and Python run in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+
+from amplifier_storage_sqlite import open_sqlite
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from amplifier_storage_sqlite.store import SqliteStore
+
+    Start: TypeAlias = Callable[..., subprocess.Popen[str]]
+
+PRELUDE = """
+import asyncio, os, signal, sys
+from amplifier_core.storage import SessionRecord
+from amplifier_core.triggers import TriggerEvent, TriggerType
+from amplifier_storage_sqlite import open_sqlite
+import amplifier_storage_sqlite.store
+
+def say(*words):
+    print(*words, flush=True)
+
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = open_sqlite({"path": path})
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a process that runs a script, whose `sys.argv[1:]` are the arguments; it is killed when the test ends."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(script: str, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", PRELUDE + script, *map(str, arguments)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()

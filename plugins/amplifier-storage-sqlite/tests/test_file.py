@@ -1,0 +1,258 @@
+"""The file itself: who may read it, and what is said of one that cannot be a store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from amplifier_core.errors import StoreDamaged, StoreUnavailable
+from amplifier_core.storage import SessionRecord
+
+from amplifier_storage_sqlite import open_sqlite, schema
+from amplifier_storage_sqlite.opening import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from amplifier_storage_sqlite.store import SqliteStore
+
+    from .conftest import Start
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.usefixtures("umask")
+async def test_files_and_folders_are_their_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "amplifier" / "store.db"
+    store = open_sqlite({"path": str(path)})
+    await store.create(SessionRecord("s"))
+    files = {each.name: _mode(each) for each in path.parent.iterdir()}
+    assert files == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
+    assert (_mode(path.parent), _mode(path.parent.parent)) == (0o700, 0o700)
+    await store.close()
+
+
+async def test_a_file_that_others_may_read_is_taken_from_them(path: Path, store: SqliteStore) -> None:
+    await store.create(SessionRecord("s"))
+    files = [path, path.with_name("store.db-wal"), path.with_name("store.db-shm")]
+    for each in files:
+        each.chmod(0o644)
+    other = open_sqlite({"path": path})
+    assert [_mode(each) for each in files] == [0o600] * 3
+    await other.close()
+
+
+async def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    store = open_sqlite({"path": tmp_path / "store.db"})
+    assert _mode(tmp_path) == 0o755
+    await store.close()
+
+
+def _stored(path: Path, pages: int = 20) -> bytes:
+    db = connect(_made(path), 1)
+    db.execute("CREATE TABLE padding (x)")
+    db.execute("INSERT INTO padding VALUES (zeroblob(?))", (4096 * pages,))
+    db.close()
+    return path.read_bytes()
+
+
+def _made(path: Path) -> Path:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_open_and_close, path).result()
+    return path
+
+
+def _open_and_close(path: Path) -> None:
+    import asyncio
+
+    asyncio.run(open_sqlite({"path": path}).close())
+
+
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 511, 512, 4095, 4096, 10_000, -4096])
+def test_a_truncated_file_is_damaged_and_never_an_empty_store(path: Path, size: int) -> None:
+    path.write_bytes(_stored(path)[:size])
+    with pytest.raises(StoreDamaged, match=r"store\.db: is .*Restore a backup, or move the file away"):
+        open_sqlite({"path": path})
+    assert path.stat().st_size == (size if size >= 0 else path.stat().st_size)
+
+
+@pytest.mark.parametrize("content", [b"Dear diary, " * 100, b"\0" * 4096], ids=["text", "zeros"])
+def test_a_file_that_is_no_database_is_damaged_and_left_alone(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StoreDamaged, match=r"store\.db: is "):
+        open_sqlite({"path": path})
+    assert path.read_bytes() == content
+
+
+def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE recipes (name)")
+    db.close()
+    with pytest.raises(StoreDamaged, match="is a database of another program"):
+        open_sqlite({"path": path})
+
+
+def test_a_store_of_a_newer_version_asks_for_an_update(path: Path) -> None:
+    db = sqlite3.connect(_made(path))
+    db.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) + 1}")
+    db.close()
+    with pytest.raises(StoreUnavailable, match="newer version.*pip install -U amplifier-storage-sqlite"):
+        open_sqlite({"path": path})
+
+
+async def test_a_table_that_is_gone_is_damage(path: Path, store: SqliteStore) -> None:
+    db = sqlite3.connect(path)
+    db.execute("DROP TABLE messages")
+    db.close()
+    await store.create(SessionRecord("s"))
+    with pytest.raises(StoreDamaged, match="no such table: messages"):
+        await store.append("s", [{}], at=0)
+
+
+async def test_a_message_that_is_gone_is_damage(path: Path, store: SqliteStore) -> None:
+    await store.create(SessionRecord("s"))
+    await store.append("s", [{"n": 0}, {"n": 1}, {"n": 2}], at=0)
+    db = sqlite3.connect(path)
+    db.execute("DELETE FROM messages WHERE position = 1")
+    db.commit()
+    db.close()
+    with pytest.raises(StoreDamaged, match="messages of session 's' are missing"):
+        await store.read("s")
+    assert await store.read("s", 2) == [{"n": 2}]
+
+
+async def test_a_message_that_is_not_json_is_damage(path: Path, store: SqliteStore) -> None:
+    await store.create(SessionRecord("s"))
+    await store.append("s", [{"n": 0}], at=0)
+    db = sqlite3.connect(path)
+    db.execute("UPDATE messages SET body = '{'")
+    db.commit()
+    db.close()
+    with pytest.raises(StoreDamaged, match="a value is not JSON"):
+        await store.read("s")
+
+
+def test_an_older_schema_is_migrated_once_by_all_who_open_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _made(path)
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("CREATE TABLE later (x)", "CREATE TABLE l2 (x)")))
+    with ThreadPoolExecutor(8) as pool:
+        for opened in [pool.submit(_open_and_close, path) for _ in range(8)]:
+            opened.result()
+    db = sqlite3.connect(path)
+    assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    assert db.execute("SELECT count(*) FROM later").fetchone() == (0,)
+    db.close()
+
+
+def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _made(path)
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("CREATE TABLE later (x)", "INSERT nonsense")))
+    with pytest.raises(StoreUnavailable, match="SQLite failed"):
+        open_sqlite({"path": path})
+    db = sqlite3.connect(path)
+    assert db.execute("PRAGMA user_version").fetchone() == (1,)
+    assert db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'later'").fetchone() == (0,)
+    db.close()
+
+
+def test_a_path_below_a_file_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for below in ("file/store.db", "file/folder/store.db"):
+        with pytest.raises(StoreUnavailable, match=r"store\.db: cannot be opened .*Check that you may write"):
+            open_sqlite({"path": tmp_path / below})
+
+
+def test_a_folder_in_place_of_the_file_is_unavailable(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with pytest.raises(StoreUnavailable, match="is not a file"):
+        open_sqlite({"path": tmp_path})
+    assert _mode(tmp_path) == 0o755
+
+
+OPEN_AS_NOBODY = """
+import tempfile
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)  # root may write everywhere
+try:
+    open_sqlite({"path": sys.argv[1]})
+except OSError as error:
+    say(type(error).__name__, error)
+"""
+
+
+@pytest.fixture
+def read_only_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp())  # outside `tmp_path`, whose parents only their owner may enter
+    folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+def test_a_read_only_folder_is_unavailable(read_only_folder: Path, start: Start) -> None:
+    path = read_only_folder / "store.db"
+    output = start(OPEN_AS_NOBODY, path).communicate()[0]
+    assert output.startswith(f"StoreUnavailable {path}: cannot be opened (Permission denied). Check that you may write")
+
+
+async def test_a_locked_store_is_unavailable_until_it_is_free(path: Path) -> None:
+    store = open_sqlite({"path": path, "busy_timeout": 0})
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="is locked by another process"):
+        await store.create(SessionRecord("s"))
+    other.execute("ROLLBACK")
+    other.close()
+    await store.create(SessionRecord("s"))
+    await store.close()
+
+
+async def test_a_store_that_was_deleted_is_unavailable_and_not_made_anew(path: Path, store: SqliteStore) -> None:
+    path.unlink()
+    with pytest.raises(StoreUnavailable, match="cannot be opened"):
+        await store.get("s")
+    assert not path.exists()
+
+
+async def test_a_path_means_a_file_whatever_it_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (":memory:", "file:x?mode=memory", "100% #1.db"):
+        store = open_sqlite({"path": name})
+        await store.close()
+        assert (tmp_path / name).is_file()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "path: None is not the path of a file"),
+        ({"path": ""}, "path: '' is not the path of a file"),
+        ({"path": "a\0b"}, "is not the path of a file"),
+        ({"path": 3}, "path: 3 is not the path of a file"),
+        ({"path": "x", "pth": "y"}, "unknown key 'pth'. Known: path, busy_timeout"),
+        ({"path": "x", "busy_timeout": -1}, "busy_timeout: -1 is not within 0 and 3600 seconds"),
+        ({"path": "x", "busy_timeout": True}, "busy_timeout: True is not within"),
+    ],
+)
+def test_a_configuration_that_cannot_work_says_which_key(config: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=rf"storage-sqlite: .*{message}"):
+        open_sqlite(config)

@@ -1,0 +1,111 @@
+"""What forks and long histories cost, in rows and in the steps that SQLite takes."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from amplifier_core.storage import SessionRecord
+
+from amplifier_storage_sqlite import sessions
+from amplifier_storage_sqlite.opening import connect
+from amplifier_storage_sqlite.store import SMALL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from amplifier_storage_sqlite.store import SqliteStore
+
+
+async def test_a_fork_is_one_row_and_copies_nothing(path: Path, store: SqliteStore) -> None:
+    await store.create(SessionRecord("source"))
+    await store.append("source", [{"n": n} for n in range(1000)], at=0)
+    await store.create(SessionRecord("fork", fork_of="source", fork_at=1000))
+    db = sqlite3.connect(path)
+    rows = [db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("sessions", "messages")]
+    db.close()
+    assert rows == [2, 1000]
+    assert (await store.read("fork"))[-1] == {"n": 999}
+
+
+async def test_a_fork_without_a_point_shares_all_there_is_now(store: SqliteStore) -> None:
+    await store.create(SessionRecord("source"))
+    await store.append("source", [{"n": 0}, {"n": 1}], at=0)
+    fork = await store.create(SessionRecord("fork", fork_of="source"))
+    assert (fork.fork_at, fork.message_count) == (2, 2)
+
+
+async def test_a_session_that_is_no_fork_begins_empty_whatever_its_record_says(store: SqliteStore) -> None:
+    created = await store.create(SessionRecord("s", fork_at=3, message_count=3))
+    assert (created.fork_at, created.message_count) == (None, 0)
+    assert await store.append("s", [{}], at=0) == 1
+
+
+async def test_a_long_chain_of_forks_is_read_whole_and_in_part(store: SqliteStore) -> None:
+    await store.create(SessionRecord("f0"))
+    await store.append("f0", [{"n": 0}], at=0)
+    for depth in range(1, 150):
+        await store.create(SessionRecord(f"f{depth}", fork_of=f"f{depth - 1}", fork_at=depth))
+        await store.append(f"f{depth}", [{"n": depth}], at=depth)
+    assert await store.read("f149") == [{"n": n} for n in range(150)]
+    assert await store.read("f149", 70, 73) == [{"n": 70}, {"n": 71}, {"n": 72}]
+
+
+async def test_reading_the_end_visits_the_end_alone(path: Path, store: SqliteStore) -> None:
+    await store.create(SessionRecord("source"))
+    await store.append("source", [{"n": n} for n in range(20_000)], at=0)
+    await store.create(SessionRecord("fork", fork_of="source"))
+    steps = _steps(path, lambda db: sessions.read(db, "fork", 19_999, 20_000))
+    whole = _steps(path, lambda db: sessions.read(db, "fork", 0, 20_000))
+    assert steps < 200 < whole
+
+
+async def test_listing_the_newest_visits_the_newest_alone(path: Path, store: SqliteStore) -> None:
+    db = connect(path, 1)
+    db.execute("BEGIN")
+    for n in range(10_000):
+        record = sessions.SESSIONS.row(SessionRecord(f"s{n}", project=f"/p{n % 2}"))
+        db.execute(f"INSERT INTO sessions {sessions.SESSIONS.insert}", record)
+    db.execute("COMMIT")
+    db.close()
+    assert _steps(path, lambda db: sessions.listed(db, None, 20)) < 5_000
+    assert _steps(path, lambda db: sessions.listed(db, "/p1", 20)) < 5_000
+    assert len(await store.sessions()) == 10_000
+    assert [record.session_id for record in await store.sessions(project="/p1", limit=2)] == ["s9999", "s9997"]
+
+
+async def test_histories_longer_than_the_loop_reads_itself_are_read_whole(store: SqliteStore) -> None:
+    await store.create(SessionRecord("s"))
+    messages = [{"n": n} for n in range(SMALL + 1)]
+    await store.append("s", messages, at=0)
+    assert await store.read("s") == messages
+    assert await store.read("s", -5, 10**30) == messages
+
+
+async def test_the_sequence_never_goes_back(path: Path, store: SqliteStore) -> None:
+    from amplifier_core.events import SessionEvent
+
+    for name in ("a", "b"):
+        await store.emit(SessionEvent(name, {}))
+    db = sqlite3.connect(path)
+    db.execute("DELETE FROM events")
+    db.commit()
+    db.close()
+    assert await store.last_sequence() == 2
+    assert (await store.emit(SessionEvent("c", {}))).sequence == 3
+
+
+def _steps(path: Path, query: object) -> int:
+    """Count the instructions of SQLite's virtual machine that a query takes."""
+    db = connect(path, 1)
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    db.set_progress_handler(step, 1)
+    query(db)  # type: ignore[operator]
+    db.close()
+    return count

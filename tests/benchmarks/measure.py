@@ -1,0 +1,82 @@
+"""Time two or more things turn by turn, so that a noisy machine disturbs all of them alike, and judge what came out."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+Sample: TypeAlias = "Callable[[], Awaitable[float]]"
+"""Does the work a few times, and returns the seconds that one time took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table; times are seconds.
+
+    `at_most` bounds `ours` itself, `at_most_ratio` bounds it in measures of `limit`; a row without either only informs.
+    """
+
+    what: str
+    ours: float
+    limit: float | None = None
+    at_most: float | None = None
+    at_most_ratio: float | None = None
+    unit: str = "s"
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times the limit ours takes."""
+        return self.ours / self.limit if self.limit else None
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there is something that it can miss."""
+        return self.at_most is not None or self.at_most_ratio is not None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is within all that is allowed."""
+        within_time = self.at_most is None or self.ours <= self.at_most
+        return within_time and (self.at_most_ratio is None or self.ratio is None or self.ratio <= self.at_most_ratio)
+
+
+async def in_turns(*samples: Sample, rounds: int) -> list[float]:
+    """Take a sample of each, `rounds` times over, and return the median of each; the first round only warms up."""
+    for sample in samples:
+        await sample()
+    taken: list[list[float]] = [[] for _ in samples]
+    for _ in range(rounds):
+        for sample, times in zip(samples, taken, strict=True):
+            gc.collect()  # what one leaves behind is not the next one's to clear away
+            times.append(await sample())
+    return [median(times) for times in taken]
+
+
+def awaited(work: Callable[[], Awaitable[Any]], calls: int) -> Sample:
+    """Return a sample of an async function."""
+
+    async def sample() -> float:
+        start = perf_counter()
+        for _ in range(calls):
+            await work()
+        return (perf_counter() - start) / calls
+
+    return sample
+
+
+def called(work: Callable[[], Any], calls: int) -> Sample:
+    """Return a sample of a plain function."""
+
+    async def sample() -> float:
+        start = perf_counter()
+        for _ in range(calls):
+            work()
+        return (perf_counter() - start) / calls
+
+    return sample
