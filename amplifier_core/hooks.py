@@ -151,7 +151,7 @@ def _report(entry: _Registration, event: str, error: BaseException) -> None:
 
 def _as_result(answer: Any) -> HookResult | None:
     if answer is None or answer.__class__ is _hook_result():
-        return answer  # type: ignore[no-any-return]  # the class was just compared
+        return answer
     if isinstance(answer, dict):
         return _hook_result()(**answer)
     return answer if isinstance(answer, _hook_result()) else None

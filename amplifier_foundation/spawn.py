@@ -1,7 +1,7 @@
 """The one way in which a session makes a session.
 
-`spawn_bundle` is three steps, each usable alone: `prepare_spawn` decides everything, `run_spawn` lives the child's life,
-`settle_spawn` keeps and tells the outcome. A background session settles differently (with its delivery, in one
+`spawn_bundle` is three steps, each usable alone: `prepare_spawn` decides everything, `run_spawn` lives the child's
+life, `settle_spawn` keeps and tells the outcome. A background session settles differently (with its delivery, in one
 transaction), and shares the rest.
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.errors import StoreUnavailable
@@ -11,6 +10,7 @@ from amplifier_core.storage import Inbox
 from .paths import make_private, store_path
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
 

@@ -67,7 +67,7 @@ class BackgroundSessionConfig(BaseModel):
     on_complete_emit: str | None = Field(default=None, min_length=1)
     """An event to emit, besides `session:completed`, when an event was handled."""
     on_error_emit: str | None = Field(default=None, min_length=1)
-    """An event to emit, besides `session:error`, when an attempt failed."""
+    """An event to emit, besides `session:error`, when an event was given up."""
     start_on_parent_start: bool = True
     stop_on_parent_stop: bool = True
     restart_on_failure: bool = True
@@ -78,7 +78,7 @@ class BackgroundSessionConfig(BaseModel):
     """Seconds."""
     timeout: float | None = Field(default=1800.0, gt=0, allow_inf_nan=False)
     """Seconds that handling one event may take; None: any time."""
-    max_attempts: int = Field(default=3, ge=1, le=100)
+    max_attempts: int = Field(default=5, ge=1, le=100)
     """Tries of one event before it is set aside as a dead letter."""
     max_depth: int = Field(default=8, ge=1, le=100)
     """Length of the chain of causes at which an event is refused: sessions that wake each other stop here."""

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from datetime import datetime
+    from collections.abc import Callable
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import DurableStore
-    from amplifier_core.triggers import TriggerSource
 
     from ..bundles.model import PreparedBundle
     from ..events import EventRouter
     from .config import BackgroundSessionConfig, TriggerConfig
+    from .watch import Watch
 
 LaneStatus = Literal["starting", "running", "backing_off", "stopping", "stopped", "failed"]
 
@@ -68,7 +68,7 @@ class Lane:
     restart_count: int = 0
     running: dict[str, str] = field(default_factory=dict)
     """The session of each delivery that is being handled now."""
-    triggers: list[TriggerSource] = field(default_factory=list)
+    watches: list[Watch] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 

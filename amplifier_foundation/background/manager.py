@@ -15,7 +15,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 from ..paths import project_of
 from ..spawn import prepared_bundle
 from .lane import MANUAL, Activity, Engine, Lane, lane_key, trigger_key
-from .watch import Watch, accept, stop_trigger
+from .watch import Watch, accept
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class BackgroundSessionManager:
         for watch in watches:
             await watch.configured()
         self._lanes[lane.session_id] = lane
+        lane.watches = watches
         lane.task = asyncio.create_task(self._live(lane, watches), name=f"background-{config.name}")
         for watch in watches:
             await watch.armed.wait()
@@ -107,7 +108,7 @@ class BackgroundSessionManager:
         try:
             async with asyncio.TaskGroup() as group:
                 for watch in watches:
-                    group.create_task(watch.run())
+                    watch.task = group.create_task(watch.run())
                 for _ in range(lane.config.pool_size):
                     group.create_task(Worker(self._engine, lane).run())
         except* AmplifierError as errors:
@@ -124,9 +125,8 @@ class BackgroundSessionManager:
         if lane is None or lane.task is None:
             return False
         lane.status = "stopping"
-        for trigger in list(lane.triggers):
-            await stop_trigger(trigger)
         lane.wake.set()
+        await asyncio.gather(*(watch.stop() for watch in lane.watches))
         await _ended(lane.task, grace)
         lane.status = "stopped"
         del self._lanes[session_id]
@@ -163,8 +163,8 @@ class BackgroundSessionManager:
     async def __aenter__(self) -> BackgroundSessionManager:
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop_all()
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        await self.stop_all(grace=10.0 if kind is None else 0.0)
 
 
 async def _ended(task: asyncio.Task[None], grace: float) -> None:

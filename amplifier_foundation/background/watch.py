@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 STOP_TIME_LIMIT = 5.0
 """Seconds a trigger's `stop` may take."""
+ENDING = 1.0
+"""Seconds that `watch` may go on after `stop`."""
 
 
 @dataclass(slots=True)
@@ -37,6 +39,8 @@ class Watch:
     name: str
     declared: TriggerConfig
     armed: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    _trigger: TriggerSource | None = None
 
     async def configured(self) -> TriggerSource:
         """Make the trigger, bound to its stored state. Raises `UnknownName`, `TriggerConfigError`."""
@@ -80,8 +84,7 @@ class Watch:
                 self.armed.set()
 
     async def _watch_once(self) -> None:
-        trigger = await self.configured()
-        self.lane.triggers.append(trigger)
+        trigger = self._trigger = await self.configured()
         async with asyncio.TaskGroup() as group:
             announcing = group.create_task(self._announce(trigger))
             stream = trigger.watch()
@@ -92,10 +95,18 @@ class Watch:
                         break
             finally:
                 announcing.cancel()
-                self.lane.triggers.remove(trigger)
+                self._trigger = None
                 await stop_trigger(trigger)
                 with suppress(AttributeError):
                     await stream.aclose()  # type: ignore[attr-defined]  # generators have it, other iterators need not
+
+    async def stop(self) -> None:
+        """Stop the trigger; one that goes on watching all the same is cancelled."""
+        if self._trigger is not None:
+            await stop_trigger(self._trigger)
+        if self.task is not None:
+            await asyncio.wait({self.task}, timeout=ENDING)
+            self.task.cancel()
 
     async def _announce(self, trigger: TriggerSource) -> None:
         ready = getattr(trigger, "ready", None)

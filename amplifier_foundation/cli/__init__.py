@@ -72,9 +72,8 @@ class LazyGroup(click.Group):
             from difflib import get_close_matches
 
             close = get_close_matches(args[0], self.list_commands(ctx), n=1)
-            if close:
-                error.message += f" Did you mean '{close[0]}'?"
-            raise
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            raise click.UsageError(error.message + hint, ctx) from error
 
 
 @cache

@@ -56,7 +56,7 @@ async def bundle_at(path: str | None) -> Bundle:
     """Load the bundle at `path`, or the `bundle.md` of the current folder. Raises `BundleError`."""
     from ..bundles.load import load_bundle
 
-    if path is None and not Path("bundle.md").is_file():
+    if path is None and not Path("bundle.md").is_file():  # noqa: ASYNC240 - once, before anything runs
         raise BundleNotFoundError("no bundle.md in this folder; name one with -b, or see what one does: amplifier demo")
     return await load_bundle(path or "bundle.md")
 

@@ -55,13 +55,15 @@ async def _up(ctx: click.Context, paths: Sequence[str], *, once: bool, dry_run: 
         _describe(bundles)
         return exits.OK
     with RunView(quiet=ctx.obj["quiet"]) as view, Stopper() as stopper:
-        async with opened_store(plugins) as store:
-            async with brought_up(bundles, store, plugins, working_dir=working_dir, observer=view) as running:
-                view.note(f"Watching {', '.join(each.project for each in running)}. Ctrl-C stops.")
-                await (_drained(store, running, stopper) if once else stopper.wait())
-                if stopper.code:
-                    view.note("Stopping: sessions at work may finish; Ctrl-C again interrupts them.")
-                await stopper.stop_all(running)
+        async with (
+            opened_store(plugins) as store,
+            brought_up(bundles, store, plugins, working_dir=working_dir, observer=view) as running,
+        ):
+            view.note(f"Watching {', '.join(each.project for each in running)}. Ctrl-C stops.")
+            await (_drained(store, running, stopper) if once else stopper.wait())
+            if stopper.code:
+                view.note("Stopping: sessions at work may finish; Ctrl-C again interrupts them.")
+            await stopper.stop_all(running)
     return stopper.code
 
 

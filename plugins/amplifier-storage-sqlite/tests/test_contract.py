@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import amplifier_storage_sqlite
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_core.testing.store_checks import INBOX_CHECKS, SESSION_STORE_CHECKS, check_store
-
-import amplifier_storage_sqlite
 from amplifier_storage_sqlite import open_sqlite
 from amplifier_storage_sqlite.store import SqliteStore
 
@@ -56,7 +55,7 @@ class ForgetsTheEpoch(SqliteStore):
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
-        (LosesTheLast, "check_05.*read must return the messages as they were appended"),
+        (LosesTheLast, "check_02.*must not change the messages that are there"),
         (CopiesIntoTheSource, "check_12.*the record of the source must stay as it was"),
         (ForgetsTheEpoch, "check_27.*commit of a stale epoch must raise StaleEpoch"),
     ],

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import sqlite3
 from typing import TYPE_CHECKING
 
 from amplifier_core.storage import SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
-
 from amplifier_storage_sqlite import open_sqlite
+from amplifier_storage_sqlite.opening import open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,10 +92,10 @@ async def test_an_acknowledged_append_survives_kill_9(path: Path, start: Start) 
 async def test_kill_9_in_the_middle_loses_nothing_acknowledged_and_no_half_turn(path: Path, start: Start) -> None:
     process = start(APPEND_FOR_EVER, path)
     for _ in range(20):
-        acknowledged = int(_read_line(process))
+        said = _read_line(process)
     process.kill()
     assert process.stdout is not None
-    acknowledged = int((process.stdout.read().split() or [acknowledged])[-1])
+    acknowledged = int([said, *process.stdout.read().split()][-1])
     store = open_sqlite({"path": path})
     numbers = [message["n"] for message in await store.read("s")]
     assert numbers == list(range(len(numbers)))
@@ -135,15 +134,8 @@ async def test_what_one_process_wrote_another_reads_at_once(path: Path, store: S
     await other.close()
 
 
-async def test_every_commit_is_flushed_to_the_disk(path: Path, store: SqliteStore) -> None:
-    seen: list[tuple[str, int]] = []
-
-    def settings(db: sqlite3.Connection) -> None:
-        seen.append((db.execute("PRAGMA journal_mode").fetchone()[0], db.execute("PRAGMA synchronous").fetchone()[0]))
-
-    from amplifier_storage_sqlite.opening import connect
-
-    db = connect(path, 1)
-    settings(db)
+def test_every_commit_is_flushed_to_the_disk(path: Path) -> None:
+    db = open_store(path, 1)
+    pragmas = ("journal_mode", "synchronous", "foreign_keys")
+    assert [db.execute(f"PRAGMA {pragma}").fetchone()[0] for pragma in pragmas] == ["wal", 2, 1], "2 is FULL"
     db.close()
-    assert seen == [("wal", 2)], "2 is FULL"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
+from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
-
 from amplifier_storage_sqlite import sessions
 from amplifier_storage_sqlite.opening import connect
+from amplifier_storage_sqlite.rows import SESSIONS
 from amplifier_storage_sqlite.store import SMALL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from amplifier_storage_sqlite.store import SqliteStore
@@ -64,8 +66,8 @@ async def test_listing_the_newest_visits_the_newest_alone(path: Path, store: Sql
     db = connect(path, 1)
     db.execute("BEGIN")
     for n in range(10_000):
-        record = sessions.SESSIONS.row(SessionRecord(f"s{n}", project=f"/p{n % 2}"))
-        db.execute(f"INSERT INTO sessions {sessions.SESSIONS.insert}", record)
+        record = SESSIONS.row(SessionRecord(f"s{n}", project=f"/p{n % 2}"))
+        db.execute(f"INSERT INTO sessions {SESSIONS.insert}", record)
     db.execute("COMMIT")
     db.close()
     assert _steps(path, lambda db: sessions.listed(db, None, 20)) < 5_000
@@ -83,8 +85,6 @@ async def test_histories_longer_than_the_loop_reads_itself_are_read_whole(store:
 
 
 async def test_the_sequence_never_goes_back(path: Path, store: SqliteStore) -> None:
-    from amplifier_core.events import SessionEvent
-
     for name in ("a", "b"):
         await store.emit(SessionEvent(name, {}))
     db = sqlite3.connect(path)
@@ -95,7 +95,7 @@ async def test_the_sequence_never_goes_back(path: Path, store: SqliteStore) -> N
     assert (await store.emit(SessionEvent("c", {}))).sequence == 3
 
 
-def _steps(path: Path, query: object) -> int:
+def _steps(path: Path, query: Callable[[sqlite3.Connection], object]) -> int:
     """Count the instructions of SQLite's virtual machine that a query takes."""
     db = connect(path, 1)
     count = 0
@@ -106,6 +106,6 @@ def _steps(path: Path, query: object) -> int:
         return 0
 
     db.set_progress_handler(step, 1)
-    query(db)  # type: ignore[operator]
+    query(db)
     db.close()
     return count

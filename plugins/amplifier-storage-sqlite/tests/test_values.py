@@ -14,7 +14,6 @@ from amplifier_core.errors import SessionNotFound
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
-
 from amplifier_storage_sqlite.values import dumps, loads, micros, moment
 
 if TYPE_CHECKING:
@@ -87,17 +86,17 @@ async def test_what_is_not_json_is_refused_with_its_place(content: object, probl
 
 async def test_a_field_of_another_type_is_refused_with_its_name(store: SqliteStore) -> None:
     await store.create(SessionRecord("s"))
-    with pytest.raises(TypeError, match="project: PosixPath is not text|project: WindowsPath is not text"):
+    with pytest.raises(TypeError, match=r"project: \w+Path is not text"):
         await store.update("s", project=Path("a"))
     with pytest.raises(TypeError, match=r"config\.key: object is not JSON"):
         await store.create(SessionRecord("t", config={"key": object()}))
 
 
-@pytest.mark.parametrize("field", ["session_id", "fork_of", "fork_at", "message_count", "updated", "id; --"])
+@pytest.mark.parametrize("field", ["fork_of", "fork_at", "message_count", "updated", "id; --"])
 async def test_what_the_store_itself_keeps_cannot_be_changed(field: str, store: SqliteStore) -> None:
     before = await store.create(SessionRecord("s"))
     with pytest.raises(TypeError, match=f"no field '{field}' that can be changed"):
-        await store._update(field) if False else await store.update(before.session_id, **{field: 1})
+        await store.update("s", **{field: 1})
     assert await store.get("s") == before
 
 

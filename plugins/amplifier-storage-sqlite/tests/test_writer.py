@@ -11,7 +11,6 @@ import pytest
 
 from amplifier_core.errors import SessionConflict, StoreUnavailable
 from amplifier_core.storage import SessionRecord
-
 from amplifier_storage_sqlite import open_sqlite
 from amplifier_storage_sqlite.opening import open_store
 from amplifier_storage_sqlite.writer import Writer
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amplifier_storage_sqlite.store import SqliteStore
+
+    from .conftest import Start
 
 
 class TracedWriter(Writer):
@@ -34,7 +35,13 @@ class TracedWriter(Writer):
         self.db.set_trace_callback(self.statements.append)
         self.gate = threading.Event()
         super().__init__(self.db, path)
-        self.submit(lambda db: self.gate.wait())
+        self.begun = threading.Event()
+        self.submit(self._hold_up)
+        self.begun.wait()
+
+    def _hold_up(self, db: sqlite3.Connection) -> None:
+        self.begun.set()
+        self.gate.wait()
 
     def insert(self, number: int | None) -> Future[int]:
         return self.submit(lambda db: db.execute("INSERT INTO numbers VALUES (?)", (number,)).rowcount)
@@ -157,8 +164,8 @@ def test_a_store_serves_several_event_loops_at_once(path: Path) -> None:
     asyncio.run(check())
 
 
-def test_a_program_that_forgets_to_close_ends(path: Path, start: object) -> None:
+def test_a_program_that_forgets_to_close_ends(path: Path, start: Start) -> None:
     script = "asyncio.run(open_sqlite({'path': sys.argv[1]}).create(SessionRecord('s')))"
-    process = start(script, path)  # type: ignore[operator]
+    process = start(script, path)
     process.communicate()
     assert process.returncode == 0

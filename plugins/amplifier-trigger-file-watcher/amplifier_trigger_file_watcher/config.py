@@ -5,8 +5,9 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
 from amplifier_core.errors import TriggerConfigError
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from .patterns import Patterns
 
@@ -36,6 +37,12 @@ class FileWatcherConfig(BaseModel):
         Milliseconds | None, Field(description="How long a path that is never quiet waits; default: 10 x debounce_ms.")
     ] = None
     recursive: Annotated[bool, Field(description="Whether folders in the folder are watched too.")] = True
+
+    @model_validator(mode="after")
+    def _patient_enough(self) -> FileWatcherConfig:
+        if self.max_wait_ms is not None and self.max_wait_ms < self.debounce_ms:
+            raise ValueError(f"max_wait_ms must be at least debounce_ms ({self.debounce_ms})")
+        return self
 
 
 def read_config(trigger: str, config: Mapping[str, Any]) -> FileWatcherConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from watchdog.events import (
@@ -45,27 +46,27 @@ class FolderObserver(FileSystemEventHandler):
     def __init__(self, base: str, notice: Callable[[str], None], *, recursive: bool) -> None:
         self._base, self._notice, self._recursive = base, notice, recursive
         self._observer: BaseObserver | None = None
+        self._lock, self._stopped = Lock(), False
         self._events = 0
 
     def start(self) -> None:
         """Watch; when this returns nothing is missed any more. Raises `OSError`."""
-        self._observer = _new_observer()
-        try:
+        with self._lock:
+            if self._stopped:
+                return
+            self._observer = _new_observer()
             self._observer.schedule(self, self._base, recursive=self._recursive, event_filter=EVENTS)
             self._observer.start()
             if LINUX and self._recursive:
                 self._probe_limit()
-        except OSError:
-            self.stop()
-            raise
 
     def stop(self) -> None:
-        """End the threads, and wait for them."""
-        if self._observer is not None:
-            self._observer.stop()
-            if self._observer.is_alive():
-                self._observer.join()
-            self._observer = None
+        """End the threads, and wait for them; also one that is being started, or could not be."""
+        with self._lock:
+            self._stopped = True
+            if self._observer is not None:
+                _end(self._observer)
+                self._observer = None
 
     def _probe_limit(self) -> None:
         """Raise `OSError` if no folder more can be watched: then some below were passed over without a word."""
@@ -74,9 +75,7 @@ class FolderObserver(FileSystemEventHandler):
             probe.schedule(FileSystemEventHandler(), self._base, event_filter=[DirMovedEvent])
             probe.start()
         finally:
-            probe.stop()
-            if probe.is_alive():
-                probe.join()
+            _end(probe)
 
     def dispatch(self, event: FileSystemEvent) -> None:
         """Turn one event into the paths that may have changed."""
@@ -105,6 +104,12 @@ def _new_observer() -> BaseObserver:
     from watchdog.observers import Observer
 
     return Observer()
+
+
+def _end(observer: BaseObserver) -> None:
+    observer.stop()
+    if observer.is_alive():
+        observer.join()
 
 
 def _will_be_closed(path: bytes | str) -> bool:

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 
 DEFAULT_IGNORES = (
     *(".git/", ".hg/", ".svn/"),
-    *("__pycache__/", "*.py[co]", ".venv/", "venv/", ".tox/", ".nox/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/"),
+    *(
+        "__pycache__/",
+        "*.py[co]",
+        ".venv/",
+        "venv/",
+        ".tox/",
+        ".nox/",
+        ".mypy_cache/",
+        ".pytest_cache/",
+        ".ruff_cache/",
+    ),
     "node_modules/",
     *("*~", "*.sw[a-p]", "4913", ".#*", "#*#", ".*.kate-swp", ".goutputstream-*", "*___jb_tmp___", "*___jb_old___"),
     *(".DS_Store", "Thumbs.db"),

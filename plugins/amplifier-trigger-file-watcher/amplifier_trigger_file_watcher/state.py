@@ -1,7 +1,8 @@
 """The manifest as the state of an event: small enough to be stored with it.
 
-Half of 50,000 files' names and fingerprints is about a megabyte, so a state goes with the last event of a batch and with
-one event in `len(manifest) / SHARE`, not with all of them. What may have been delivered since is `pending`.
+It grows with the number of files, so that in a batch not every event carries one: the first does, the last does, and
+between them one in `len(files) / SHARE`. It names as `pending` the paths whose events follow without a state of their
+own: a restarted watcher looks at these again even if they look as they did.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .manifest import UNSURE, Fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 SHARE = 64
 """Entries of the manifest that are written per event, at most, on average over a batch."""
@@ -50,5 +51,5 @@ def carriers(count: int, files: int) -> dict[int, range]:
     """Return which of `count` events carry a state, each with the events after it that carry none."""
     stride = max(1, files // SHARE)
     starts = {*range(0, count, stride), count - 1} if count else set()
-    ends = sorted(starts)[1:] + [count]
+    ends = [*sorted(starts)[1:], count]
     return {start: range(start + 1, end) for start, end in zip(sorted(starts), ends, strict=True)}

@@ -1,0 +1,195 @@
+"""A session made and ended, a turn with one tool call, and forks of histories in memory."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core import AmplifierSession, ModuleCoordinator
+from amplifier_core.loader import ModuleLoader
+from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock, ToolCall, ToolCallBlock
+from amplifier_core.models import ProviderInfo, ToolResult
+from amplifier_core.transcript import Transcript
+from amplifier_context_simple import mount as mount_context
+from amplifier_loop_basic import mount as mount_loop
+from amplifier_provider_playbook import mount as mount_provider
+
+from .measure import Row, awaited, in_turns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from .measure import Sample
+
+PLAYBOOK = {"rules": [{"when": {"user": "hello"}, "say": "Hello."}], "otherwise": {"say": "What?"}}
+PLAN: dict[str, Any] = {
+    "session": {"orchestrator": "loop-basic", "context": "context-simple"},
+    "providers": [{"module": "provider-playbook", "config": PLAYBOOK}],
+}
+SHORT, MIDDLE, LONG = 10, 1_000, 100_000
+"""Messages of a history."""
+
+
+async def rows() -> AsyncIterator[Row]:
+    """Measure all three."""
+    yield await _life()
+    async for row in _forks():
+        yield row
+    yield await _turn()
+
+
+# life
+
+
+async def _life() -> Row:
+    loader = ModuleLoader()
+
+    async def ours() -> None:
+        session = AmplifierSession(PLAN, loader, "bench")
+        await session.initialize()
+        await session.cleanup()
+
+    async def by_hand() -> None:
+        coordinator = ModuleCoordinator(config=PLAN, session_id="bench")
+        await mount_loop(coordinator, {})
+        await mount_context(coordinator, {})
+        await mount_provider(coordinator, PLAYBOOK)
+        await coordinator.cleanup()
+
+    whole, mounts = await in_turns(awaited(ours, 300), awaited(by_hand, 300), rounds=15)
+    return Row("session made, initialised, cleaned up / its mounts alone", whole, mounts, at_most=60e-6)
+
+
+# forks
+
+
+class _Shared:
+    """The least that a fork in constant time can be: a source and a length."""
+
+    __slots__ = ("at", "source")
+
+    def __init__(self, source: list[Any], at: int) -> None:
+        self.source, self.at = source, at
+
+
+async def _forks() -> AsyncIterator[Row]:
+    sessions = [await _session_with(messages) for messages in (SHORT, MIDDLE, LONG)]
+    source: list[Any] = []
+
+    async def by_hand() -> None:
+        _Shared(source, len(source))
+
+    *forks, limit = await in_turns(*map(_forking, sessions), awaited(by_hand, 1_000), rounds=15)
+    for messages, fork in zip((SHORT, MIDDLE, LONG), forks, strict=True):
+        yield Row(f"session.fork in memory, {messages:,} messages / two attributes set", fork, limit, at_most=8e-6)
+    yield Row(f"session.fork in memory, {LONG:,} / {SHORT} messages", forks[-1], forks[0], at_most_ratio=1.5)
+    for session in sessions:
+        await session.cleanup()
+
+
+async def _session_with(messages: int) -> AmplifierSession:
+    history = Transcript({"role": "user", "content": f"message {number}"} for number in range(messages))
+    session = AmplifierSession(PLAN, ModuleLoader(), "bench", transcript=history)
+    await session.initialize()
+    return session
+
+
+def _forking(session: AmplifierSession) -> Sample:
+    async def sample(forks: int = 100) -> float:
+        start = perf_counter()
+        for _ in range(forks):
+            await session.fork(initialize=False)
+        seconds = (perf_counter() - start) / forks
+        for child in list(session.children):
+            await child.cleanup()
+        return seconds
+
+    return sample
+
+
+# turns
+
+
+class _InstantProvider:
+    """Calls the tool once, then answers; it takes no time to think."""
+
+    name = "instant"
+    call = ToolCall(id="call_1", name="add", arguments={"a": 1, "b": 2})
+    calling = ChatResponse(
+        content=[ToolCallBlock(id=call.id, name=call.name, input=call.arguments)], tool_calls=[call]
+    )
+    answering = ChatResponse(content=[TextBlock(text="3")])
+
+    def get_info(self) -> ProviderInfo:
+        return ProviderInfo(id=self.name, display_name="Instant")
+
+    async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
+        return self.calling if request.messages[-1].role == "user" else self.answering
+
+    def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
+        return list(response.tool_calls or ())
+
+
+class _Adder:
+    """A tool that takes no time."""
+
+    name = "add"
+    description = "Add two numbers."
+    input_schema: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}}
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        return ToolResult(output=input["a"] + input["b"])
+
+
+async def _turn() -> Row:
+    session = AmplifierSession({"session": PLAN["session"]}, ModuleLoader(), "bench")
+    await session.initialize()
+    await session.coordinator.mount("providers", _InstantProvider())
+    await session.coordinator.mount("tools", _Adder())
+    context = session.coordinator.get("context")
+    ours, limit = await in_turns(
+        _turns(lambda: session.execute("one and two"), forget=context.clear), awaited(_turn_by_hand, 1_000), rounds=15
+    )
+    await session.cleanup()
+    return Row("a turn with one tool call / a loop by hand", ours, limit, at_most=1 / 20_000)
+
+
+def _turns(turn: Callable[[], Awaitable[str]], forget: Callable[[], Awaitable[None]]) -> Sample:
+    """Return a sample of first turns: what was said is forgotten before each, outside the time that counts."""
+
+    async def sample(turns: int = 50) -> float:
+        seconds = 0.0
+        for _ in range(turns):
+            await forget()
+            start = perf_counter()
+            await turn()
+            seconds += perf_counter() - start
+        return seconds / turns
+
+    return sample
+
+
+async def _turn_by_hand() -> str:
+    """Ask, call, ask: a dict of functions and a list of dicts."""
+    tools = {"add": _add}
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "one and two"}]
+    while True:
+        answer = await _model(messages)
+        messages.append(answer)
+        if not answer["tool_calls"]:
+            return str(answer["content"])
+        for call in answer["tool_calls"]:
+            result = await tools[call["tool"]](call["arguments"])
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": str(result)})
+
+
+async def _model(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    if messages[-1]["role"] == "user":
+        call = {"id": "call_1", "tool": "add", "arguments": {"a": 1, "b": 2}}
+        return {"role": "assistant", "content": "", "tool_calls": [call]}
+    return {"role": "assistant", "content": messages[-1]["content"], "tool_calls": []}
+
+
+async def _add(arguments: dict[str, Any]) -> int:
+    total: int = arguments["a"] + arguments["b"]
+    return total
