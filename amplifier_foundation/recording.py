@@ -55,8 +55,7 @@ class SessionRecorder:
         return self._recorded
 
     async def _unrecorded(self) -> list[Message]:
-        context = self._session.coordinator.get("context")
-        if getattr(context, "transcript", None) is self._session.transcript:
-            return self._session.transcript.since(self._recorded)
-        messages: list[Message] = await context.get_messages()
-        return messages[self._recorded :]
+        context, shared = self._session.coordinator.get("context"), self._session.transcript
+        shares = getattr(context, "transcript", None) is shared
+        messages: list[Message] = [] if shares else await context.get_messages()
+        return shared.since(self._recorded) if shares else messages[self._recorded :]

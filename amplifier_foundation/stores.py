@@ -11,6 +11,7 @@ from .paths import make_private, store_path
 
 if TYPE_CHECKING:
     from pathlib import Path
+
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
 

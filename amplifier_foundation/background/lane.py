@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from amplifier_core.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from collections.abc import Callable
+    from datetime import datetime
+
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import DurableStore

@@ -40,12 +40,13 @@ async def main(path):
 asyncio.run(main(sys.argv[1]))
 """
 
-CLAIM_ALL = """
+CLAIM_A_HUNDRED = """
 async def main(path, name):
     store = open_sqlite({"path": path})
     say("ready")
     sys.stdin.readline()
-    while delivery := await store.claim("/p", "lane", owner=name, lease=600, session_id=name):
+    for _ in range(100):
+        delivery = await store.claim("/p", "lane", owner=name, lease=600, session_id=name)
         say(delivery.delivery_id, delivery.epoch)
     await store.close()
 
@@ -110,12 +111,11 @@ async def test_two_processes_never_claim_one_delivery(path: Path, store: SqliteS
         delivery = await store.offer("/p", "lane", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
         assert delivery is not None
         offered.add(delivery.delivery_id)
-    outputs = _outputs_from_one_start([start(CLAIM_ALL, path, name) for name in ("one", "two")])
+    outputs = _outputs_from_one_start([start(CLAIM_A_HUNDRED, path, name) for name in ("one", "two")])
     claimed = [line.split() for output in outputs for line in output.splitlines()]
     assert len(claimed) == 200
     assert {delivery_id for delivery_id, _ in claimed} == offered
     assert {epoch for _, epoch in claimed} == {"1"}
-    assert all(output for output in outputs), "both processes must have claimed some"
 
 
 async def test_processes_that_make_the_store_at_once_share_one(path: Path, start: Start) -> None:

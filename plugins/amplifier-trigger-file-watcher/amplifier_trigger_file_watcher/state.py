@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode, b64encode
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .manifest import UNSURE, Fingerprint
@@ -49,7 +50,5 @@ def decode(state: Mapping[str, Any]) -> Saved:
 
 def carriers(count: int, files: int) -> dict[int, range]:
     """Return which of `count` events carry a state, each with the events after it that carry none."""
-    stride = max(1, files // SHARE)
-    starts = {*range(0, count, stride), count - 1} if count else set()
-    ends = [*sorted(starts)[1:], count]
-    return {start: range(start + 1, end) for start, end in zip(sorted(starts), ends, strict=True)}
+    starts = sorted({*range(0, count, max(1, files // SHARE)), *range(count)[-1:]})
+    return {start: range(start + 1, end) for start, end in pairwise([*starts, count])}
