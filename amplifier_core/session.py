@@ -63,7 +63,6 @@ class AmplifierSession:
         self.is_resumed = is_resumed
         self.initialized = False
         self.load_failures: list[LoadFailure] = []
-        self.transcript = transcript if transcript is not None else Transcript()
         self.state: SessionState = "running"
         self.started_at = datetime.now(UTC)
         self.children: list[AmplifierSession] = []
@@ -75,7 +74,14 @@ class AmplifierSession:
         self.loader = loader if loader is not None else ModuleLoader()
         self.coordinator.loader = self.loader
         self.coordinator.hooks.set_default_fields(session_id=self.session_id, parent_id=parent_id)
-        self.coordinator.register_capability("session.transcript", self.transcript)
+        shared = transcript if transcript is not None else Transcript()
+        self.coordinator.register_capability("session.transcript", shared)
+
+    @property
+    def transcript(self) -> Transcript:
+        """The history; a context that begins a new one offers it as the capability `session.transcript`."""
+        transcript: Transcript = self.coordinator.get_capability("session.transcript")
+        return transcript
 
     # life
 

@@ -34,7 +34,7 @@ def _entry(value: Any) -> Any:
         return {"module": value}
     if value is None or isinstance(value, dict):
         return value
-    raise PydanticCustomError("entry", "must be a module's name, or a mapping such as {{module: …, config: …}}")
+    raise PydanticCustomError("entry", "must be a module's name, or a mapping such as {module: …, config: …}")
 
 
 MainModule = Annotated[ModuleEntry | None, BeforeValidator(_entry)]

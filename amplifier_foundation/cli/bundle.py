@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -36,7 +35,7 @@ def validate(ctx: click.Context, path: str, as_json: bool) -> None:
         if not errors:
             click.echo(f"{path}: valid")
     if errors:
-        sys.exit(exits.USAGE)
+        ctx.exit(exits.USAGE)
 
 
 async def _problems(ctx: click.Context, path: str) -> list[Problem]:

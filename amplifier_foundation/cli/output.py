@@ -60,21 +60,29 @@ def timestamp(moment: datetime | None) -> str:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
-    """Print a table, or `empty` on stderr when there are no rows."""
-    from rich.table import Table
-    from rich.text import Text
-
+    """Print a table, or `empty` on stderr when there are no rows; in a pipe, columns two spaces apart."""
     listed = [list(row) for row in rows]
     if not listed:
         click.echo(empty, err=True)
-        return
-    out = console()
+    elif sys.stdout.isatty():
+        _print_rich_table(headings, listed)
+    else:
+        table = [list(headings), *listed]
+        widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
+        for row in table:
+            click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=not out.is_terminal)
-    for row in listed:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
         table.add_row(*(Text(cell, style=STATUS_STYLE.get(cell, "")) for cell in row))
-    out.print(table)
+    console().print(table)
 
 
 def plural(count: int, noun: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,9 +38,7 @@ def up(ctx: click.Context, bundles: tuple[str, ...], once: bool, dry_run: bool, 
 
     Ctrl-C lets sessions at work finish; twice interrupts them, and the next start goes on with them.
     """
-    code = run_async(_up(ctx, bundles or ("bundle.md",), once=once, dry_run=dry_run, working_dir=working_dir))
-    if code:
-        sys.exit(code)
+    ctx.exit(run_async(_up(ctx, bundles or ("bundle.md",), once=once, dry_run=dry_run, working_dir=working_dir)))
 
 
 async def _up(ctx: click.Context, paths: Sequence[str], *, once: bool, dry_run: bool, working_dir: Path | None) -> int:

@@ -47,15 +47,16 @@ class Row:
 
 
 async def in_turns(*samples: Sample, rounds: int) -> list[float]:
-    """Take a sample of each, `rounds` times over, and return the median of each; the first round only warms up."""
-    for sample in samples:
+    """Take a sample of each, `rounds` times over, and return the median of each; an earlier round only warms up."""
+    pairs: list[tuple[Sample, list[float]]] = [(sample, []) for sample in samples]
+    for sample, _ in pairs:
         await sample()
-    taken: list[list[float]] = [[] for _ in samples]
     for _ in range(rounds):
-        for sample, times in zip(samples, taken, strict=True):
+        pairs.reverse()  # who follows whom makes a difference, so everybody does
+        for sample, taken in pairs:
             gc.collect()  # what one leaves behind is not the next one's to clear away
-            times.append(await sample())
-    return [median(times) for times in taken]
+            taken.append(await sample())
+    return [median(taken) for _, taken in (pairs if rounds % 2 == 0 else reversed(pairs))]
 
 
 def awaited(work: Callable[[], Awaitable[Any]], calls: int) -> Sample:

@@ -95,7 +95,7 @@ async def _session_with(messages: int) -> AmplifierSession:
 
 
 def _forking(session: AmplifierSession) -> Sample:
-    async def sample(forks: int = 100) -> float:
+    async def sample(forks: int = 400) -> float:
         start = perf_counter()
         for _ in range(forks):
             await session.fork(initialize=False)

@@ -140,7 +140,7 @@ def _content(path: str, status: os.stat_result) -> str:
     if status.st_size <= HASHED_BYTES:
         try:
             with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
-                return blake2b(file.read(HASHED_BYTES + 1), digest_size=8).hexdigest()
+                return blake2b(file.read(), digest_size=8).hexdigest()
         except OSError:
             pass  # unreadable, or gone again
     return blake2b(repr((status.st_size, status.st_mtime_ns)).encode(), digest_size=8).hexdigest()

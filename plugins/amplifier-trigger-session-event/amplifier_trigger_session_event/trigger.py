@@ -1,0 +1,113 @@
+"""The session event trigger: follows the log of events between sessions from where it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import TriggerError
+from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerType
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Mapping
+
+    from amplifier_core.events import SessionEvent
+
+NAME = "trigger-session-event"
+
+
+class SessionEventTrigger:
+    """Fires for each event that matches; a stopped one is not started again."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._context = TriggerContext(NAME)
+        self._armed = asyncio.Event()
+        self._stopped = False
+        self._waiting: asyncio.Future[SessionEvent | None] | None = None
+
+    @staticmethod
+    def config_schema() -> dict[str, Any]:
+        """Return the JSON Schema of the configuration."""
+        from .config import SessionEventConfig
+
+        return SessionEventConfig.model_json_schema()
+
+    def bind(self, context: TriggerContext) -> None:
+        """Take the source of events, and the state of the last one."""
+        self._context = context
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Take the names and sessions to follow. Raises `TriggerConfigError`."""
+        from .config import read_config
+
+        self._config = read_config(NAME, config)
+
+    async def ready(self) -> Mapping[str, Any]:
+        """Return when events are followed, or the trigger ended; there is nothing to store before the first event."""
+        await self._armed.wait()
+        return self._context.state
+
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        """Yield an event for each one stored since the last, then as they happen; at the first start, from now on.
+
+        Raises `TriggerError` where there are no events to follow.
+        """
+        try:
+            stream = self._follow()
+            try:
+                while (event := await self._next(stream)) is not None:
+                    yield self._event(event)
+            finally:
+                close = getattr(stream, "aclose", None)
+                if close is not None:
+                    await close()
+        finally:
+            self._armed.set()
+
+    async def stop(self) -> None:
+        """End `watch`, also while it waits for an event."""
+        self._stopped = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def _follow(self) -> AsyncIterator[SessionEvent]:
+        if self._context.events is None:
+            raise TriggerError(NAME, "there are no session events to follow here; run the bundle with: amplifier up")
+        return self._context.events.follow(
+            self._config.event_names,
+            sources=self._config.source_sessions,
+            since=self._context.state.get("sequence"),
+        )
+
+    async def _next(self, stream: AsyncIterator[SessionEvent]) -> SessionEvent | None:
+        """Return the next event; None at the end of the stream, or when the trigger was stopped."""
+        import asyncio
+
+        if self._stopped:
+            return None
+        waiting = self._waiting = asyncio.ensure_future(anext(stream, None))
+        try:
+            await asyncio.sleep(0)  # the stream has begun to follow when its first step was taken
+            self._armed.set()
+            await asyncio.wait((waiting,))
+        finally:
+            if not waiting.done():  # the stream can only be closed when nobody waits in it
+                waiting.cancel()
+                await asyncio.wait((waiting,))
+        return None if waiting.cancelled() or self._stopped else waiting.result()
+
+    def _event(self, event: SessionEvent) -> TriggerEvent:
+        return TriggerEvent(
+            TriggerType.SESSION_EVENT,
+            NAME,
+            timestamp=self._context.clock.now(),
+            data=dict(event.data),
+            source_session_id=event.source_session_id,
+            event_name=event.name,
+            dedupe_key=event.event_id,
+            state=None if event.sequence is None else {"sequence": event.sequence},
+            cause=event.event_id,
+            depth=event.depth + 1,
+        )

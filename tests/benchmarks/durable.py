@@ -1,0 +1,104 @@
+"""Forks that are on the disk when they return, beside the least that SQLite can write as durably."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.storage import SessionRecord
+from amplifier_foundation.forks import fork_stored
+from amplifier_storage_sqlite import open_sqlite
+
+from .measure import Row, awaited, in_turns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from amplifier_core.storage import SessionStore
+
+SHORT, LONG = 10, 10_000
+"""Messages of a history."""
+CALLS, ROUNDS = 20, 15
+MESSAGE = {"role": "user", "content": "x" * 200, "metadata": {"timestamp": "2026-01-01T00:00:00+00:00"}}
+
+
+async def rows() -> AsyncIterator[Row]:
+    """Fork a short and a long session of one store, by the store alone and as the command line does."""
+    with TemporaryDirectory(prefix="amplifier-bench-") as folder, _raw(Path(folder)) as raw:
+        async with _store(Path(folder)) as store:
+            ids = count()
+
+            async def by_hand() -> None:
+                raw.execute("BEGIN IMMEDIATE")
+                raw.execute("INSERT INTO rows VALUES (?, ?)", (next(ids), "x" * 200))
+                raw.execute("COMMIT")
+
+            async def created(source: str, at: int) -> None:
+                record = SessionRecord(f"fork-{next(ids)}", parent_id=source, fork_of=source, fork_at=at)
+                await store.create(record)
+
+            async def forked(source: str) -> None:
+                await fork_stored(store, await store.get(source))
+
+            short, long, whole_short, whole_long, limit = await in_turns(
+                awaited(lambda: created("short", SHORT), CALLS),
+                awaited(lambda: created("long", LONG), CALLS),
+                awaited(lambda: forked("short"), CALLS),
+                awaited(lambda: forked("long"), CALLS),
+                awaited(by_hand, CALLS),
+                rounds=ROUNDS,
+            )
+            payload = _payload(Path(folder) / "store.db")
+    one_row = "a one-row transaction"
+    yield Row(f"store.create of a fork, {SHORT} messages / {one_row}", short, limit, at_most_ratio=3.0)
+    yield Row(f"store.create of a fork, {LONG:,} messages / {one_row}", long, limit, at_most_ratio=3.0)
+    yield Row(f"store.create of a fork, {LONG:,} / {SHORT} messages", long, short, at_most_ratio=1.5)
+    yield Row(f"session fork, {SHORT} messages / {one_row}", whole_short, limit, at_most_ratio=3.0)
+    yield Row(f"session fork, {LONG:,} messages / {one_row}", whole_long, limit, at_most_ratio=3.0)
+    yield Row(f"session fork, {LONG:,} / {SHORT} messages", whole_long, whole_short, at_most_ratio=1.5)
+    yield Row("payload of a fork", payload, at_most=1024, unit="B")
+
+
+@contextmanager
+def _raw(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database beside the store, as durable as that: each commit waits for the disk."""
+    db = sqlite3.connect(folder / "raw.db", isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA fullfsync = ON")
+        db.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
+        yield db
+    finally:
+        db.close()
+
+
+@asynccontextmanager
+async def _store(folder: Path) -> AsyncIterator[SessionStore]:
+    """Open a store that holds a short session and a long one."""
+    store = open_sqlite({"path": folder / "store.db"})
+    try:
+        for name, messages in (("short", SHORT), ("long", LONG)):
+            await store.create(SessionRecord(name))
+            await store.append(name, _conversation(messages), at=0)
+        yield store
+    finally:
+        await store.close()
+
+
+def _conversation(messages: int) -> list[dict[str, Any]]:
+    return [{**MESSAGE, "role": "assistant" if number % 2 else "user"} for number in range(messages)]
+
+
+def _payload(path: Path) -> float:
+    """Return the bytes of the values in the row of one fork."""
+    db = sqlite3.connect(path)
+    try:
+        row = db.execute("SELECT * FROM sessions WHERE fork_of = 'long' ORDER BY id DESC LIMIT 1").fetchone()
+    finally:
+        db.close()
+    return float(sum(len(str(value).encode()) for value in row if value is not None))

@@ -1,0 +1,232 @@
+"""What a person is told who makes a mistake: one line, the right exit code, no traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import errors
+from amplifier_foundation.cli import exits, invoke
+
+pytestmark = pytest.mark.usefixtures("home", "project")
+
+HEAD = "---\nbundle: {name: x}\n"
+
+
+def write(text: str, name: str = "bundle.md") -> Path:
+    path = Path(name)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    capsys.readouterr()
+    code = invoke(arguments)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    return code, err
+
+
+def session_section(text: str) -> str:
+    return f"{HEAD}background_sessions:\n{text}---\nWork.\n"
+
+
+def test_no_bundle(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["up"], ["run", "hello"], ["trigger", "list"]):
+        code, err = refused(capsys, *command)
+        assert code == exits.NOT_FOUND
+        assert "bundle.md" in err
+    assert refused(capsys, "up", "missing.md")[0] == exits.NOT_FOUND
+
+
+def test_a_bundle_that_is_no_text(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bundle.md").write_bytes(b"\xff\xfe\x00bundle")
+    code, err = refused(capsys, "up")
+    assert code == exits.USAGE
+    assert err.startswith("amplifier: bundle.md:")
+
+
+def test_a_bundle_with_a_mistake_is_told_line_and_column(capsys: pytest.CaptureFixture[str]) -> None:
+    write(session_section("  - name: a\n    pool_sizes: 3\n"))
+    code, err = refused(capsys, "up")
+    assert code == exits.USAGE
+    assert (
+        "bundle.md:5:5: error[AMP102] background_sessions[0].pool_sizes: unknown key; did you mean 'pool_size'?" in err
+    )
+
+
+@pytest.mark.parametrize(
+    ("section", "wanted"),
+    [
+        (
+            "background_sessions:\n  - name: a\n    triggers: [{module: trigger-timr}]\n",
+            "unknown trigger 'trigger-timr'; did you mean 'trigger-timer'? Installed: ",
+        ),
+        ("providers: [{module: provider-nobody}]\n", "unknown provider 'provider-nobody'"),
+        ("tools: [{module: tool-hammer}]\n", "unknown tool 'tool-hammer'"),
+    ],
+)
+def test_an_unknown_name_names_what_is_installed_and_the_remedy(
+    section: str, wanted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(f"{HEAD}{section}---\nWork.\n")
+    for command in (["up"], ["run", "hello"], ["bundle", "validate"]):
+        code, err = refused(capsys, *command)
+        if command == ["up"] and "background_sessions" not in section:
+            assert code == exits.USAGE
+            continue
+        assert code == exits.USAGE
+        assert wanted in err
+        assert "pip install amplifier-" in err
+
+
+def test_two_sections_of_one_name(capsys: pytest.CaptureFixture[str]) -> None:
+    write(session_section("  - {name: same}\n  - {name: same}\n"))
+    code, err = refused(capsys, "up")
+    assert code == exits.USAGE
+    assert "bundle.md:5:" in err
+    assert "same" in err
+    write(f"{HEAD}tools: []\ntools: []\n---\n")
+    code, err = refused(capsys, "bundle", "validate")
+    assert code == exits.USAGE
+    assert "bundle.md:4:1: error[AMP206]" in err
+
+
+def test_a_trigger_path_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    write(
+        session_section("  - name: a\n    triggers:\n      - {module: trigger-file-watcher, config: {path: nowhere}}\n")
+    )
+    code, err = refused(capsys, "-q", "up")
+    assert code == exits.USAGE
+    assert "nowhere" in err
+
+
+def test_a_bundle_without_background_sessions_has_nothing_to_bring_up(capsys: pytest.CaptureFixture[str]) -> None:
+    write(f"{HEAD}---\nWork.\n")
+    code, err = refused(capsys, "up")
+    assert code == exits.USAGE
+    assert "declares no background_sessions" in err
+
+
+def test_a_data_folder_that_cannot_be_used(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "file" / "home"))
+    code, err = refused(capsys, "session", "list")
+    assert code == exits.TRY_AGAIN
+    assert "AMPLIFIER_HOME" in err
+    assert str(tmp_path / "file" / "home") in err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_data_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    monkeypatch.setenv("AMPLIFIER_HOME", str(folder / "home"))
+    assert refused(capsys, "session", "list")[0] == exits.TRY_AGAIN
+
+
+def test_a_damaged_store_is_said_and_left_as_it_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home.mkdir()
+    store = home / "amplifier.db"
+    store.write_bytes(b"this is no database, and must not be overwritten " * 100)
+    before = store.read_bytes()
+    code, err = refused(capsys, "session", "list")
+    assert code == exits.FAILED
+    assert str(store) in err
+    assert store.read_bytes() == before
+
+
+@pytest.mark.parametrize("session_id", ["../escape", "a b", "NUL", "", "x" * 200, "a\nb", "é", "-begins"])
+def test_hostile_session_ids_are_refused(session_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, err = refused(capsys, "session", "show", "--", session_id)
+    assert code == exits.USAGE
+    assert "not a session id" in err
+
+
+def test_an_unknown_session_and_one_that_is_not_unique(capsys: pytest.CaptureFixture[str]) -> None:
+    write(
+        f"{HEAD}providers: [{{module: provider-playbook, config: {{otherwise: {{say: ok}}}}}}]\n---\n".replace(
+            "x}", "twice}"
+        )
+    )
+    assert refused(capsys, "session", "show", "absent")[0] == exits.NOT_FOUND
+    assert invoke(["run", "one"]) == invoke(["run", "two"]) == exits.OK
+    code, err = refused(capsys, "session", "show", "twice")
+    assert code == exits.CONFLICT
+    assert "Give more of the id" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["sesion"], "Did you mean 'session'?"),
+        (["run", "--resume", "abcd", "--fork", "abcd", "x"], "exclude each other"),
+        (["run", "--fork", "abcd@x", "hello"], "the number of a turn"),
+        (["run", "  "], "the prompt is empty"),
+        (["trigger", "fire", "a", "--data", "{"], "--data is not JSON"),
+        (["trigger", "fire", "a", "--data", "[1]"], "must be a JSON object"),
+        (["--no-such-option"], "No such option"),
+    ],
+)
+def test_usage_errors_end_with_4(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, err = refused(capsys, *arguments)
+    assert code == exits.USAGE
+    assert told in err
+
+
+def test_a_turn_that_fails_is_one_line_and_its_session_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    write(f"{HEAD}providers: [{{module: provider-playbook, config: {{rules: []}}}}]\n---\n")
+    code, err = refused(capsys, "run", "hello")
+    assert code == exits.FAILED
+    assert "no rule" in err
+    assert len(err.splitlines()) == 1
+    capsys.readouterr()
+    assert invoke(["session", "list"]) == exits.OK
+    assert "failed" in capsys.readouterr().out
+
+
+def test_safe_mode_loads_no_plugin_and_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    code, err = refused(capsys, "--safe-mode", "session", "list")
+    assert code == exits.NOT_FOUND
+    assert "pip install amplifier-storage-sqlite" in err
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["--debug", "session", "show", "absent"]) == exits.NOT_FOUND
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, exits.INTERRUPTED), (signal.SIGTERM, exits.TERMINATED)])
+def test_a_signal_ends_up_cleanly(number: signal.Signals, code: int, home: Path) -> None:
+    write(session_section("  - {name: a, triggers: [{module: trigger-timer, config: {interval_seconds: 3600}}]}\n"))
+    with subprocess.Popen(
+        [sys.executable, "-m", "amplifier_foundation", "up"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "Ctrl-C stops" in line:
+                break
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (code, "")
+
+
+def test_every_exit_code_has_its_meaning_and_every_error_its_code() -> None:
+    codes: dict[str, Any] = {name: value for name, value in vars(exits).items() if name.isupper() and name[0] != "_"}
+    codes.pop("MEANINGS")
+    assert sorted(codes.values()) == sorted(exits.MEANINGS)
+    assert exits.exit_code(errors.StoreUnavailable("/x", "full")) == exits.TRY_AGAIN
+    assert exits.exit_code(errors.SessionNotFound("x")) == exits.NOT_FOUND
+    assert exits.exit_code(errors.SessionExists("x")) == exits.CONFLICT
+    assert exits.exit_code(RuntimeError()) == exits.FAILED

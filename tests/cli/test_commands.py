@@ -1,0 +1,163 @@
+"""The commands, on real bundles and a real store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+
+BUNDLE = """---
+bundle: {name: echo}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - when: {user: '^list'}
+          call: {tool: glob, input: {pattern: "*.md"}}
+        - when: {tool: glob}
+          say: "found it"
+      otherwise: {say: "You said: {prompt}"}
+tools: [{module: tool-filesystem}]
+background_sessions:
+  - {name: manual}
+---
+Answer.
+"""
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def bundle(project: Path) -> Path:
+    path = project / "bundle.md"
+    path.write_text(BUNDLE, encoding="utf-8")
+    return path
+
+
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    capsys.readouterr()
+    assert invoke([*arguments, "--json"]) == exits.OK
+    envelope = json.loads(capsys.readouterr().out)
+    assert envelope["schema"].startswith("amplifier/")
+    return envelope["data"]
+
+
+def sessions(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = data(capsys, "session", "list")
+    return listed
+
+
+def test_a_turn_answers_on_stdout_and_names_its_session_on_stderr(
+    bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["run", "hello"]) == exits.OK
+    out, err = capsys.readouterr()
+    assert out == "You said: hello\n"
+    [record] = sessions(capsys)
+    assert f"session {record['session_id']}" in err
+    assert (record["status"], record["turn_count"], record["message_count"]) == ("completed", 1, 2)
+
+
+def test_tool_calls_are_recorded_with_their_results(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "list them"]) == exits.OK
+    [record] = sessions(capsys)
+    messages = data(capsys, "session", "show", record["session_id"][:10])["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
+    assert "bundle.md" in messages[2]["content"]
+
+
+def test_quiet_says_nothing_but_the_answer(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["-q", "run", "list them"]) == exits.OK
+    assert capsys.readouterr() == ("found it\n", "")
+
+
+def test_a_session_is_resumed_and_forked_at_a_turn(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = data(capsys, "run", "one")["session_id"]
+    assert data(capsys, "run", "two", "--resume", first[:8])["turn_count"] == 2
+    fork = data(capsys, "session", "fork", f"{first}@1")
+    assert (fork["fork_of"], fork["fork_at"], fork["status"], fork["turn_count"]) == (first, 2, "idle", 1)
+    other = data(capsys, "run", "three", "--fork", f"{first}@1")
+    assert other["turn_count"] == 2
+    texts = [message["content"] for message in data(capsys, "session", "show", other["session_id"])["messages"]]
+    assert [text if isinstance(text, str) else text[0]["text"] for text in texts][::2] == ["one", "three"]
+    assert data(capsys, "session", "show", first)["message_count"] == 4
+
+
+def test_the_tree_shows_forks_below_their_source(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = data(capsys, "run", "one")["session_id"]
+    fork = data(capsys, "session", "fork", first)["session_id"]
+    [root] = data(capsys, "session", "tree", first)
+    assert [child["session_id"] for child in root["children"]] == [fork]
+    capsys.readouterr()
+    assert invoke(["session", "tree"]) == exits.OK
+    drawn = capsys.readouterr().out
+    assert f"└── {fork}  idle  1 turn, 2 messages  fork of {first} at message 2" in drawn
+
+
+def test_sessions_of_other_folders_are_shown_when_asked_for(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data(capsys, "run", "one")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert sessions(capsys) == []
+    assert len(data(capsys, "session", "list", "--all")) == 1
+    assert invoke(["session", "list"]) == exits.OK
+    assert "amplifier session list --all" in capsys.readouterr().err
+
+
+def test_the_prompt_may_come_from_stdin(bundle: Path, amplifier: Any) -> None:
+    for arguments in (("run", "-"), ("run",)):
+        done = amplifier(*arguments, stdin="from a pipe")
+        assert (done.returncode, done.stdout) == (0, "You said: from a pipe\n")
+
+
+def test_firing_by_hand_is_handled_by_the_next_up(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["trigger", "fire", "manual", "--data", '{"n": 7}']) == exits.OK
+    assert "handled at the next: amplifier up" in capsys.readouterr().err
+    [row] = data(capsys, "trigger", "list")
+    assert (row["session"], row["trigger"], row["waiting"], row["done"]) == ("manual", "by hand", 1, 0)
+    assert invoke(["up", "--once"]) == exits.OK
+    [row] = data(capsys, "trigger", "list")
+    assert (row["waiting"], row["done"]) == (0, 1)
+    [child] = data(capsys, "session", "tree")[0]["children"]
+    assert child["status"] == "completed"
+    assert child["woken_by"]["summary"] == "by hand"
+    messages = data(capsys, "session", "show", child["session_id"])["messages"]
+    assert '"n": 7' in messages[0]["content"]
+
+
+def test_a_dry_run_says_what_would_run_and_runs_nothing(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["up", "--dry-run"]) == exits.OK
+    assert "echo/manual: pool of 1, woken by nothing but `amplifier trigger fire`" in capsys.readouterr().out
+    assert sessions(capsys) == []
+
+
+def test_nothing_runs_until_something_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["ps"]) == exits.OK
+    assert "amplifier up" in capsys.readouterr().err
+
+
+def test_plugins_are_listed_with_their_dist(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = data(capsys, "plugin", "list")
+    rows = {row["name"]: row for row in listed["plugins"]}
+    assert rows["storage-sqlite"]["dist"] == "amplifier-storage-sqlite"
+    assert rows["storage-sqlite"]["offers"] == ["storage-sqlite"]
+    assert {row["status"] for row in rows.values()} == {"loaded"}
+    assert {"loop-basic", "context-simple", "provider-playbook", "tool-filesystem"} <= {
+        row["name"] for row in listed["modules"]
+    }
+
+
+def test_a_bundle_that_changed_since_a_session_began_is_said(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = data(capsys, "run", "one")["session_id"]
+    bundle.write_text(BUNDLE.replace("You said", "You say"), encoding="utf-8")
+    assert invoke(["run", "--resume", first, "two"]) == exits.OK
+    out, err = capsys.readouterr()
+    assert out == "You say: two\n"
+    assert f"has changed since session {first} began" in err

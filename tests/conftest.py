@@ -1,0 +1,51 @@
+"""Fixtures of every test: a data folder of its own, and the real program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder that nobody else uses."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("AMPLIFIER_HOME", str(folder))
+    for name in ("AMPLIFIER_LOAD_PLUGINS", "AMPLIFIER_BLOCK_PLUGINS"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, and the current one."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def amplifier(home: Path) -> Run:
+    """Run the program as a process of its own and return how it ended."""
+
+    def run(*arguments: str, cwd: Path | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "amplifier_foundation", *arguments],
+            cwd=cwd or Path.cwd(),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "AMPLIFIER_HOME": str(home)},
+            check=False,
+        )
+
+    return run

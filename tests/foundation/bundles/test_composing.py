@@ -1,0 +1,200 @@
+"""How bundles are merged, by hand and through includes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core.errors import BundleDependencyError, BundleValidationError
+from amplifier_foundation.bundles import (
+    Bundle,
+    deep_merge,
+    load_bundle,
+    load_bundle_sync,
+    merge_module_lists,
+    validate_bundle,
+)
+
+
+def bundle(name: str, **sections: Any) -> Bundle:
+    return Bundle.from_dict({"bundle": {"name": name}, **sections}, Path.cwd())
+
+
+def test_deep_merge_joins_lists_once_and_shares_nothing() -> None:
+    base = {"a": {"x": 1, "l": [1, {"k": 1}]}, "b": 1}
+    override = {"a": {"y": 2, "l": [{"k": 1}, 2]}, "b": {"c": 3}}
+    merged = deep_merge(base, override)
+    assert merged == {"a": {"x": 1, "y": 2, "l": [1, {"k": 1}, 2]}, "b": {"c": 3}}
+    merged["a"]["l"][1]["k"] = 9
+    merged["b"]["c"] = 9
+    assert (base["a"], override["b"]) == ({"x": 1, "l": [1, {"k": 1}]}, {"c": 3})
+
+
+def test_module_lists_merge_by_module_and_instance_in_the_order_first_seen() -> None:
+    base: list[dict[str, Any]] = [{"module": "p", "instance_id": "one", "config": {"a": 1}}, {"module": "t"}]
+    override: list[dict[str, Any]] = [
+        {"module": "u"},
+        {"module": "p", "instance_id": "two"},
+        {"module": "p", "id": "one", "config": {"b": 2}},
+    ]
+    assert merge_module_lists(base, override) == [
+        {"module": "p", "instance_id": "one", "id": "one", "config": {"a": 1, "b": 2}},
+        {"module": "t"},
+        {"module": "u"},
+        {"module": "p", "instance_id": "two"},
+    ]
+
+
+def test_the_later_bundle_wins_and_neither_is_changed() -> None:
+    base = bundle(
+        "base", session={"orchestrator": "loop-a", "metadata": {"x": 1}}, tools=[{"module": "t"}], instruction="A"
+    )
+    top = bundle("top", session={"metadata": {"y": 2}}, tools=[{"module": "t", "config": {"k": 1}}])
+    both = base.compose(top)
+    assert both.name == "top"
+    assert both.instruction == "A"
+    assert both.to_mount_plan() == {
+        "session": {"orchestrator": "loop-a", "metadata": {"x": 1, "y": 2}},
+        "tools": [{"module": "t", "config": {"k": 1}}],
+    }
+    assert (base.tools, top.session) == ([{"module": "t"}], {"metadata": {"y": 2}})
+
+
+def test_another_orchestrator_takes_nothing_of_the_former_ones_config() -> None:
+    base = bundle("base", session={"orchestrator": {"module": "loop-a", "config": {"only_a": 1}}})
+    top = bundle("top", session={"orchestrator": {"module": "loop-b", "config": {"b": 2}}})
+    assert base.compose(top).session["orchestrator"] == {"module": "loop-b", "config": {"b": 2}}
+
+
+def test_a_background_session_of_the_same_name_replaces_the_former_in_its_place() -> None:
+    base = bundle("base", background_sessions=[{"name": "a", "pool_size": 2}, {"name": "b"}])
+    top = bundle("top", background_sessions=[{"name": "c"}, {"name": "a", "pool_size": 5}])
+    sessions = base.compose(top).background_sessions
+    assert [(config.name, config.pool_size) for config in sessions] == [("a", 5), ("b", 1), ("c", 1)]
+
+
+def test_a_mount_plan_is_a_copy() -> None:
+    one = bundle("one", tools=[{"module": "t", "config": {"k": [1]}}])
+    one.to_mount_plan()["tools"][0]["config"]["k"].append(2)
+    assert one.tools == [{"module": "t", "config": {"k": [1]}}]
+
+
+def test_data_that_is_wrong_is_refused_without_lines() -> None:
+    with pytest.raises(BundleValidationError) as caught:
+        Bundle.from_dict({"bundle": {"name": "x"}, "tools": [{"module": "t", "confg": {}}]})
+    assert str(caught.value) == "bundle: error[AMP102] tools[0].confg: unknown key; did you mean 'config'?"
+
+
+def test_data_of_a_program_stays_its_own() -> None:
+    data: dict[str, Any] = {"bundle": {"name": "x"}, "tools": [{"module": "t", "config": None}]}
+    made = Bundle.from_dict(data)
+    assert made.tools == [{"module": "t"}]
+    assert data["tools"] == [{"module": "t", "config": None}]
+    assert len(made.digest) == 64
+
+
+async def test_an_included_bundle_lies_under_the_one_that_includes_it(write: Any, folder: Path) -> None:
+    (folder / "base").mkdir()
+    write("tools: [{module: t, config: {a: 1}}]\nsession: {orchestrator: loop-x}\n", "Base.", "base/bundle.md", "base")
+    write("tools: [{module: u}]\n", "", "extra.yaml.md", "extra")
+    top = write("includes:\n  - bundle: ./base\n  - extra.yaml.md\ntools: [{module: t, config: {a: 2}}]\n")
+    loaded = await load_bundle(top)
+    assert (loaded.name, loaded.instruction, loaded.includes) == ("demo", "Base.", ["./base", "extra.yaml.md"])
+    assert loaded.tools == [{"module": "t", "config": {"a": 2}}, {"module": "u"}]
+    assert loaded.base_path == folder
+    assert set(loaded.origins) == {str(folder / "base/bundle.md"), str(folder / "extra.yaml.md"), str(top)}
+    assert loaded.digest == loaded.origins[str(top)]
+
+
+async def test_includes_are_only_listed_when_asked(write: Any) -> None:
+    loaded = await load_bundle(write("includes: [./missing]\n"), auto_include=False)
+    assert loaded.includes == ["./missing"]
+
+
+def test_an_included_bundle_may_be_named_by_namespace_or_by_registration(write: Any, folder: Path) -> None:
+    write("tools: [{module: own}]\n", "", "behaviors/y.md", "y")
+    write("tools: [{module: shared}]\n", "", "lib/bundle.md", "shared")
+    write("tools: [{module: inner}]\n", "", "lib/behaviors/z.md", "z")
+    top = write("includes: ['demo:behaviors/y', shared, 'shared:behaviors/z']\n")
+    loaded = load_bundle_sync(top, registry={"shared": folder / "lib"})
+    assert [tool["module"] for tool in loaded.tools] == ["own", "shared", "inner"]
+    assert load_bundle_sync("shared:behaviors/z", registry={"shared": str(folder / "lib/bundle.md")}).name == "z"
+
+
+@pytest.mark.parametrize(
+    ("include", "message"),
+    [
+        ("./missing.md", "missing.md: no such file or folder"),
+        ("git+https://token@host/x",
+         "a bundle cannot be loaded from 'git+https:' sources; use a local file or folder, or file://"),
+        ("foundation:x", "no bundle is registered as 'foundation'. Known: demo. Use its path instead"),
+        ("demos:x", "no bundle is registered as 'demos'; did you mean 'demo'? Known: demo. Use its path instead"),
+    ],
+)  # fmt: skip
+def test_a_missing_include_is_told_with_its_line(write: Any, include: str, message: str) -> None:
+    path = write(f"includes:\n  - bundle: {include}\n")
+    with pytest.raises(BundleDependencyError) as caught:
+        load_bundle_sync(path)
+    assert str(caught.value) == f"bundle.md:4:5: error[AMP111] includes[0]: {message}"
+    assert [problem.code for problem in validate_bundle(path)] == ["AMP111"]
+
+
+def test_a_circle_of_includes_is_printed(write: Any) -> None:
+    write("includes: [./b.md]\n", name="a.md", bundle="a")
+    write("includes: [./c.md]\n", name="b.md", bundle="b")
+    write("includes: [./b.md]\n", name="c.md", bundle="c")
+    with pytest.raises(BundleDependencyError) as caught:
+        load_bundle_sync("a.md")
+    assert str(caught.value) == (
+        "c.md:3:12: error[AMP111] includes[0]: bundles include each other: b.md -> c.md -> b.md"
+    )
+
+
+def test_a_row_of_includes_has_an_end(write: Any) -> None:
+    for number in range(40):
+        write(f"includes: [./b{number + 1}.md]\n", name=f"b{number}.md", bundle=f"b{number}")
+    with pytest.raises(BundleDependencyError, match="more than 32 bundles"):
+        load_bundle_sync("b0.md")
+
+
+def test_a_bundle_included_on_a_billion_ways_is_loaded_once(write: Any) -> None:
+    for number in range(30):
+        write(f"includes: [./b{number + 1}.md, ./b{number + 1}.md]\n", name=f"b{number}.md", bundle=f"b{number}")
+    write("tools: [{module: t}]\ntols: 1\n", name="b30.md", bundle="b30")
+    loaded = load_bundle_sync("b0.md")
+    assert loaded.tools == [{"module": "t"}]
+    assert [problem.code for problem in loaded.problems] == ["AMP106"]
+
+
+def test_what_is_wrong_in_an_included_bundle_is_told_with_its_own_line(write: Any) -> None:
+    write("tols: 1\ntools: 5\n", name="base.md", bundle="base")
+    path = write("includes: [./base.md]\n")
+    assert [str(problem) for problem in validate_bundle(path)] == [
+        "base.md:3:1: warning[AMP106] tols: unknown section; did you mean 'tools'? It is ignored",
+        "base.md:4:8: error[AMP103] tools: must be a list, not a whole number",
+    ]
+
+
+def test_paths_stay_relative_to_the_bundle_that_wrote_them(write: Any, folder: Path) -> None:
+    write(
+        "context: {include: ['base:rules.md'], notes: notes.md}\nbackground_sessions:\n"
+        "  - {name: w, bundle: ./worker}\n  - {name: v, bundle: 'base:workers/v'}\n  - {name: o, bundle: other}\n",
+        name="base/bundle.md",
+        bundle="base",
+    )
+    (folder / "base/rules.md").write_text("Rules")
+    (folder / "base/notes.md").write_text("Notes")
+    loaded = load_bundle_sync(write("includes: [./base]\ncontext: {include: ['base:late.md']}\n"))
+    assert loaded.context == {
+        "base:rules.md": folder / "base/rules.md",
+        "base:notes": folder / "base/notes.md",
+        "base:late.md": folder / "base/late.md",
+    }
+    assert loaded.resolve_context_path("base:notes") == folder / "base/notes.md"
+    assert [config.bundle for config in loaded.background_sessions] == [
+        str(folder / "base/worker"),
+        str(folder / "base/workers/v"),
+        "other",
+    ]

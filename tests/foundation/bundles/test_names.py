@@ -1,0 +1,79 @@
+"""Names in a bundle, and what is installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.hookspecs import hookimpl
+from amplifier_core.plugins import Plugins
+from amplifier_foundation.bundles import Bundle, check_bundle, check_names, load_bundle_sync
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INSTALLED = {"loop-basic", "context-simple", "provider-playbook", "tool-filesystem"}
+
+
+def test_a_bundle_of_what_is_installed_has_no_problem(write: Any) -> None:
+    bundle = load_bundle_sync(
+        write(
+            "providers: [{module: provider-playbook}]\ntools: [{module: tool-filesystem}]\n"
+            "background_sessions: [{name: a, triggers: [{type: timer}]}]\n"
+        )
+    )
+    assert check_names(bundle, {"trigger-timer"}, INSTALLED) == []
+
+
+def test_an_unknown_name_answers_with_what_is_installed_and_how_to_get_it(write: Any) -> None:
+    bundle = load_bundle_sync(
+        write(
+            "session: {orchestrator: loop-basik}\nproviders: [{module: provider-playbok}]\n"
+            "hooks:\n  - module: hooks-x\n"
+            "background_sessions:\n  - name: a\n    triggers:\n      - {type: timer}\n      - module: trigger-tmer\n"
+        )
+    )
+    assert [str(problem) for problem in check_names(bundle, {"trigger-timer"}, INSTALLED)] == [
+        "bundle.md:3:25: error[AMP110] session.orchestrator: unknown orchestrator 'loop-basik'; did you mean "
+        "'loop-basic'? Installed: loop-basic. Install it with: pip install amplifier-loop-basik",
+        "bundle.md:4:22: error[AMP110] providers[0].module: unknown provider 'provider-playbok'; did you mean "
+        "'provider-playbook'? Installed: provider-playbook. Install it with: pip install amplifier-provider-playbok",
+        "bundle.md:6:13: error[AMP110] hooks[0].module: unknown hook 'hooks-x'. Installed: none. "
+        "Install it with: pip install amplifier-hooks-x",
+        "bundle.md:11:17: error[AMP110] background_sessions[0].triggers[1].module: unknown trigger 'trigger-tmer'; "
+        "did you mean 'trigger-timer'? Installed: trigger-timer. Install it with: pip install amplifier-trigger-tmer",
+    ]
+
+
+def test_the_loop_that_stands_in_must_be_installed_too() -> None:
+    bundle = Bundle.from_dict({"bundle": {"name": "x"}})
+    assert [problem.path for problem in check_names(bundle, (), ())] == ["session.orchestrator", "session.context"]
+
+
+def test_a_module_that_the_bundle_brings_needs_no_installation(write: Any, folder: Path) -> None:
+    (folder / "t.py").write_text("")
+    bundle = load_bundle_sync(
+        write("tools: [{module: tool-t, source: ./t.py}, {module: tool-u, source: 'git+https://host/u'}]\n")
+    )
+    assert [problem.path for problem in check_names(bundle, (), INSTALLED)] == ["tools[1].module"]
+
+
+async def test_checking_a_file_checks_the_bundles_that_its_background_sessions_run(write: Any) -> None:
+    class TimerPlugin:
+        @hookimpl
+        def amplifier_register_trigger(self, register: Any) -> None:
+            register("trigger-timer", object)
+
+    plugins = Plugins()
+    plugins.register(TimerPlugin())
+    write("tools: 5\n", name="broken.md", bundle="broken")
+    write("background_sessions: [{name: a, triggers: [{type: cron}]}]\n", name="worker/bundle.md", bundle="worker")
+    path = write(
+        "background_sessions:\n  - {name: a, bundle: ./worker, triggers: [{type: timer}]}\n"
+        "  - {name: b, bundle: broken.md}\n  - {name: c, bundle: ./missing}\n  - {name: d, bundle: 'elsewhere:x'}\n"
+    )
+    found = [problem for problem in await check_bundle(path, plugins) if not problem.path.startswith("session")]
+    assert [(problem.file, problem.line, problem.code, problem.path) for problem in found] == [
+        ("worker/bundle.md", 3, "AMP110", "background_sessions[0].triggers[0].type"),
+        ("broken.md", 3, "AMP103", "tools"),
+        ("bundle.md", 6, "AMP108", "background_sessions[2].bundle"),
+    ]
