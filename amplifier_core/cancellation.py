@@ -113,9 +113,11 @@ class CancellationToken:
         self._callbacks.append(callback)
 
     async def trigger_callbacks(self) -> None:
-        """Await every callback in order; one that fails is logged, and the rest still run."""
+        """Await every callback in order, then the children's; one that fails is logged, and the rest still run."""
         for callback in list(self._callbacks):
             try:
                 await callback()
             except Exception:
                 logger.exception("a cancellation callback failed")
+        for child in list(self._children):
+            await child.trigger_callbacks()

@@ -71,6 +71,21 @@ class Transcript(Sequence[Message]):
         child._length = length
         return child
 
+    def settled(self) -> int:
+        """Return how many messages hold no tool call without its result, at a cost of the last answer and its results.
+
+        A turn goes on only when its calls have their results, so nothing before the last answer is open.
+        """
+        answered = set()
+        for position in range(self._length - 1, -1, -1):
+            message = self[position]
+            if message.get("role") == "tool":
+                answered.add(message.get("tool_call_id"))
+            elif message.get("role") == "assistant":
+                ids = {call.get("id") for call in message.get("tool_calls") or ()}
+                return self._length if ids <= answered else position
+        return self._length
+
     def since(self, start: int) -> list[Message]:
         """Return the messages from position `start` on, at a cost of those messages and not of the whole."""
         return list(self._walk(max(0, start), self._length))

@@ -34,7 +34,14 @@ def build_bundle(document: Document, base: Path | None, *, strict: bool = False)
     name, namespace = _names(document.data, base)
     sources, in_sources = take_sources(document, base)
     context, pending, in_context = take_context(document, name, base, namespace)
-    problems += [*found, *_duplicates(document), *_two_instructions(document), *in_sources, *in_context]
+    problems += [
+        *found,
+        *_duplicates(document),
+        *_two_instructions(document),
+        *_bad_bundles(document),
+        *in_sources,
+        *in_context,
+    ]
     problems.sort(key=lambda problem: (problem.line, problem.column))
     if strict:
         problems = as_errors(problems)
@@ -108,9 +115,23 @@ def _with_absolute_bundle(config: BackgroundSessionConfig, bundle: Bundle) -> Ba
     owner, _, inside = written.partition(":")
     if inside and owner in bundle.source_base_paths:
         return config.model_copy(update={"bundle": str(bundle.source_base_paths[owner] / inside)})
-    if base is None or not is_path(written) or not (written.startswith(("./", "../")) or written.endswith(SUFFIXES)):
+    if base is None or not _is_file(written):
         return config
     return config.model_copy(update={"bundle": str(local_path(written, base)[0])})
+
+
+def _is_file(written: str) -> bool:
+    return is_path(written) and (written.startswith(("./", "../")) or written.endswith(SUFFIXES))
+
+
+def _bad_bundles(document: Document) -> Iterator[Problem]:
+    for entry, path in _background_entries(document.data or {}):
+        written = entry.get("bundle")
+        try:
+            if isinstance(written, str) and _is_file(written):
+                local_path(written)
+        except ValueError as error:
+            yield error_at(document.positions.at((*path, "bundle")), "AMP108", str(error))
 
 
 def _duplicates(document: Document) -> Iterator[Problem]:

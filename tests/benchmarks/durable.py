@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 SHORT, LONG = 10, 10_000
 """Messages of a history."""
+AT_MOST = 3.0  # goal: times a one-row transaction of the same durability
+GROWTH_AT_MOST = 1.5  # goal: times the fork of a short history
+PAYLOAD_AT_MOST = 1024  # goal: bytes
+
 CALLS, ROUNDS = 20, 15
 MESSAGE = {"role": "user", "content": "x" * 200, "metadata": {"timestamp": "2026-01-01T00:00:00+00:00"}}
 
@@ -54,13 +58,13 @@ async def rows() -> AsyncIterator[Row]:
             )
             payload = _payload(Path(folder) / "store.db")
     one_row = "a one-row transaction"
-    yield Row(f"store.create of a fork, {SHORT} messages / {one_row}", short, limit, at_most_ratio=3.0)
-    yield Row(f"store.create of a fork, {LONG:,} messages / {one_row}", long, limit, at_most_ratio=3.0)
-    yield Row(f"store.create of a fork, {LONG:,} / {SHORT} messages", long, short, at_most_ratio=1.5)
-    yield Row(f"session fork, {SHORT} messages / {one_row}", whole_short, limit, at_most_ratio=3.0)
-    yield Row(f"session fork, {LONG:,} messages / {one_row}", whole_long, limit, at_most_ratio=3.0)
-    yield Row(f"session fork, {LONG:,} / {SHORT} messages", whole_long, whole_short, at_most_ratio=1.5)
-    yield Row("payload of a fork", payload, at_most=1024, unit="B")
+    yield Row(f"store.create of a fork, {SHORT} messages / {one_row}", short, limit, at_most_ratio=AT_MOST)
+    yield Row(f"store.create of a fork, {LONG:,} messages / {one_row}", long, limit, at_most_ratio=AT_MOST)
+    yield Row(f"store.create of a fork, {LONG:,} / {SHORT} messages", long, short, at_most_ratio=GROWTH_AT_MOST)
+    yield Row(f"session fork, {SHORT} messages / {one_row}", whole_short, limit, at_most_ratio=AT_MOST)
+    yield Row(f"session fork, {LONG:,} messages / {one_row}", whole_long, limit, at_most_ratio=AT_MOST)
+    yield Row(f"session fork, {LONG:,} / {SHORT} messages", whole_long, whole_short, at_most_ratio=GROWTH_AT_MOST)
+    yield Row("payload of a fork", payload, at_most=PAYLOAD_AT_MOST, unit="B")
 
 
 @contextmanager

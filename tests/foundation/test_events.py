@@ -34,7 +34,11 @@ async def test_an_event_that_matches_two_names_is_seen_once() -> None:
 
 @pytest.mark.parametrize(
     ("names", "seen"),
-    [(["work:*"], ["work:done", "work:failed"]), (["*"], ["work:done", "other", "work:failed"]), (["other"], ["other"])],
+    [
+        (["work:*"], ["work:done", "work:failed"]),
+        (["*"], ["work:done", "other", "work:failed"]),
+        (["other"], ["other"]),
+    ],
 )
 async def test_names_match_exactly_by_prefix_or_all(names: list[str], seen: list[str]) -> None:
     router = EventRouter()

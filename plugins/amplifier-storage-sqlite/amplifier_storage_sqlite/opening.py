@@ -63,6 +63,7 @@ def _make_folder(folder: Path) -> None:
 def _make_file(path: Path, busy_timeout: float) -> None:
     """Make the file elsewhere and link it into place: so one that is there and empty has lost what it held."""
     with TemporaryDirectory(prefix=".new-store-", dir=path.parent) as folder:
+        Path(folder).chmod(0o700)
         new = Path(folder) / "store"
         new.touch(0o600)
         new.chmod(0o600)

@@ -33,7 +33,7 @@ WITH RECURSIVE segment (id, source, start, stop) AS (
     WHERE segment.start > :start
 )
 SELECT position, body FROM segment CROSS JOIN messages
-ON session = segment.id AND position >= max(:start, segment.start) AND position < segment.stop
+ON session = segment.id AND position >= :start AND position < segment.stop
 """
 
 

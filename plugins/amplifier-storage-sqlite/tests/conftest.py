@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from typing import TYPE_CHECKING, TypeAlias
@@ -9,20 +10,24 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from amplifier_storage_sqlite import open_sqlite
+from amplifier_storage_sqlite.opening import connect
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from amplifier_storage_sqlite.store import SqliteStore
 
     Start: TypeAlias = Callable[..., subprocess.Popen[str]]
+    Steps: TypeAlias = Callable[[Callable[[sqlite3.Connection], object]], int]
 
 PRELUDE = """
 import asyncio, os, signal, sys
 from amplifier_core.storage import SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_storage_sqlite import open_sqlite
+from amplifier_storage_sqlite.opening import connect
 import amplifier_storage_sqlite.store
 
 def say(*words):
@@ -58,3 +63,18 @@ def start() -> Iterator[Start]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def steps(path: Path) -> Steps:
+    """Count the instructions of SQLite's virtual machine that a query takes: its cost, without a clock."""
+
+    def count(query: Callable[[sqlite3.Connection], object]) -> int:
+        taken = itertools.count()
+        db = connect(path, 1)
+        db.set_progress_handler(lambda: 0 * next(taken), 1)
+        query(db)
+        db.close()
+        return next(taken)
+
+    return count

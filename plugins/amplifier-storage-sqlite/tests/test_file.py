@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .conftest import Start
 
 
-@pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
+@pytest.fixture(params=[0o000, 0o077, 0o277], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.umask(request.param)
     yield

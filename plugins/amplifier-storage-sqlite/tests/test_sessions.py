@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
-from amplifier_core.events import SessionEvent
+import pytest
+
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import sessions
 from amplifier_storage_sqlite.opening import connect
@@ -13,10 +14,11 @@ from amplifier_storage_sqlite.rows import SESSIONS
 from amplifier_storage_sqlite.store import SMALL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from amplifier_storage_sqlite.store import SqliteStore
+
+    from .conftest import Steps
 
 
 async def test_a_fork_is_one_row_and_copies_nothing(path: Path, store: SqliteStore) -> None:
@@ -53,16 +55,16 @@ async def test_a_long_chain_of_forks_is_read_whole_and_in_part(store: SqliteStor
     assert await store.read("f149", 70, 73) == [{"n": 70}, {"n": 71}, {"n": 72}]
 
 
-async def test_reading_the_end_visits_the_end_alone(path: Path, store: SqliteStore) -> None:
+async def test_reading_the_end_visits_the_end_alone(store: SqliteStore, steps: Steps) -> None:
     await store.create(SessionRecord("source"))
     await store.append("source", [{"n": n} for n in range(20_000)], at=0)
     await store.create(SessionRecord("fork", fork_of="source"))
-    steps = _steps(path, lambda db: sessions.read(db, "fork", 19_999, 20_000))
-    whole = _steps(path, lambda db: sessions.read(db, "fork", 0, 20_000))
-    assert steps < 200 < whole
+    last = steps(lambda db: sessions.read(db, "fork", 19_999, 20_000))
+    whole = steps(lambda db: sessions.read(db, "fork", 0, 20_000))
+    assert last < 200 < whole
 
 
-async def test_listing_the_newest_visits_the_newest_alone(path: Path, store: SqliteStore) -> None:
+async def test_listing_the_newest_visits_the_newest_alone(path: Path, store: SqliteStore, steps: Steps) -> None:
     db = connect(path, 1)
     db.execute("BEGIN")
     for n in range(10_000):
@@ -70,8 +72,8 @@ async def test_listing_the_newest_visits_the_newest_alone(path: Path, store: Sql
         db.execute(f"INSERT INTO sessions {SESSIONS.insert}", record)
     db.execute("COMMIT")
     db.close()
-    assert _steps(path, lambda db: sessions.listed(db, None, 20)) < 5_000
-    assert _steps(path, lambda db: sessions.listed(db, "/p1", 20)) < 5_000
+    assert steps(lambda db: sessions.listed(db, None, 20)) < 5_000
+    assert steps(lambda db: sessions.listed(db, "/p1", 20)) < 5_000
     assert len(await store.sessions()) == 10_000
     assert [record.session_id for record in await store.sessions(project="/p1", limit=2)] == ["s9999", "s9997"]
 
@@ -84,28 +86,7 @@ async def test_histories_longer_than_the_loop_reads_itself_are_read_whole(store:
     assert await store.read("s", -5, 10**30) == messages
 
 
-async def test_the_sequence_never_goes_back(path: Path, store: SqliteStore) -> None:
-    for name in ("a", "b"):
-        await store.emit(SessionEvent(name, {}))
-    db = sqlite3.connect(path)
-    db.execute("DELETE FROM events")
-    db.commit()
-    db.close()
-    assert await store.last_sequence() == 2
-    assert (await store.emit(SessionEvent("c", {}))).sequence == 3
-
-
-def _steps(path: Path, query: Callable[[sqlite3.Connection], object]) -> int:
-    """Count the instructions of SQLite's virtual machine that a query takes."""
-    db = connect(path, 1)
-    count = 0
-
-    def step() -> int:
-        nonlocal count
-        count += 1
-        return 0
-
-    db.set_progress_handler(step, 1)
-    query(db)
-    db.close()
-    return count
+@pytest.mark.parametrize("prefix", ["\ud800", "a\0", "../", "x" * 10_000_000], ids=["surrogate", "nul", "path", "long"])
+async def test_what_no_id_begins_with_finds_nothing(prefix: str, store: SqliteStore) -> None:
+    await store.create(SessionRecord("a"))
+    assert await store.find(prefix) == []

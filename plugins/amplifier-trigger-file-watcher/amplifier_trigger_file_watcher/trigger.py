@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .config import FileWatcherConfig
     from .manifest import Change
     from .observing import FolderObserver
-    from .state import Saved
 
 NAME = "trigger-file-watcher"
 
@@ -36,7 +35,6 @@ class FileChangeTrigger:
         self._noticed: deque[str] = deque()
         self._observer: FolderObserver | None = None
         self._generation = 0
-        self._baseline: Saved | None = None
 
     @staticmethod
     def config_schema() -> dict[str, Any]:
@@ -72,20 +70,12 @@ class FileChangeTrigger:
             raise TriggerConfigError(NAME, "path", f"{folder} is not a folder; name its folder, and it in 'patterns'")
         raise TriggerConfigError(NAME, "path", f"{folder} does not exist; create it, or name another folder")
 
-    async def ready(self) -> Mapping[str, Any]:
-        """Return when no change is missed any more, with the state to store until the first event: what is there now.
-
-        Empty when the trigger ended instead.
-        """
-        import asyncio
-
-        from .state import encode
-
+    async def ready(self) -> None:
+        """Return when no change is missed any more, or the trigger has ended."""
         await self._armed.wait()
-        return {} if self._baseline is None else await asyncio.to_thread(encode, self._baseline)
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event for each file that changed, also while nothing watched if there is a state to tell by.
+        """Yield one event for each file that changed, also since the state was stored.
 
         Raises `TriggerError` when the folder cannot be watched, or is removed or replaced.
         """
@@ -128,12 +118,13 @@ class FileChangeTrigger:
     async def _take_baseline(self) -> list[Change]:
         import asyncio
 
-        from .state import Saved
+        from .state import Saved, encode
 
         for change in await asyncio.to_thread(self._manifest.compare, [""]):
             self._manifest.apply(change)
-        if not self._stopped:
-            self._baseline = Saved(self._generation, dict(self._manifest.files))
+        if not self._stopped:  # else only a part of the folder was looked at
+            baseline = await asyncio.to_thread(encode, Saved(0, self._manifest.files))
+            await self._context.save_state(baseline)
         return []
 
     async def _compare_with_state(self) -> list[Change]:
@@ -142,8 +133,7 @@ class FileChangeTrigger:
         from .state import decode
 
         saved = await asyncio.to_thread(decode, self._context.state)
-        self._baseline = saved
-        self._generation, self._manifest.files = saved.generation, dict(saved.files)
+        self._generation, self._manifest.files = saved.generation, saved.files
         changes = await asyncio.to_thread(self._manifest.compare, [""])
         return changes + self._manifest.unchanged(set(saved.pending) - {change.path for change in changes})
 

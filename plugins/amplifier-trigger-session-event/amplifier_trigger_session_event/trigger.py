@@ -44,10 +44,9 @@ class SessionEventTrigger:
 
         self._config = read_config(NAME, config)
 
-    async def ready(self) -> Mapping[str, Any]:
-        """Return when events are followed, or the trigger ended; there is nothing to store before the first event."""
+    async def ready(self) -> None:
+        """Return when events are followed, or the trigger has ended."""
         await self._armed.wait()
-        return self._context.state
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
         """Yield an event for each one stored since the last, then as they happen; at the first start, from now on.

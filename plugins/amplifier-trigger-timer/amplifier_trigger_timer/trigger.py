@@ -63,23 +63,25 @@ class TimerTrigger:
         elif checked.interval_seconds is not None:
             self._schedule = Interval(checked.interval_seconds)
 
-    async def ready(self) -> Mapping[str, Any]:
-        """Return when the timer runs, with the state to store until its first event: where it began."""
+    async def ready(self) -> None:
+        """Return when the timer runs, or has ended."""
         await self._armed.wait()
-        return self._first_state
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
         """Yield an event at every due time, however long the one before took."""
-        dues = self._begin()
-        self._armed.set()
-        while True:
-            for due in dues:
-                if self._stopped:
+        try:
+            dues = await self._begin()
+            self._armed.set()
+            while True:
+                for due in dues:
+                    if self._stopped:
+                        return
+                    yield self._event(due)
+                if not await self._sleep_until_due():
                     return
-                yield self._event(due)
-            if not await self._sleep_until_due():
-                return
-            dues = self._reached()
+                dues = self._reached()
+        finally:
+            self._armed.set()
 
     async def stop(self) -> None:
         """End `watch`, also in the middle of a sleep."""
@@ -87,12 +89,14 @@ class TimerTrigger:
         if self._sleep is not None:
             self._sleep.cancel()
 
-    def _begin(self) -> list[datetime]:
-        """Set the first deadline; return what is due at once."""
+    async def _begin(self) -> list[datetime]:
+        """Set the first deadline, from the stored state or from now; return what is due at once."""
         now, state = self._context.clock.now(), self._context.state
-        last = datetime.fromisoformat(state["last"]) if state else now
-        self._tick = state.get("tick", 0)
-        self._first_state = {"last": _text(last), "tick": self._tick}
+        if not state:
+            state = {"last": _text(now), "tick": 0}
+            await self._context.save_state(state)  # a first tick that is missed is caught up, too
+        self._tick = state["tick"]
+        last = datetime.fromisoformat(state["last"])
         dues = self._missed(self._schedule.after(min(last, now)), now)
         if self._immediate and not dues:
             self._next = self._schedule.after(now)

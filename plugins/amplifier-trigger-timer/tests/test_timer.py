@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerSource,
 from amplifier_trigger_timer import TimerTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
 
 def timer(clock: VirtualClock, state: Mapping[str, Any] | None = None, **config: Any) -> TimerTrigger:
@@ -148,13 +149,19 @@ async def test_catching_up_all_is_bounded_and_says_so(
     assert caplog.messages == ["tests/timer#0 missed more than 1000 ticks; the newest fire"]
 
 
-async def test_the_state_of_ready_lets_a_first_tick_be_caught_up() -> None:
-    clock = VirtualClock()
-    trigger = timer(clock, cron="0 9 * * *")
+async def test_a_first_tick_that_is_missed_is_caught_up() -> None:
+    clock, saved = VirtualClock(), list[Mapping[str, Any]]()
+
+    async def save(state: Mapping[str, Any]) -> None:
+        saved.append(state)
+
+    trigger = TimerTrigger()
+    trigger.bind(TriggerContext("tests/timer#0", clock=clock, saver=save))
+    trigger.configure({"cron": "0 9 * * *"})
     async with running(trigger):
-        state = await trigger.ready()
+        assert saved == [{"last": "2026-01-01T00:00:00Z", "tick": 0}]
     await clock.advance(12 * 3600)
-    async with running(timer(clock, state, cron="0 9 * * *")) as events:
+    async with running(timer(clock, saved[0], cron="0 9 * * *")) as events:
         await clock.advance(0)
     assert scheduled(events) == ["09:00:00Z"]
 
