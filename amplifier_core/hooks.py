@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PRECEDENCE = ("ask_user", "inject_context", "modify")
+_PRECEDENCE = ("ask_user", "inject_context", "modify", "continue")
 
 
 class _Registration:
@@ -38,8 +38,8 @@ class HookRegistry:
     """The handlers of one session.
 
     They run in ascending priority, equal ones in the order of registration. `deny` ends the run; otherwise the
-    strongest answer wins: ask_user (the first), inject_context (all of them), modify (the last), continue. A handler
-    that fails is logged with its name and skipped.
+    strongest answer wins: ask_user (the first), inject_context (all of them), modify (the last), continue. Whichever
+    wins carries the data as the handlers changed it. A handler that fails is logged with its name and skipped.
     """
 
     SESSION_START: ClassVar[str] = events.SESSION_START
@@ -108,7 +108,7 @@ class HookRegistry:
             except (Exception, asyncio.CancelledError) as error:
                 _report(entry, event, error)
                 continue
-            if result is None or result.action == "continue":
+            if result is None or (result.action == "continue" and not result.user_message):
                 continue
             if result.action == "deny":
                 return result
@@ -161,7 +161,8 @@ def _agreed(event: str, payload: dict[str, Any], answers: list[tuple[str, HookRe
     for action in _PRECEDENCE:
         chosen = [(name, result) for name, result in answers if result.action == action]
         if chosen and action == "ask_user":
-            return chosen[0][1]
+            first = chosen[0][1]
+            return first if first.data is not None else first.model_copy(update={"data": payload})
         if chosen and action == "inject_context":
             return _merged_injections(event, payload, chosen)
         if chosen:
@@ -221,14 +222,15 @@ def _passed(data: dict[str, Any]) -> HookResult:
 
 
 _set = object.__setattr__
-_second, _prefix = 0, ""
+_stamped_second = (0, "")
 
 
 def _timestamp() -> str:
     """Return the time in UTC as ISO 8601 with microseconds; the text of a second is made once in it."""
-    global _second, _prefix
-    microseconds = time.time_ns() // 1000
-    second, rest = divmod(microseconds, 1_000_000)
-    if second != _second:
-        _second, _prefix = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-    return f"{_prefix}.{rest:06d}+00:00"
+    global _stamped_second  # one pair, so that a thread never joins another's second to its own text
+    second, rest = divmod(time.time_ns() // 1000, 1_000_000)
+    known, text = _stamped_second
+    if second != known:
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        _stamped_second = (second, text)
+    return f"{text}.{rest:06d}+00:00"

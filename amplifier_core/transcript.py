@@ -82,7 +82,7 @@ class Transcript(Sequence[Message]):
             if message.get("role") == "tool":
                 answered.add(message.get("tool_call_id"))
             elif message.get("role") == "assistant":
-                ids = {call.get("id") for call in message.get("tool_calls") or ()}
+                ids = {call["id"] for call in message.get("tool_calls") or () if call.get("id")}
                 return self._length if ids <= answered else position
         return self._length
 

@@ -73,12 +73,19 @@ class Problem:
 
 def error_at(place: Place, code: str, message: str) -> Problem:
     """Return an error that stands at `place`."""
-    return Problem(code, "error", place.path, place.file, place.line, place.column, message)
+    return Problem(code, "error", place.path, place.file, place.line, place.column, _one_line(message))
 
 
 def warning_at(place: Place, code: str, message: str) -> Problem:
     """Return a warning that stands at `place`."""
-    return Problem(code, "warning", place.path, place.file, place.line, place.column, message)
+    return Problem(code, "warning", place.path, place.file, place.line, place.column, _one_line(message))
+
+
+def _one_line(message: str) -> str:
+    """Return a message in which what a file brought along can neither break the line nor steer a terminal."""
+    if message.isprintable():
+        return message
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
 
 
 def as_errors(problems: Iterable[Problem]) -> list[Problem]:

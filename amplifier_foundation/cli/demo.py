@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
+import shutil
+import sys
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -170,12 +173,20 @@ async def _print_result(store: DurableStore, project: str, fork: SessionRecord, 
     out.print()
     for delivery in sorted(deliveries, key=lambda each: each.created):
         out.print(f"{describe_event(delivery.event)}  →  {delivery.session_id} ({delivery.state})", markup=False)
-    here = shlex.quote(project)
     out.print("\nGo on with:")
     for command in (
-        f"amplifier session show {fork.session_id}",
-        f"amplifier session tree {fork.fork_of}",
-        f"amplifier run --fork {fork.fork_of} {shlex.quote(QUESTION)}",
-        f"amplifier up {here}       # then change a file there",
+        f"session show {fork.session_id}",
+        f"session tree {fork.fork_of}",
+        f"run --fork {fork.fork_of} {shlex.quote(QUESTION)}",
+        f"up {shlex.quote(project)}       # then change a file there",
     ):
-        out.print(f"  {command}", markup=False)
+        out.print(f"  {_program()} {command}", markup=False)
+
+
+def _program() -> str:
+    """Return what to type for this program here: its name where the shell finds it, else its path."""
+    here = Path(sys.argv[0]).resolve()
+    found = shutil.which("amplifier")
+    if here.name != "amplifier" or (found and Path(found).resolve() == here):
+        return "amplifier"
+    return shlex.quote(os.path.relpath(here))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
 
 GRACE = 10.0
 """Seconds that sessions at work get to finish after the first Ctrl-C."""
+QUIET = 1.0
+"""Seconds without anything to do after which `--once` ends."""
 
 
 @click.command()
 @click.argument("bundles", nargs=-1, metavar="BUNDLE...")
-@click.option("--once", is_flag=True, help="Handle what there is to handle now, then end.")
+@click.option("--once", is_flag=True, help="Handle what there is to handle, and end when nothing comes for a second.")
 @click.option("--dry-run", is_flag=True, help="Check everything and say what would run.")
 @click.option(
     "--working-dir", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Run in this folder."
@@ -74,17 +77,20 @@ def _describe(bundles: Sequence[Bundle]) -> None:
 
 
 async def _drained(store: DurableStore, running: Sequence[Up], stopper: Stopper) -> None:
-    """Return when nothing is due or at work in any of the projects, or a stop is asked for."""
-    while not stopper.code:
-        waiting = [
-            delivery
-            for each in running
-            for state in ("pending", "claimed")
-            for delivery in await store.deliveries(project=each.project, state=state, limit=1)
-        ]
-        if not waiting:
-            return
+    """Return when nothing was due or at work in any of the projects for a while, or a stop is asked for."""
+    projects = {each.project for each in running}
+    quiet_since = time.monotonic()
+    while not stopper.code and time.monotonic() - quiet_since < QUIET:
         await asyncio.sleep(0.05)
+        if [await _busy(store, project) for project in projects].count(True):
+            quiet_since = time.monotonic()
+
+
+async def _busy(store: DurableStore, project: str) -> bool:
+    for state in ("pending", "claimed"):
+        if await store.deliveries(project=project, state=state, limit=1):
+            return True
+    return False
 
 
 class Stopper:

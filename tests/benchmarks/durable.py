@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import asynccontextmanager, contextmanager
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from amplifier_core.storage import SessionRecord
 from amplifier_foundation.forks import fork_stored
 from amplifier_storage_sqlite import open_sqlite
 
-from .measure import Row, awaited, in_turns
+from .measure import Row, awaited, called, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from amplifier_core.storage import SessionStore
+
+    from .measure import Sample
 
 SHORT, LONG = 10, 10_000
 """Messages of a history."""
@@ -34,37 +36,38 @@ async def rows() -> AsyncIterator[Row]:
     """Fork a short and a long session of one store, by the store alone and as the command line does."""
     with TemporaryDirectory(prefix="amplifier-bench-") as folder, _raw(Path(folder)) as raw:
         async with _store(Path(folder)) as store:
-            ids = count()
-
-            async def by_hand() -> None:
-                raw.execute("BEGIN IMMEDIATE")
-                raw.execute("INSERT INTO rows VALUES (?, ?)", (next(ids), "x" * 200))
-                raw.execute("COMMIT")
-
-            async def created(source: str, at: int) -> None:
-                record = SessionRecord(f"fork-{next(ids)}", parent_id=source, fork_of=source, fork_at=at)
-                await store.create(record)
-
-            async def forked(source: str) -> None:
-                await fork_stored(store, await store.get(source))
-
-            short, long, whole_short, whole_long, limit = await in_turns(
-                awaited(lambda: created("short", SHORT), CALLS),
-                awaited(lambda: created("long", LONG), CALLS),
-                awaited(lambda: forked("short"), CALLS),
-                awaited(lambda: forked("long"), CALLS),
-                awaited(by_hand, CALLS),
-                rounds=ROUNDS,
-            )
+            ways = [_created(store, "short", SHORT), _created(store, "long", LONG)]
+            ways += [_forked(store, "short"), _forked(store, "long")]
+            *forks, limit = await in_turns(*ways, _by_hand(raw), rounds=ROUNDS)
             payload = _payload(Path(folder) / "store.db")
-    one_row = "a one-row transaction"
-    yield Row(f"store.create of a fork, {SHORT} messages / {one_row}", short, limit, at_most_ratio=AT_MOST)
-    yield Row(f"store.create of a fork, {LONG:,} messages / {one_row}", long, limit, at_most_ratio=AT_MOST)
-    yield Row(f"store.create of a fork, {LONG:,} / {SHORT} messages", long, short, at_most_ratio=GROWTH_AT_MOST)
-    yield Row(f"session fork, {SHORT} messages / {one_row}", whole_short, limit, at_most_ratio=AT_MOST)
-    yield Row(f"session fork, {LONG:,} messages / {one_row}", whole_long, limit, at_most_ratio=AT_MOST)
-    yield Row(f"session fork, {LONG:,} / {SHORT} messages", whole_long, whole_short, at_most_ratio=GROWTH_AT_MOST)
+    for what, (short, long) in (("store.create of a fork", forks[:2]), ("session fork", forks[2:])):
+        yield Row(f"{what}, {SHORT} messages / a one-row transaction", short, limit, at_most_ratio=AT_MOST)
+        yield Row(f"{what}, {LONG:,} messages / a one-row transaction", long, limit, at_most_ratio=AT_MOST)
+        yield Row(f"{what}, {LONG:,} / {SHORT} messages", long, short, at_most_ratio=GROWTH_AT_MOST)
     yield Row("payload of a fork", payload, at_most=PAYLOAD_AT_MOST, unit="B")
+
+
+def _created(store: SessionStore, source: str, at: int) -> Sample:
+    async def create() -> None:
+        await store.create(SessionRecord(uuid4().hex, parent_id=source, fork_of=source, fork_at=at))
+
+    return awaited(create, CALLS)
+
+
+def _forked(store: SessionStore, source: str) -> Sample:
+    async def fork() -> None:
+        await fork_stored(store, await store.get(source))
+
+    return awaited(fork, CALLS)
+
+
+def _by_hand(db: sqlite3.Connection) -> Sample:
+    def insert() -> None:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("INSERT INTO rows (body) VALUES (?)", ("x" * 200,))
+        db.execute("COMMIT")
+
+    return called(insert, CALLS)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A session made and ended, a turn with one tool call, and forks of histories in memory."""
+"""A session made and ended, a turn with one tool call, and forks in memory."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ SHORT, MIDDLE, LONG = 10, 1_000, 100_000
 async def rows() -> AsyncIterator[Row]:
     """Measure all three."""
     yield await _life()
+    yield await _turn()
     async for row in _forks():
         yield row
-    yield await _turn()
 
 
 # life

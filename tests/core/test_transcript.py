@@ -229,7 +229,11 @@ def test_a_fork_of_nothing_is_empty_and_begins_anew() -> None:
 
 
 def calls(*ids: str) -> Message:
-    return {"role": "assistant", "content": "", "tool_calls": [{"id": each, "tool": "t", "arguments": {}} for each in ids]}
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": each, "tool": "t", "arguments": {}} for each in ids],
+    }
 
 
 def result(call_id: str) -> Message:

@@ -43,18 +43,24 @@ class Change(NamedTuple):
 class Manifest:
     """The files below `base` that `wanted` lets through, each with its fingerprint.
 
-    A path is relative to `base`, with slashes; that of a folder ends in one, and '' is `base` itself.
+    A path is relative to `base`, with slashes; that of a folder ends in one, and '' is `base` itself. While
+    `abandoned()` holds, `compare` returns early with a part of its result.
     """
 
-    def __init__(self, base: str, wanted: Callable[[str], bool], *, recursive: bool) -> None:
+    def __init__(
+        self,
+        base: str,
+        wanted: Callable[[str], bool],
+        *,
+        recursive: bool,
+        abandoned: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._root = base.rstrip(os.sep) + os.sep
-        self._wanted, self._recursive = wanted, recursive
+        self._wanted, self._recursive, self._abandoned = wanted, recursive, abandoned
         self.files: dict[str, Fingerprint] = {}
-        self.abandoned = False
-        """Set from another thread to make `compare` return early, with part of its result."""
 
     def compare(self, paths: Iterable[str]) -> list[Change]:
-        """Return how these files, and all files in these folders, differ; the manifest stays as it is."""
+        """Return how these files, and all files in these folders, differ; `apply` then takes each as known."""
         return [change for path in sorted(self._candidates(paths)) if (change := self._difference(path))]
 
     def unchanged(self, paths: Iterable[str]) -> list[Change]:
@@ -86,7 +92,7 @@ class Manifest:
         except OSError:
             return
         for entry in entries:
-            if self.abandoned:
+            if self._abandoned():
                 return
             path = folder + entry.name
             if not entry.is_dir(follow_symlinks=False):
@@ -96,7 +102,7 @@ class Manifest:
                 yield from self._walk(path + "/")
 
     def _difference(self, path: str) -> Change | None:
-        if self.abandoned:
+        if self._abandoned():
             return None
         before = self.files.get(path)
         after = fingerprint(self._root + path, before)

@@ -58,7 +58,9 @@ class FileChangeTrigger:
         folder = self._existing_folder(checked)
         self._scope = Scope(folder, self._context.working_dir, checked.patterns, checked.ignore)
         self._recursive = checked.recursive
-        self._manifest = Manifest(self._scope.base, self._scope.wanted, recursive=checked.recursive)
+        self._manifest = Manifest(
+            self._scope.base, self._scope.wanted, recursive=checked.recursive, abandoned=lambda: self._stopped
+        )
         period, limit = checked.debounce_ms, checked.max_wait_ms
         self._debounce = Debounce(period / 1000, (10 * period if limit is None else limit) / 1000)
 
@@ -95,7 +97,7 @@ class FileChangeTrigger:
 
     async def stop(self) -> None:
         """End `watch`, and the threads that observe."""
-        self._stopped = self._manifest.abandoned = True
+        self._stopped = True
         self._wake.set()
         await self._close()
 

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
          "3:23: error[AMP104] background_sessions[0]: give 'instruction' or 'instruction_template', not both"),
         ("background_sessions: [{name: a, bundle: ~no-one-here/b.md}]\n",
          "3:41: error[AMP108] background_sessions[0].bundle: '~no-one-here/b.md' is under the home of a user"),
+        ('background_sessions: [{name: "a\\n\\e[1m"}, {name: "a\\n\\e[1m"}]\n',
+         r"3:50: error[AMP105] background_sessions[1].name: 'a\n\x1b[1m' stands here twice, first at bundle.md:3:30"),
         ("background_sessions: [{name: a, debounce: 3}]\n",
          "3:33: error[AMP102] background_sessions[0].debounce: unknown key; known here: "),
         ("session: {orchestrator: {module: loop-x, config: {background_sessions: [{name: a, pool: 3}]}}}\n",

@@ -1,0 +1,90 @@
+"""A watcher on a real folder, and what it yields."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core.clock import SystemClock
+from amplifier_core.triggers import TriggerContext, TriggerEvent
+from amplifier_trigger_file_watcher import FileChangeTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from amplifier_core.clock import Clock
+
+LAST = "zz-last.txt"
+"""A file that is written last: what has not fired before it does not fire at all."""
+
+
+@dataclass
+class Watcher:
+    """A trigger that is consumed, the last state that a store would hold, and the keys it has seen."""
+
+    folder: Path
+    state: Mapping[str, Any] = field(default_factory=dict)
+    trigger: FileChangeTrigger = field(default_factory=FileChangeTrigger)
+    events: asyncio.Queue[TriggerEvent] = field(default_factory=asyncio.Queue)
+
+    async def save(self, state: Mapping[str, Any]) -> None:
+        self.state = json.loads(json.dumps(state))
+
+    async def consume(self) -> None:
+        async for event in self.trigger.watch():
+            if event.state is not None:
+                await self.save(event.state)
+            self.events.put_nowait(event)
+
+    async def next(self) -> TriggerEvent:
+        return await asyncio.wait_for(self.events.get(), 10)
+
+    async def next_change(self) -> tuple[str | None, str | None]:
+        event = await self.next()
+        return event.change_type, event.file_path
+
+    async def changes(self) -> list[tuple[str | None, str | None]]:
+        """Write the last file; return what fired before it did."""
+        (self.folder / LAST).write_text("last")
+        found = []
+        while (change := await self.next_change())[1] != LAST:
+            found.append(change)
+        return found
+
+
+Watching = "Callable[..., AbstractAsyncContextManager[Watcher]]"
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Watcher]]:
+    """Return what watches a folder, the temporary one, with a configuration."""
+
+    @asynccontextmanager
+    async def watch(
+        folder: Path = tmp_path, state: Mapping[str, Any] | None = None, clock: Clock | None = None, **config: Any
+    ) -> AsyncIterator[Watcher]:
+        watcher = Watcher(folder, state or {})
+        watcher.trigger.bind(
+            TriggerContext(
+                "tests/watcher#0",
+                working_dir=folder,
+                state=watcher.state,
+                clock=clock or SystemClock(),
+                saver=watcher.save,
+            )
+        )
+        watcher.trigger.configure({"debounce_ms": 20, **config})
+        task = asyncio.create_task(watcher.consume())
+        await watcher.trigger.ready()
+        yield watcher
+        await watcher.trigger.stop()
+        await asyncio.wait_for(task, 10)
+
+    return watch

@@ -1,0 +1,163 @@
+"""The wish to stop a session: how far it has gone, whom it reaches, who is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from amplifier_core.cancellation import CancellationState, CancellationToken
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+@pytest.fixture
+def token() -> CancellationToken:
+    return CancellationToken()
+
+
+def noting(told: list[str], name: str, error: Exception | None = None) -> Callable[[], Awaitable[None]]:
+    async def callback() -> None:
+        told.append(name)
+        if error is not None:
+            raise error
+
+    return callback
+
+
+def test_a_new_token_asks_for_nothing(token: CancellationToken) -> None:
+    assert token.state is CancellationState.NONE
+    assert (token.is_cancelled, token.is_graceful, token.is_immediate) == (False, False, False)
+
+
+def test_a_request_is_news_once(token: CancellationToken) -> None:
+    assert [token.request_graceful(), token.request_graceful()] == [True, False]
+    assert (token.is_cancelled, token.is_graceful, token.is_immediate) == (True, True, False)
+    assert [token.request_immediate(), token.request_immediate()] == [True, False]
+    assert (token.is_cancelled, token.is_graceful, token.is_immediate) == (True, False, True)
+
+
+def test_a_stop_at_once_is_not_taken_back_by_a_graceful_one(token: CancellationToken) -> None:
+    token.request_immediate()
+    assert token.request_graceful() is False
+    assert token.is_immediate
+
+
+def test_a_request_reaches_children_and_their_children(token: CancellationToken) -> None:
+    child, grandchild = CancellationToken(), CancellationToken()
+    token.register_child(child)
+    child.register_child(grandchild)
+    token.request_graceful()
+    assert (child.is_graceful, grandchild.is_graceful) == (True, True)
+    token.request_immediate()
+    assert (child.is_immediate, grandchild.is_immediate) == (True, True)
+
+
+def test_a_request_of_a_child_stays_below(token: CancellationToken) -> None:
+    child, sibling = CancellationToken(), CancellationToken()
+    token.register_child(child)
+    token.register_child(sibling)
+    child.request_immediate()
+    assert not token.is_cancelled
+    assert not sibling.is_cancelled
+
+
+def test_a_child_that_is_stopped_already_is_not_slowed_down(token: CancellationToken) -> None:
+    child = CancellationToken()
+    child.request_immediate()
+    token.register_child(child)
+    token.request_graceful()
+    assert child.is_immediate
+
+
+@pytest.mark.parametrize("state", CancellationState)
+def test_a_child_that_comes_later_takes_over_the_present_state(
+    token: CancellationToken, state: CancellationState
+) -> None:
+    if state is not CancellationState.NONE:
+        getattr(token, f"request_{state.value}")()
+    child = CancellationToken()
+    token.register_child(child)
+    assert child.state is state
+
+
+def test_a_child_that_is_let_go_hears_nothing_more(token: CancellationToken) -> None:
+    child = CancellationToken()
+    token.register_child(child)
+    token.register_child(child)
+    token.unregister_child(child)
+    token.unregister_child(child)
+    token.request_graceful()
+    assert not child.is_cancelled
+
+
+def test_a_reset_lets_the_next_turn_of_the_whole_family_begin_clean(token: CancellationToken) -> None:
+    child = CancellationToken()
+    token.register_child(child)
+    token.register_tool_start("call-1", "bash")
+    token.request_immediate()
+    token.reset()
+    assert (token.state, child.state) == (CancellationState.NONE, CancellationState.NONE)
+    assert token.running_tools == set()
+    assert token.request_graceful() is True
+    assert child.is_graceful
+
+
+def test_running_tools_are_known_by_call_and_by_name(token: CancellationToken) -> None:
+    token.register_tool_start("call-1", "bash")
+    token.register_tool_start("call-2", "bash")
+    token.register_tool_start("call-3", "read")
+    token.register_tool_complete("call-1")
+    token.register_tool_complete("never began")
+    assert token.running_tools == {"call-2", "call-3"}
+    assert token.running_tool_names == ["bash", "read"]
+
+
+def test_what_a_token_says_of_running_tools_cannot_change_it(token: CancellationToken) -> None:
+    token.register_tool_start("call-1", "bash")
+    token.running_tools.clear()
+    token.running_tool_names.clear()
+    assert (token.running_tools, token.running_tool_names) == ({"call-1"}, ["bash"])
+
+
+async def test_callbacks_are_awaited_in_order_and_a_failing_one_stops_nobody(
+    token: CancellationToken, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+    token.on_cancel(noting(told, "first"))
+    token.on_cancel(noting(told, "second", ValueError("broken")))
+    token.on_cancel(noting(told, "third"))
+    await token.trigger_callbacks()
+    assert told == ["first", "second", "third"]
+    assert "a cancellation callback failed" in caplog.text
+    assert "ValueError: broken" in caplog.text
+
+
+async def test_the_callbacks_of_children_are_awaited_after_the_token_s_own(token: CancellationToken) -> None:
+    told: list[str] = []
+    child, grandchild, stranger = CancellationToken(), CancellationToken(), CancellationToken()
+    for each, name in [(grandchild, "grandchild"), (child, "child"), (token, "own"), (stranger, "stranger")]:
+        each.on_cancel(noting(told, name))
+    token.register_child(child)
+    token.register_child(stranger)
+    child.register_child(grandchild)
+    token.unregister_child(stranger)
+    token.request_immediate()
+    await token.trigger_callbacks()
+    assert told == ["own", "child", "grandchild"]
+
+
+async def test_a_callback_may_let_a_child_go(token: CancellationToken) -> None:
+    told: list[str] = []
+    child = CancellationToken()
+    child.on_cancel(noting(told, "child"))
+
+    async def let_go() -> None:
+        token.unregister_child(child)
+        told.append("let go")
+
+    token.on_cancel(let_go)
+    token.register_child(child)
+    await token.trigger_callbacks()
+    assert told == ["let go"]

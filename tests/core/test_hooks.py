@@ -1,0 +1,434 @@
+"""Handlers of events: their order, what wins, what a failing one costs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from amplifier_core import events
+from amplifier_core.hooks import HookRegistry
+from amplifier_core.models import HookResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Action = Literal["continue", "deny", "modify", "inject_context", "ask_user"]
+
+
+@pytest.fixture
+def hooks() -> HookRegistry:
+    return HookRegistry()
+
+
+def answering(result: Any, calls: list[str] | None = None, name: str = "") -> Callable[..., Any]:
+    """Return an async handler that notes its name in `calls` and returns `result`, or raises it."""
+
+    async def handler(event: str, data: dict[str, Any]) -> Any:
+        if calls is not None:
+            calls.append(name)
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    return handler
+
+
+def injecting(content: str, **fields: Any) -> Callable[..., Any]:
+    return answering(HookResult(action="inject_context", context_injection=content, **fields))
+
+
+# order
+
+
+async def test_handlers_run_by_priority_and_equal_ones_in_the_order_they_came(hooks: HookRegistry) -> None:
+    order: list[str] = []
+    for name, priority in [("late", 50), ("first-of-equals", 0), ("second-of-equals", 0), ("early", -10), ("third", 0)]:
+        hooks.register("e", answering(None, order, name), priority=priority, name=name)
+    await hooks.emit("e", {})
+    assert order == ["early", "first-of-equals", "second-of-equals", "third", "late"]
+    assert hooks.list_handlers("e") == {"e": order}
+
+
+async def test_a_handler_hears_only_its_event(hooks: HookRegistry) -> None:
+    order: list[str] = []
+    hooks.register("a", answering(None, order, "a"))
+    hooks.on("b", answering(None, order, "b"))
+    await hooks.emit("b", {})
+    await hooks.emit("nobody-listens", {})
+    assert order == ["b"]
+
+
+async def test_a_handler_that_comes_while_an_event_runs_hears_the_next_one(hooks: HookRegistry) -> None:
+    order: list[str] = []
+
+    def handler(event: str, data: dict[str, Any]) -> None:
+        order.append("first")
+        hooks.register("e", answering(None, order, "second"))
+
+    unregister = hooks.register("e", handler)
+    await hooks.emit("e", {})
+    unregister()
+    await hooks.emit("e", {})
+    assert order == ["first", "second"]
+
+
+# what wins
+
+
+PRECEDENCE: list[Action] = ["deny", "ask_user", "inject_context", "modify", "continue"]
+
+
+@pytest.mark.parametrize("first", PRECEDENCE)
+@pytest.mark.parametrize("second", PRECEDENCE)
+async def test_the_stronger_answer_wins_whoever_gave_it_first(
+    hooks: HookRegistry, first: Action, second: Action
+) -> None:
+    for action in (first, second):
+        hooks.register("e", answering(HookResult(action=action, data={"by": action}, context_injection="text")))
+    result = await hooks.emit("e", {})
+    assert result.action == min(first, second, key=PRECEDENCE.index)
+
+
+async def test_a_denial_stops_the_handlers_after_it(hooks: HookRegistry) -> None:
+    order: list[str] = []
+    denial = HookResult(action="deny", reason="no")
+    hooks.register("e", answering(HookResult(action="ask_user"), order, "asks"))
+    hooks.register("e", answering(denial, order, "denies"))
+    hooks.register("e", answering(None, order, "never"))
+    assert await hooks.emit("e", {}) is denial
+    assert order == ["asks", "denies"]
+
+
+async def test_each_handler_sees_what_the_one_before_it_made_of_the_data(hooks: HookRegistry) -> None:
+    seen: list[Any] = []
+
+    def adding(number: int) -> Callable[..., HookResult]:
+        def handler(event: str, data: dict[str, Any]) -> HookResult:
+            seen.append(data["numbers"])
+            return HookResult(action="modify", data={"numbers": [*data["numbers"], number]})
+
+        return handler
+
+    for number in (1, 2, 3):
+        hooks.register("e", adding(number))
+    result = await hooks.emit("e", {"numbers": []})
+    assert seen == [[], [1], [1, 2]]
+    assert (result.action, result.data) == ("modify", {"numbers": [1, 2, 3]})
+
+
+async def test_a_change_without_data_changes_nothing(hooks: HookRegistry) -> None:
+    hooks.register("e", answering(HookResult(action="modify", data={"n": 1})))
+    hooks.register("e", answering(HookResult(action="modify", reason="why")))
+    result = await hooks.emit("e", {"n": 0})
+    assert (result.action, result.data, result.reason) == ("modify", {"n": 1}, "why")
+
+
+async def test_the_first_question_wins(hooks: HookRegistry) -> None:
+    for prompt in ("one?", "two?"):
+        hooks.register("e", answering(HookResult(action="ask_user", approval_prompt=prompt)))
+    assert (await hooks.emit("e", {})).approval_prompt == "one?"
+
+
+@pytest.mark.parametrize("action", ["ask_user", "inject_context"])
+async def test_a_change_is_kept_when_a_stronger_answer_wins(hooks: HookRegistry, action: Action) -> None:
+    hooks.register("e", answering(HookResult(action="modify", data={"command": "ls"})))
+    hooks.register("e", answering(HookResult(action=action, context_injection="text")))
+    result = await hooks.emit("e", {"command": "rm -rf /"})
+    assert (result.action, result.data) == (action, {"command": "ls"})
+
+
+async def test_a_message_for_the_user_survives_when_nobody_wants_anything_else(hooks: HookRegistry) -> None:
+    hooks.register("e", answering(HookResult(user_message="saved", user_message_level="warning")))
+    hooks.register("e", answering(HookResult()))
+    result = await hooks.emit("e", {"n": 1})
+    assert (result.action, result.user_message, result.user_message_level) == ("continue", "saved", "warning")
+    assert result.data is not None
+    assert result.data["n"] == 1
+
+
+# injections
+
+
+async def test_injections_are_merged_and_each_is_kept_with_its_hook(hooks: HookRegistry) -> None:
+    hooks.register("e", injecting("one", context_injection_role="user"), name="first")
+    hooks.register("e", injecting("two", context_injection_role="assistant", ephemeral=True), name="second")
+    hooks.register("e", injecting("three", append_to_last_tool_result=True), name="third")
+    result = await hooks.emit("e", {"n": 1})
+    assert result.context_injection == "one\n\ntwo\n\nthree"
+    assert result.context_injection_role == "user"
+    assert (result.ephemeral, result.append_to_last_tool_result) == (True, True)
+    assert [each.model_dump() for each in result.context_injections] == [
+        {"content": "one", "role": "user", "ephemeral": False, "append_to_last_tool_result": False} | by("first"),
+        {"content": "two", "role": "assistant", "ephemeral": True, "append_to_last_tool_result": False} | by("second"),
+        {"content": "three", "role": "system", "ephemeral": False, "append_to_last_tool_result": True} | by("third"),
+    ]
+
+
+def by(name: str) -> dict[str, str]:
+    return {"hook_name": name, "event": "e"}
+
+
+async def test_an_empty_injection_leaves_no_gap_between_the_others(hooks: HookRegistry) -> None:
+    for content in ("one", "", "two"):
+        hooks.register("e", injecting(content))
+    assert (await hooks.emit("e", {})).context_injection == "one\n\ntwo"
+
+
+async def test_merging_does_not_write_to_the_results_of_the_handlers(hooks: HookRegistry) -> None:
+    own = HookResult(action="inject_context", context_injection="one")
+    hooks.register("e", answering(own))
+    hooks.register("e", injecting("two"))
+    await hooks.emit("e", {})
+    assert own == HookResult(action="inject_context", context_injection="one")
+
+
+# data
+
+
+async def test_without_a_handler_the_data_itself_comes_back(hooks: HookRegistry) -> None:
+    hooks.set_default_fields(session_id="s")
+    data: dict[str, Any] = {"n": 1}
+    result = await hooks.emit("e", data)
+    assert result.data is data
+    assert data == {"n": 1}
+
+
+async def test_default_fields_lie_under_the_data_and_leave_the_emitter_s_dict_alone(hooks: HookRegistry) -> None:
+    seen: list[dict[str, Any]] = []
+    hooks.register("e", lambda event, data: seen.append(data))
+    hooks.set_default_fields(session_id="s", parent_id="p")
+    hooks.set_default_fields(parent_id="q")
+    data = {"session_id": "own"}
+    await hooks.emit("e", data)
+    assert {name: seen[0][name] for name in ("session_id", "parent_id")} == {"session_id": "own", "parent_id": "q"}
+    assert data == {"session_id": "own"}
+
+
+async def test_an_event_is_stamped_with_the_time_in_utc(hooks: HookRegistry) -> None:
+    stamps: list[str] = []
+    hooks.register("e", lambda event, data: stamps.append(data["timestamp"]))
+    before = datetime.now(UTC) - timedelta(microseconds=1)
+    await hooks.emit("e", {})
+    await hooks.emit_and_collect("e", {})
+    first, second = map(datetime.fromisoformat, stamps)
+    assert before <= first <= second <= datetime.now(UTC)
+    assert first.utcoffset() == timedelta(0)
+
+
+async def test_a_timestamp_of_the_emitter_s_own_stays(hooks: HookRegistry) -> None:
+    hooks.register("e", lambda event, data: None)
+    result = await hooks.emit("e", {"timestamp": "then"})
+    assert result.data == {"timestamp": "then"}
+
+
+async def test_handlers_are_given_the_objects_and_not_copies_of_them(hooks: HookRegistry) -> None:
+    seen: list[Any] = []
+    hooks.register("e", lambda event, data: seen.append(data["tool"]))
+    tool = object()
+    await hooks.emit("e", {"tool": tool})
+    assert seen[0] is tool
+
+
+@pytest.mark.parametrize("handled", [False, True])
+async def test_a_result_that_passes_is_like_one_made_by_pydantic(hooks: HookRegistry, handled: bool) -> None:
+    if handled:
+        hooks.register("e", lambda event, data: None)
+    result = await hooks.emit("e", {"n": 1, "timestamp": "t"})
+    made = HookResult(data={"n": 1, "timestamp": "t"})
+    assert type(result) is HookResult
+    assert result == made
+    assert result.model_dump() == made.model_dump()
+    assert result.model_fields_set == made.model_fields_set == {"data"}
+    assert result.model_dump(exclude_unset=True) == made.model_dump(exclude_unset=True)
+    assert result.__dict__.keys() == made.__dict__.keys() == HookResult.model_fields.keys()
+    assert HookResult.model_validate_json(result.model_dump_json()) == made
+    assert repr(result) == repr(made)
+
+
+async def test_a_result_that_passes_can_be_copied_and_changed_alone(hooks: HookRegistry) -> None:
+    first, second = await hooks.emit("e", {}), await hooks.emit("e", {})
+    changed = first.model_copy(update={"action": "deny"}, deep=True)
+    first.context_injections.append(object())  # type: ignore[arg-type]
+    first.reason = "mine"
+    assert (changed.action, changed.context_injections, changed.reason) == ("deny", [], None)
+    assert second == HookResult(data={})
+    assert (await hooks.emit("e", {})) == HookResult(data={})
+
+
+# kinds of handlers
+
+
+class CallableHandler:
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    async def __call__(self, event: str, data: dict[str, Any]) -> Any:
+        return self.result
+
+
+def plain(event: str, data: dict[str, Any]) -> Any:
+    return HookResult(action="deny", reason="r")
+
+
+def given(result: Any, event: str, data: dict[str, Any]) -> Any:
+    return result
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        plain,
+        answering(HookResult(action="deny", reason="r")),
+        answering({"action": "deny", "reason": "r"}),
+        lambda event, data: {"action": "deny", "reason": "r"},
+        CallableHandler({"action": "deny", "reason": "r"}),
+        partial(given, {"action": "deny", "reason": "r"}),
+        lambda event, data: answering(HookResult(action="deny", reason="r"))(event, data),
+    ],
+    ids=["plain", "async", "async dict", "plain dict", "async object", "partial", "plain that returns a coroutine"],
+)
+async def test_every_kind_of_handler_may_answer(hooks: HookRegistry, handler: Any) -> None:
+    hooks.register("e", handler)
+    assert await hooks.emit("e", {}) == HookResult(action="deny", reason="r")
+
+
+@pytest.mark.parametrize("answer", [None, "text", 7, {}], ids=repr)
+async def test_an_answer_that_says_nothing_continues(hooks: HookRegistry, answer: Any) -> None:
+    hooks.register("e", answering(answer))
+    result = await hooks.emit("e", {"timestamp": "t"})
+    assert result == HookResult(data={"timestamp": "t"})
+
+
+async def test_a_result_of_a_class_derived_from_ours_counts(hooks: HookRegistry) -> None:
+    class Own(HookResult):
+        severity: int = 3
+
+    hooks.register("e", answering(Own(action="deny")))
+    result = await hooks.emit("e", {})
+    assert isinstance(result, Own)
+    assert result.severity == 3
+
+
+# failures
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), asyncio.CancelledError("stray")], ids=repr)
+@pytest.mark.parametrize("emit", ["emit", "emit_and_collect"])
+async def test_a_failing_handler_is_logged_with_its_name_and_skipped(
+    hooks: HookRegistry, caplog: pytest.LogCaptureFixture, error: BaseException, emit: str
+) -> None:
+    order: list[str] = []
+    hooks.register("e", answering(error), name="the-bad-one")
+    hooks.register("e", answering(None, order, "next"), name="next")
+    await getattr(hooks, emit)("e", {})
+    assert order == ["next"]
+    assert [(each.levelno, each.getMessage()) for each in caplog.records] == [
+        (logging.ERROR, f"hook 'the-bad-one' failed on e and was skipped: {type(error).__name__}: {error}")
+    ]
+
+
+@pytest.mark.parametrize("answer", [{"action": "explode"}, {"approval_timeout": "soon"}], ids=repr)
+async def test_an_answer_that_is_no_result_counts_as_a_failure(
+    hooks: HookRegistry, caplog: pytest.LogCaptureFixture, answer: dict[str, Any]
+) -> None:
+    hooks.register("e", answering(answer), name="confused")
+    assert (await hooks.emit("e", {})).action == "continue"
+    assert "hook 'confused' failed on e and was skipped: ValidationError" in caplog.text
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+async def test_an_exit_of_the_program_is_not_held_up_by_hooks(hooks: HookRegistry, error: type[BaseException]) -> None:
+    hooks.register("e", answering(error()))
+    with pytest.raises(error):
+        await hooks.emit("e", {})
+
+
+@pytest.mark.parametrize("emit", ["emit", "emit_and_collect"])
+async def test_a_task_that_is_cancelled_inside_a_handler_ends(hooks: HookRegistry, emit: str) -> None:
+    inside = asyncio.Event()
+    order: list[str] = []
+
+    async def waiting(event: str, data: dict[str, Any]) -> None:
+        inside.set()
+        await asyncio.Event().wait()
+
+    hooks.register("e", waiting)
+    hooks.register("e", answering(None, order, "must not run"))
+    kwargs = {"timeout": 60.0} if emit == "emit_and_collect" else {}
+    task = asyncio.ensure_future(getattr(hooks, emit)("e", {}, **kwargs))
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+    assert order == []
+
+
+# collecting
+
+
+async def test_collecting_returns_the_data_of_every_result_that_has_any(hooks: HookRegistry) -> None:
+    for answer in ({"data": {"n": 1}}, None, HookResult(action="deny"), HookResult(data={"n": 2}), {"data": {}}):
+        hooks.register("e", answering(answer))
+    hooks.register("e", lambda event, data: HookResult(data={"saw": data["given"]}))
+    assert await hooks.emit_and_collect("e", {"given": 3}) == [{"n": 1}, {"n": 2}, {}, {"saw": 3}]
+    assert await hooks.emit_and_collect("nobody", {}) == []
+
+
+async def test_a_handler_that_exceeds_its_time_is_given_up_and_the_rest_are_collected(
+    hooks: HookRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[str] = []
+
+    async def endless(event: str, data: dict[str, Any]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("endless")
+
+    hooks.register("e", endless, name="endless")
+    hooks.register("e", answering(HookResult(data={"n": 1})))
+    assert await hooks.emit_and_collect("e", {}, timeout=0.001) == [{"n": 1}]
+    assert ended == ["endless"]
+    assert "hook 'endless' failed on e and was skipped: TimeoutError" in caplog.text
+
+
+# registrations
+
+
+async def test_taking_a_registration_back_takes_exactly_that_one(hooks: HookRegistry) -> None:
+    handler = answering(None)
+    first = hooks.register("a", handler, name="logger")
+    hooks.register("a", handler, name="logger")
+    hooks.register("b", handler, name="logger")
+    first()
+    assert hooks.list_handlers() == {"a": ["logger"], "b": ["logger"]}
+    first()
+    assert hooks.list_handlers() == {"a": ["logger"], "b": ["logger"]}
+
+
+async def test_a_name_is_taken_back_from_every_event(hooks: HookRegistry) -> None:
+    for event, name in [("a", "x"), ("a", "y"), ("b", "x")]:
+        hooks.register(event, answering(None), name=name)
+    hooks.unregister("x")
+    hooks.unregister("never registered")
+    assert hooks.list_handlers() == {"a": ["y"]}
+    assert hooks.list_handlers("b") == {"b": []}
+
+
+async def test_a_handler_without_a_name_is_called_what_it_is(hooks: HookRegistry) -> None:
+    hooks.register("e", plain)
+    hooks.register("e", CallableHandler(None))
+    hooks.register("e", partial(given, None))
+    assert hooks.list_handlers("e") == {"e": ["plain", "CallableHandler", "partial"]}
+
+
+def test_the_registry_offers_the_published_names_of_events() -> None:
+    names = "SESSION_START SESSION_END PROMPT_SUBMIT TOOL_PRE TOOL_POST CONTEXT_PRE_COMPACT ORCHESTRATOR_COMPLETE"
+    for name in [*names.split(), "USER_NOTIFICATION"]:
+        assert getattr(HookRegistry, name) == getattr(events, name)

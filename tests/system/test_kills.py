@@ -1,0 +1,129 @@
+"""Kill the demo at random moments, bring its folder up again, and compare what was accepted with what was done.
+
+`make chaos KILLS=200` runs more of it; `SEED` chooses other moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import Delivery, SessionRecord, load_plugins
+from amplifier_core.storage import DurableStore
+from amplifier_foundation import open_store
+from amplifier_foundation.history import open_calls, turn_starts
+from amplifier_foundation.runners import final_answer, text_of
+
+KILLS = int(os.environ.get("KILLS", "3"))
+SEED = int(os.environ.get("SEED", "20261120"))
+SPAN = (0.4, 6.8)
+"""Seconds after its start between which the demo is killed; it takes about seven."""
+
+PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
+MOMENTS = [random.Random(f"{SEED}-{number}").uniform(*SPAN) for number in range(KILLS)]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=[f"{moment:.2f}s" for moment in MOMENTS])
+async def test_a_kill_loses_nothing_and_repeats_nothing(moment: float, tmp_path: Path) -> None:
+    environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home")}
+    _kill_demo_after(moment, tmp_path, environment)
+    accepted = await _ledger(tmp_path)
+
+    again = subprocess.run(
+        [*PROGRAM, "up", "--once", "demo"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+
+    assert (again.returncode, again.stderr) == (0, "")
+    done = await _ledger(tmp_path)
+    assert set(accepted.deliveries) <= set(done.deliveries)
+    done.check(tmp_path / "demo")
+
+
+def _kill_demo_after(seconds: float, folder: Path, environment: dict[str, str]) -> None:
+    with subprocess.Popen(
+        [*PROGRAM, "demo", "demo"], cwd=folder, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        time.sleep(seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+class Ledger:
+    """What the store says was accepted, and what was done about it."""
+
+    def __init__(self, deliveries: list[Delivery], records: list[SessionRecord], events: list[Any]) -> None:
+        self.deliveries = {delivery.delivery_id: delivery for delivery in deliveries}
+        self.records = {record.session_id: record for record in records}
+        self.events = events
+        self.messages: dict[str, list[dict[str, Any]]] = {}
+
+    def check(self, folder: Path) -> None:
+        """Assert that every accepted event was handled by one session, once, and that every emitted one was accepted."""
+        handled = Counter(delivery.session_id for delivery in self.deliveries.values())
+        assert all(delivery.state == "done" for delivery in self.deliveries.values())
+        assert set(handled.values()) <= {1}
+        for session_id in handled:
+            assert session_id is not None
+            self._check_session(session_id)
+        self._check_events()
+        self._check_files(folder)
+
+    def _check_session(self, session_id: str) -> None:
+        messages = self.messages[session_id]
+        assert self.records[session_id].status == "completed"
+        assert len(turn_starts(messages)) == 1
+        assert final_answer(messages)
+        assert open_calls(messages) == []
+
+    def _check_events(self) -> None:
+        emitted = [event for event in self.events if event.name == "review:completed"]
+        reviewed = [each for each in self.deliveries.values() if each.lane == "demo/reviewer"]
+        assert sorted(str(event.source_session_id) for event in emitted) == sorted(
+            str(delivery.session_id) for delivery in reviewed
+        )
+        summarised = [each.event.cause for each in self.deliveries.values() if each.event.event_name]
+        assert sorted(summarised, key=str) == sorted(event.event_id for event in emitted)
+
+    def _check_files(self, folder: Path) -> None:
+        """Assert that what lies in the folder was reviewed as it lies there."""
+        program = folder / "app.py"
+        if not program.exists():
+            return
+        try:
+            compile(program.read_text(), "app.py", "exec")
+            verdict = "app.py compiles."
+        except SyntaxError as error:
+            verdict = f"app.py, line {error.lineno}: {error.msg}"
+        assert verdict in (folder / "REVIEW.md").read_text()
+        assert verdict in (folder / "SUMMARY.md").read_text()
+        last = max((each for each in self.deliveries.values() if each.event.file_path), key=lambda each: each.created)
+        assert text_of(self.messages[str(last.session_id)][-1]) == verdict
+
+
+async def _ledger(folder: Path) -> Ledger:
+    path = folder / "home" / "amplifier.db"
+    if not path.exists():
+        return Ledger([], [], [])
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    connection.close()
+    store: DurableStore = open_store(load_plugins(environ={}), path=path)
+    try:
+        ledger = Ledger(
+            await store.deliveries(limit=10_000), await store.sessions(), await store.events(since=0, limit=10_000)
+        )
+        for session_id in ledger.records:
+            ledger.messages[session_id] = await store.read(session_id)
+        return ledger
+    finally:
+        await store.close()
