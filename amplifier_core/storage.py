@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .triggers import TriggerEvent
 
 Status = Literal["running", "completed", "failed", "cancelled", "interrupted", "idle"]
-DeliveryState = Literal["pending", "claimed", "done", "dead", "refused", "skipped"]
+DeliveryState = Literal["pending", "claimed", "done", "dead", "refused"]
 
 
 def _utc_now() -> datetime:
@@ -77,7 +77,7 @@ class Delivery:
     created: datetime = field(default_factory=_utc_now)
     updated: datetime = field(default_factory=_utc_now)
     reason: str | None = None
-    """Why it is dead, refused or skipped, or why the last attempt failed."""
+    """Why it is dead or refused, or why the last attempt failed."""
 
 
 @runtime_checkable
@@ -157,9 +157,16 @@ class Inbox(Protocol):
         ...
 
     async def offer(
-        self, project: str, lane: str, trigger: str, event: TriggerEvent, *, refused: str | None = None
+        self,
+        project: str,
+        lane: str,
+        trigger: str,
+        event: TriggerEvent,
+        *,
+        refused: str | None = None,
+        now: datetime | None = None,
     ) -> Delivery | None:
-        """Accept an event: store it and its trigger's `state` in one transaction.
+        """Accept an event: store it and its trigger's `state` in one transaction; it is due at once.
 
         None when the lane knows its `dedupe_key` already; the state is stored all the same. With `refused`, record
         it in state `refused` with that reason instead of delivering it.

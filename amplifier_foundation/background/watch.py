@@ -133,7 +133,7 @@ class Watch:
 async def accept(engine: Engine, lane: Lane, trigger: str, event: TriggerEvent) -> bool:
     """Store an event for the lane; return whether it is to be handled. It is durable when this returns."""
     refused = await _refusal(engine, lane, event)
-    delivery = await engine.store.offer(lane.project, lane.key, trigger, event, refused=refused)
+    delivery = await engine.store.offer(lane.project, lane.key, trigger, event, refused=refused, now=engine.clock.now())
     lane.last_trigger = event.timestamp
     if delivery is None:
         engine.tell("duplicate", lane, event=event, trigger=trigger)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import BundleError
+from amplifier_core.triggers import TriggerContext
 
 from .load import read_bundle
 from .model import Bundle
@@ -14,10 +16,10 @@ from .positions import Place
 from .problems import BundleProblems, Problem, error_at
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from amplifier_core.plugins import Plugins
+    from amplifier_core.triggers import TriggerSource
 
 
 def validate_bundle(
@@ -51,28 +53,26 @@ def _as_data(bundle: Bundle) -> dict[str, Any]:
 async def check_bundle(path: str | Path, plugins: Plugins) -> list[Problem]:
     """Return everything wrong with the bundle at `path` and with the local bundles that its background sessions run.
 
-    Names are checked against `plugins` and the modules installed; no module is imported. Raises `BundleNotFoundError`
-    and `BundleLoadError` when there is no file to check.
+    Names are checked against `plugins` and the modules installed, triggers are given their configuration; no module is
+    imported. Raises `BundleNotFoundError` and `BundleLoadError` when there is no file to check.
     """
     import asyncio
 
-    return await asyncio.to_thread(_check_file, path, set(plugins.triggers), _installed_modules())
+    return await asyncio.to_thread(_check_file, path, plugins)
 
 
-def _installed_modules() -> set[str]:
-    from importlib.metadata import entry_points
-
-    from amplifier_core.loader import GROUP
-
-    return {entry.name for entry in entry_points(group=GROUP)}
-
-
-def _check_file(path: str | Path, triggers: Collection[str], modules: Collection[str]) -> list[Problem]:
+def _check_file(path: str | Path, plugins: Plugins) -> list[Problem]:
     try:
         bundle = read_bundle(path)
     except BundleProblems as error:
         return list(error.problems)
-    problems = [*bundle.problems, *check_names(bundle, triggers, modules)]
+    return [*bundle.problems, *check_loaded(bundle, plugins)]
+
+
+def check_loaded(bundle: Bundle, plugins: Plugins) -> list[Problem]:
+    """Return what a bundle that was loaded names or configures wrongly, and so its background sessions' bundles."""
+    triggers, modules = set(plugins.triggers), _installed_modules()
+    problems = [*check_names(bundle, triggers, modules), *_check_triggers(bundle, plugins)]
     for name, source in _local_workers(bundle):
         try:
             worker = read_bundle(source)
@@ -83,6 +83,33 @@ def _check_file(path: str | Path, triggers: Collection[str], modules: Collection
             found = [error_at(_place_of(bundle, name), "AMP108", str(error))]
         problems += [problem for problem in found if problem not in problems]
     return problems
+
+
+def _installed_modules() -> set[str]:
+    from importlib.metadata import entry_points
+
+    from amplifier_core.loader import GROUP
+
+    return {entry.name for entry in entry_points(group=GROUP)}
+
+
+def _check_triggers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
+    for config in bundle.background_sessions:
+        for number, declared in enumerate(config.triggers):
+            if declared.module not in plugins.triggers:
+                continue
+            try:
+                _configure(plugins.triggers.get(declared.module)(), declared.config, bundle.base_path)
+            except Exception as error:
+                spot = ("background_sessions", config.name, str(number))
+                yield error_at(bundle.places.get(spot) or _place_of(bundle, config.name), "AMP112", str(error))
+
+
+def _configure(trigger: TriggerSource, config: Mapping[str, Any], folder: Path | None) -> None:
+    bind = getattr(trigger, "bind", None)
+    if bind is not None:
+        bind(TriggerContext("check", working_dir=folder or Path.cwd()))
+    trigger.configure(config)
 
 
 def _local_workers(bundle: Bundle) -> list[tuple[str, str]]:

@@ -28,6 +28,7 @@ CODES = {
     "AMP109": "a source is not fetched; the installed module of that name is used",
     "AMP110": "nothing installed has this name",
     "AMP111": "an included bundle cannot be had, or includes this one",
+    "AMP112": "a trigger cannot work with its configuration",
     "AMP201": "the file has no front matter",
     "AMP202": "the front matter is not closed",
     "AMP203": "the YAML cannot be parsed",

@@ -61,19 +61,14 @@ async def bundle_at(path: str | None) -> Bundle:
     return await load_bundle(path or "bundle.md")
 
 
-def refuse_unknown_names(bundle: Bundle, plugins: Plugins) -> None:
-    """Raise `BundleValidationError` when `bundle` names a trigger or module that nothing installed provides."""
-    from importlib.metadata import entry_points
+def refuse_what_cannot_run(bundle: Bundle, plugins: Plugins) -> None:
+    """Raise `InvalidBundle` when `bundle` names what nothing installed provides, or a trigger refuses its config."""
+    from ..bundles.check import check_loaded
+    from ..bundles.problems import InvalidBundle, has_errors
 
-    from amplifier_core.loader import GROUP
-
-    from ..bundles.names import check_names
-    from ..bundles.problems import BundleProblems
-
-    modules = {entry.name for entry in entry_points(group=GROUP)}
-    problems = check_names(bundle, triggers=set(plugins.triggers), modules=modules)
-    if problems:
-        raise BundleProblems(problems)
+    problems = check_loaded(bundle, plugins)
+    if has_errors(problems):
+        raise InvalidBundle(problems)
 
 
 async def session_by_prefix(store: DurableStore, prefix: str) -> SessionRecord:

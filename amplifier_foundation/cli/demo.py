@@ -16,7 +16,7 @@ import click
 
 from amplifier_core.errors import AmplifierError, SessionConflict
 
-from .app import opened_store, plugins_of, refuse_unknown_names, run_async
+from .app import opened_store, plugins_of, refuse_what_cannot_run, run_async
 from .output import console, session_tree
 from .view import RunView
 
@@ -56,7 +56,7 @@ async def _demo(ctx: click.Context, folder: Path, view: RunView) -> None:
     plugins = plugins_of(ctx)
     _make_project(folder)
     bundle = await load_bundle(str(folder / "bundle.md"))
-    refuse_unknown_names(bundle, plugins)
+    refuse_what_cannot_run(bundle, plugins)
     async with opened_store(plugins) as store:
         story = Story(view)
         async with brought_up([bundle], store, plugins, observer=story.see):

@@ -13,7 +13,7 @@ from .app import (
     json_option,
     opened_store,
     plugins_of,
-    refuse_unknown_names,
+    refuse_what_cannot_run,
     run_async,
     session_by_prefix,
     split_point,
@@ -76,7 +76,7 @@ async def _run(
     async with opened_store(plugins) as store:
         record = await _record(store, plugins, resume, fork_point)
         bundle = await _bundle(bundle_path, record)
-        refuse_unknown_names(bundle, plugins)
+        refuse_what_cannot_run(bundle, plugins)
         return await converse(
             bundle, prompt, store, plugins, resume=record, observe=None if ctx.obj["quiet"] else _show
         )

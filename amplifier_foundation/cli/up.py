@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import exits
-from .app import bundle_at, opened_store, plugins_of, refuse_unknown_names, run_async
+from .app import bundle_at, opened_store, plugins_of, refuse_what_cannot_run, run_async
 from .view import RunView
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ async def _up(ctx: click.Context, paths: Sequence[str], *, once: bool, dry_run: 
     plugins = plugins_of(ctx)
     bundles = [await bundle_at(path) for path in paths]
     for bundle in bundles:
-        refuse_unknown_names(bundle, plugins)
+        refuse_what_cannot_run(bundle, plugins)
     if dry_run:
         _describe(bundles)
         return exits.OK

@@ -123,10 +123,17 @@ class SqliteStore:
         return self._reader.run(inbox.last_sequence)
 
     async def offer(
-        self, project: str, lane: str, trigger: str, event: TriggerEvent, *, refused: str | None = None
+        self,
+        project: str,
+        lane: str,
+        trigger: str,
+        event: TriggerEvent,
+        *,
+        refused: str | None = None,
+        now: datetime | None = None,
     ) -> Delivery | None:
         """Accept an event, or record that it was refused."""
-        now = _now()
+        now = now or _now()
         delivery = Delivery(uuid4().hex, project, lane, trigger, event, available_at=now, created=now, updated=now)
         if refused is not None:
             delivery = replace(delivery, state="refused", reason=refused)

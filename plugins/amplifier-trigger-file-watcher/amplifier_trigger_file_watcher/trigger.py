@@ -81,16 +81,17 @@ class FileChangeTrigger:
 
         Raises `TriggerError` when the folder cannot be watched, or is removed or replaced.
         """
-        identity = self._scope.identity()
+        identity, lost = self._scope.identity(), False
         try:
             changes = await self._arm()
             while not self._stopped:
                 async for event in self._events(changes):
                     yield event
-                if self._scope.identity() != identity:
+                if lost:
                     raise TriggerError(NAME, f"{self._scope.folder} was removed or replaced; create it again")
                 await self._pause()
-                changes = await self._settled()
+                lost = self._scope.identity() != identity
+                changes = await self._compare([""] if lost else self._debounce.due(self._context.clock.monotonic()))
         finally:
             self._armed.set()
             await self._close()
@@ -122,7 +123,7 @@ class FileChangeTrigger:
 
         from .state import Saved, encode
 
-        for change in await asyncio.to_thread(self._manifest.compare, [""]):
+        for change in await self._compare([""]):
             self._manifest.apply(change)
         if not self._stopped:  # else only a part of the folder was looked at
             baseline = await asyncio.to_thread(encode, Saved(0, self._manifest.files))
@@ -136,14 +137,13 @@ class FileChangeTrigger:
 
         saved = await asyncio.to_thread(decode, self._context.state)
         self._generation, self._manifest.files = saved.generation, saved.files
-        changes = await asyncio.to_thread(self._manifest.compare, [""])
+        changes = await self._compare([""])
         return changes + self._manifest.unchanged(set(saved.pending) - {change.path for change in changes})
 
-    async def _settled(self) -> list[Change]:
-        """Return what differs among the paths that are quiet now."""
+    async def _compare(self, paths: list[str]) -> list[Change]:
+        """Return how these paths differ; files are read in a thread of their own."""
         import asyncio
 
-        paths = self._debounce.due(self._context.clock.monotonic())
         return await asyncio.to_thread(self._manifest.compare, paths) if paths else []
 
     async def _events(self, changes: list[Change]) -> AsyncIterator[TriggerEvent]:

@@ -59,9 +59,6 @@ class Watcher:
         return found
 
 
-Watching = "Callable[..., AbstractAsyncContextManager[Watcher]]"
-
-
 @pytest.fixture
 def watching(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Watcher]]:
     """Return what watches a folder, the temporary one, with a configuration."""

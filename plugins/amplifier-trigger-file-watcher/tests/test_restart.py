@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -15,7 +16,7 @@ from amplifier_trigger_file_watcher.manifest import UNSURE, Fingerprint, Manifes
 from amplifier_trigger_file_watcher.state import Saved, carriers, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -29,10 +30,8 @@ async def collect(folder: Path, state: Mapping[str, Any], count: int) -> list[Tr
     trigger = FileChangeTrigger()
     trigger.bind(TriggerContext("tests/watcher#0", working_dir=folder, state=state))
     trigger.configure({"debounce_ms": 20})
-    stream = trigger.watch()
-    events = [await asyncio.wait_for(anext(stream), 10) for _ in range(count)]
-    await stream.aclose()
-    return events
+    async with aclosing(cast("AsyncGenerator[TriggerEvent]", trigger.watch())) as stream:
+        return [await asyncio.wait_for(anext(stream), 10) for _ in range(count)]
 
 
 def keys(events: list[TriggerEvent]) -> list[str | None]:

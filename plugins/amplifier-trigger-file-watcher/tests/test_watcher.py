@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,16 +20,21 @@ from amplifier_trigger_file_watcher import FileChangeTrigger
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     Watching = Callable[..., AbstractAsyncContextManager[Any]]
 
 
 async def test_the_contract_of_a_trigger(tmp_path: Path) -> None:
     texts = iter("12")
+
+    def write() -> None:
+        (tmp_path / "a.txt").write_text(next(texts))
+
     events = await check_trigger(
         FileChangeTrigger,
         {"debounce_ms": 20},
-        provoke=lambda: (tmp_path / "a.txt").write_text(next(texts)) and None,
+        provoke=write,
         context=TriggerContext("tests/watcher#0", working_dir=tmp_path),
     )
     assert [event.change_type for event in events] == ["created", "modified"]
@@ -69,17 +73,13 @@ async def test_what_is_there_at_the_very_first_start_does_not_fire(watching: Wat
 
 
 async def test_many_writes_are_one_event_that_sees_the_last(watching: Watching, tmp_path: Path) -> None:
-    clock = VirtualClock()
-    async with watching(clock=clock, debounce_ms=1000) as watcher:
+    async with watching() as watcher:
         for text in ("1", "2", "3"):
             (tmp_path / "a.txt").write_text(text)
-        await clock.until_sleeping()
-        await clock.advance(1)
-        assert await watcher.next_change() == ("created", "a.txt")
-        (tmp_path / "z.txt").write_text("z")
-        await clock.until_sleeping()
-        await clock.advance(1)
-        assert await watcher.next_change() == ("created", "z.txt")  # and nothing for a.txt before it
+        assert await watcher.changes() == [("created", "a.txt")]
+    async with watching(state=watcher.state) as watcher:
+        (tmp_path / "a.txt").write_text("3")
+        assert await watcher.changes() == []  # "3" was seen
 
 
 async def test_nothing_fires_before_the_path_is_quiet(watching: Watching, tmp_path: Path) -> None:
@@ -258,8 +258,7 @@ async def test_a_folder_outside_the_working_folder_is_shown_whole(
 @pytest.mark.skipif(sys.platform != "linux", reason="file names of any bytes are a thing of Linux")
 async def test_a_file_name_that_is_not_unicode_can_be_stored(watching: Watching, tmp_path: Path) -> None:
     async with watching() as watcher:
-        with open(os.fsencode(tmp_path) + b"/caf\xe9.txt", "wb"):
-            pass
+        (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("x")
         assert await watcher.next_change() == ("created", "caf\\xe9.txt")
     async with watching(state=watcher.state) as watcher:
         assert await watcher.changes() == []
@@ -287,9 +286,9 @@ async def test_a_stopped_watcher_leaves_no_thread(watching: Watching) -> None:
     assert after == before
 
 
-async def test_a_consumer_that_leaves_the_loop_ends_the_threads(tmp_path: Path) -> None:
+async def test_a_watcher_stopped_before_it_is_watched_yields_nothing(tmp_path: Path) -> None:
     trigger = FileChangeTrigger()
-    trigger.bind(TriggerContext("tests/watcher#0", working_dir=tmp_path, state={}))
+    trigger.bind(TriggerContext("tests/watcher#0", working_dir=tmp_path))
     trigger.configure({})
     await trigger.stop()
     assert [event async for event in trigger.watch()] == []
