@@ -73,9 +73,16 @@ async def _ask(coordinator: ModuleCoordinator, result: HookResult, hook_name: st
     except Exception as error:
         logger.error("the approval system failed for hook '%s': %s", hook_name, error)
         return HookResult(action="deny", reason=f"Approval failed: {error}")
-    if str(answer).strip().lower().split(" ")[0] in _ALLOWING:
+    if _allows(str(answer)):
         return HookResult(action="continue", data=result.data)
     return HookResult(action="deny", reason=f"User denied: {prompt}")
+
+
+def _allows(answer: str) -> bool:
+    """Return whether the answer begins like a yes; "always" alone is one, "always deny" is not."""
+    words = answer.lower().split()
+    decisive = words[1:] if words[:1] == ["always"] and len(words) > 1 else words
+    return bool(decisive) and decisive[0] in _ALLOWING
 
 
 def _show(coordinator: ModuleCoordinator, result: HookResult, hook_name: str) -> None:

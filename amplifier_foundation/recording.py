@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core import events
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
     from amplifier_core.transcript import Message
@@ -51,11 +53,24 @@ class SessionRecorder:
         async with self._lock:
             fresh = await self._unrecorded()
             if fresh:
-                self._recorded = await self._store.append(self._session.session_id, fresh, at=self._recorded)
+                await _to_the_end(self._append(fresh))
         return self._recorded
+
+    async def _append(self, messages: list[Message]) -> None:
+        self._recorded = await self._store.append(self._session.session_id, messages, at=self._recorded)
 
     async def _unrecorded(self) -> list[Message]:
         context, shared = self._session.coordinator.get("context"), self._session.transcript
         shares = getattr(context, "transcript", None) is shared
         messages: list[Message] = [] if shares else await context.get_messages()
         return shared.since(self._recorded) if shares else messages[self._recorded :]
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work` even when cancelled meanwhile, then raise the cancellation: a write that was begun is carried out."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import warnings
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,8 @@ class FolderObserver(FileSystemEventHandler):
         with self._lock:
             if self._stopped:
                 return
+            # a folder that is made in a new folder is watched twice, and watchdog warns of its own doing
+            warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning, r"watchdog\.")
             self._observer = _new_observer()
             self._observer.schedule(self, self._base, recursive=self._recursive, event_filter=EVENTS)
             self._observer.start()

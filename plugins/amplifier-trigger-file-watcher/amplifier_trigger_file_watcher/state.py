@@ -2,7 +2,8 @@
 
 It grows with the number of files, so that in a batch not every event carries one: the first does, the last does, and
 between them one in `len(files) / SHARE`. It names as `pending` the paths whose events follow without a state of their
-own: a restarted watcher looks at these again even if they look as they did.
+own: a restarted watcher cannot know whether they were stored, and so finds them again, under the same key, even if they
+look as they did.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ SHARE = 64
 
 
 class Saved(NamedTuple):
-    """What a restarted watcher knows."""
+    """What a restarted watcher knows.
+
+    `generation` counts the states, and is part of an event's key; `pending` maps a path to the one of its key.
+    """
 
     generation: int
     files: dict[str, Fingerprint]
-    pending: tuple[str, ...] = ()
+    pending: dict[str, int]
 
 
 def encode(saved: Saved) -> dict[str, Any]:
@@ -45,7 +49,7 @@ def decode(state: Mapping[str, Any]) -> Saved:
     content = json.loads(zlib.decompress(b64decode(state["manifest"])))
     cut = len(UNSURE)
     files = {path: Fingerprint(known[:cut], known[cut:]) for path, known in content["files"].items()}
-    return Saved(state["generation"], files, tuple(content["pending"]))
+    return Saved(state["generation"], files, content["pending"])
 
 
 def carriers(count: int, files: int) -> dict[int, range]:

@@ -35,6 +35,7 @@ class FileChangeTrigger:
         self._noticed: deque[str] = deque()
         self._observer: FolderObserver | None = None
         self._generation = 0
+        self._pending: dict[str, int] = {}
 
     @staticmethod
     def config_schema() -> dict[str, Any]:
@@ -126,7 +127,7 @@ class FileChangeTrigger:
         for change in await self._compare([""]):
             self._manifest.apply(change)
         if not self._stopped:  # else only a part of the folder was looked at
-            baseline = await asyncio.to_thread(encode, Saved(0, self._manifest.files))
+            baseline = await asyncio.to_thread(encode, Saved(0, self._manifest.files, {}))
             await self._context.save_state(baseline)
         return []
 
@@ -136,7 +137,7 @@ class FileChangeTrigger:
         from .state import decode
 
         saved = await asyncio.to_thread(decode, self._context.state)
-        self._generation, self._manifest.files = saved.generation, saved.files
+        self._generation, self._manifest.files, self._pending = saved
         changes = await self._compare([""])
         return changes + self._manifest.unchanged(set(saved.pending) - {change.path for change in changes})
 
@@ -153,19 +154,21 @@ class FileChangeTrigger:
         for index, change in enumerate(changes):
             if self._stopped:
                 return
-            generation, state = self._generation, None
+            generation, state = self._pending.pop(change.path, self._generation), None
             self._manifest.apply(change)
             if index in carried:
                 state = await self._next_state(changes[later].path for later in carried[index])
             yield self._event(change, generation, state)
 
-    async def _next_state(self, pending: Iterable[str]) -> dict[str, Any]:
+    async def _next_state(self, following: Iterable[str]) -> dict[str, Any]:
+        """Return the state after an event, for a restart that may come before or after the following ones."""
         import asyncio
 
         from .state import Saved, encode
 
         self._generation += 1
-        saved = Saved(self._generation, dict(self._manifest.files), tuple(pending))
+        self._pending = dict.fromkeys(following, self._generation) | self._pending
+        saved = Saved(self._generation, dict(self._manifest.files), dict(self._pending))
         return await asyncio.to_thread(encode, saved)
 
     def _event(self, change: Change, generation: int, state: Mapping[str, Any] | None) -> TriggerEvent:

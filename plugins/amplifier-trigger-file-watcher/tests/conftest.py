@@ -7,6 +7,7 @@ import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
@@ -52,7 +53,7 @@ class Watcher:
 
     async def changes(self) -> list[tuple[str | None, str | None]]:
         """Write the last file; return what fired before it did."""
-        (self.folder / LAST).write_text("last")
+        (self.folder / LAST).write_text(uuid4().hex)
         found = []
         while (change := await self.next_change())[1] != LAST:
             found.append(change)

@@ -58,21 +58,27 @@ def test_a_module_that_the_bundle_brings_needs_no_installation(write: Any, folde
 
 
 async def test_checking_a_file_checks_the_bundles_that_its_background_sessions_run(write: Any) -> None:
+    class Timer:
+        def configure(self, config: Any) -> None:
+            if config:
+                raise ValueError("it takes no configuration")
+
     class TimerPlugin:
         @hookimpl
         def amplifier_register_trigger(self, register: Any) -> None:
-            register("trigger-timer", object)
+            register("trigger-timer", Timer)
 
     plugins = Plugins()
     plugins.register(TimerPlugin())
     write("tools: 5\n", name="broken.md", bundle="broken")
     write("background_sessions: [{name: a, triggers: [{type: cron}]}]\n", name="worker/bundle.md", bundle="worker")
     path = write(
-        "background_sessions:\n  - {name: a, bundle: ./worker, triggers: [{type: timer}]}\n"
+        "background_sessions:\n  - {name: a, bundle: ./worker, triggers: [{type: timer}, {type: timer, config: {x: 1}}]}\n"
         "  - {name: b, bundle: broken.md}\n  - {name: c, bundle: ./missing}\n  - {name: d, bundle: 'elsewhere:x'}\n"
     )
     found = [problem for problem in await check_bundle(path, plugins) if not problem.path.startswith("session")]
     assert [(problem.file, problem.line, problem.code, problem.path) for problem in found] == [
+        ("bundle.md", 4, "AMP112", "background_sessions[0].triggers[1].type"),
         ("worker/bundle.md", 3, "AMP110", "background_sessions[0].triggers[0].type"),
         ("broken.md", 3, "AMP103", "tools"),
         ("bundle.md", 6, "AMP108", "background_sessions[2].bundle"),

@@ -1,0 +1,143 @@
+"""Fresh environments with what `pip install` would put there, made without network and in a second.
+
+The wheels are built and installed for real. What they require of others is linked from the environment that runs the
+tests: exactly that, and what it requires in turn, so that a dependency nobody declared is missed here too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from importlib.metadata import distribution
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+ROOT = Path(__file__).parents[2]
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+PATIENCE = 60.0
+"""Seconds that one run of a program may take."""
+
+
+class Wheels:
+    """A folder of wheels, found by the name of their distribution."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def build(self, *projects: Path) -> None:
+        """Build the wheel of each project folder."""
+        options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(self._folder))
+        _run([*PIP, "wheel", *options, *map(str, projects)])
+
+    def __getitem__(self, name: str) -> Path:
+        return next(path for path in self._folder.glob("*.whl") if parse_wheel_filename(path.name)[0] == name)
+
+    def required_by(self, name: str) -> list[str]:
+        """Return the names that a wheel requires, here and now and without extras."""
+        with ZipFile(self[name]) as wheel:
+            metadata = next(entry for entry in wheel.namelist() if entry.endswith(".dist-info/METADATA"))
+            headers = HeaderParser().parsestr(wheel.read(metadata).decode())
+        return _applying(headers.get_all("Requires-Dist") or [])
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A Python environment of its own, and a data folder that nobody else uses."""
+
+    folder: Path
+    home: Path
+    wheels: Wheels
+
+    def install(self, *names: str) -> None:
+        """Install distributions of ours, and link what they require of others."""
+        required = {requirement for name in names for requirement in self.wheels.required_by(name)}
+        for name in _closure(required - {"amplifier"}):
+            self._link(name)
+        wheels = [str(self.wheels[name]) for name in names]
+        _run([*PIP, "--python", str(self._python), "install", "--no-deps", "--no-index", *wheels])
+
+    def uninstall(self, name: str) -> None:
+        """Uninstall one distribution of ours."""
+        _run([*PIP, "--python", str(self._python), "uninstall", "--yes", name])
+
+    def amplifier(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run the program as a process of its own and return how it ended."""
+        return subprocess.run(
+            [str(self.folder / "bin" / "amplifier"), *arguments],
+            cwd=cwd or self.folder,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.home), "AMPLIFIER_HOME": str(self.home / "data")},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    @property
+    def _python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    def _link(self, name: str) -> None:
+        dist = distribution(name)
+        packages = self.folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+        for top in {file.parts[0] for file in dist.files or ()} - {"..", "__pycache__"}:
+            link = packages / top
+            if not link.exists():
+                link.symlink_to(Path(str(dist.locate_file(top))))
+
+
+def _closure(names: set[str]) -> set[str]:
+    """Return `names` and everything that they require."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(_applying(distribution(name).requires or []))
+    return found
+
+
+def _applying(lines: list[str]) -> list[str]:
+    requirements = map(Requirement, lines)
+    return [
+        canonicalize_name(each.name)
+        for each in requirements
+        if each.marker is None or each.marker.evaluate({"extra": ""})
+    ]
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
+    """The wheels of the root and of every plugin, built from a copy of the checkout."""
+    copy = tmp_path_factory.mktemp("checkout")
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "dist", "tests")
+    for name in ("amplifier_core", "amplifier_foundation", "plugins"):
+        shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+    for name in ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, copy)
+    wheels = Wheels(tmp_path_factory.mktemp("wheels"))
+    wheels.build(copy, *sorted(copy.glob("plugins/*")))
+    return wheels
+
+
+@pytest.fixture
+def environment(wheels: Wheels, tmp_path: Path) -> Environment:
+    """A fresh environment with nothing installed."""
+    folder, home = tmp_path / "environment", tmp_path / "home"
+    venv.create(folder, symlinks=True, with_pip=False)
+    home.mkdir()
+    return Environment(folder, home, wheels)

@@ -1,0 +1,158 @@
+"""What people get from `pip install`: the root alone, each plugin beside it, one missing, a stranger's, a broken one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from subprocess import CompletedProcess
+
+    from .conftest import Environment, Wheels
+
+pytestmark = pytest.mark.packaging
+
+ROOT = Path(__file__).parents[2]
+PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/*/pyproject.toml"))
+SESSION = ("amplifier-loop-basic", "amplifier-context-simple", "amplifier-provider-playbook")
+"""What a session needs at least."""
+
+QUIET = """\
+---
+bundle: {name: quiet, version: 1.0.0}
+providers:
+  - module: provider-playbook
+    config: {otherwise: {say: "You said: {prompt}"}}
+background_sessions:
+  - name: listener
+    triggers: []
+---
+You listen.
+"""
+TICKING = QUIET.replace("triggers: []", "triggers: [{module: trigger-timer, config: {interval_seconds: 3600}}]")
+DISK = QUIET.replace("triggers: []", "triggers: [{module: trigger-disk-space, config: {free_percent: 101}}]")
+
+PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "amplifier-trigger-broken"
+version = "1.2.3"
+dependencies = ["amplifier"]
+
+[project.entry-points.amplifier]
+trigger-broken = "amplifier_trigger_broken"
+"""
+
+
+def readme_block(language: str, first_line: str) -> str:
+    """Return the block of the README that is written in `language` and begins with `first_line`."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, found, block = text.partition(f"\n```{language}\n{first_line}\n")
+    assert found, f"README.md has no {language} block that begins with {first_line!r}"
+    return block.partition("\n```")[0] + "\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def data_of(done: CompletedProcess[str]) -> Any:
+    """Return the data of a `--json` answer."""
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["data"]
+
+
+def installed(environment: Environment) -> dict[str, Any]:
+    data: dict[str, Any] = data_of(environment.amplifier("plugin", "list", "--json"))
+    return data
+
+
+def faults(plugins: Sequence[dict[str, Any]]) -> list[str]:
+    return [f"{row['name']}: {row['error']}" for row in plugins if row["status"] != "loaded"]
+
+
+def test_the_root_alone_shows_its_help_and_its_own_plugin(environment: Environment) -> None:
+    environment.install("amplifier")
+    helped = environment.amplifier("--help")
+    assert helped.returncode == 0, helped.stderr
+    assert "Run AI-agent sessions" in helped.stdout
+    found = installed(environment)
+    assert [(row["name"], row["dist"], row["status"]) for row in found["plugins"]] == [
+        ("runner-inprocess", "amplifier", "loaded")
+    ]
+    assert found["modules"] == []
+
+
+def test_up_without_a_store_says_which_package_is_missing(environment: Environment, tmp_path: Path) -> None:
+    environment.install("amplifier", *SESSION)
+    done = environment.amplifier("up", "--once", str(write(tmp_path / "bundle.md", QUIET)))
+    assert done.returncode != 0
+    assert "pip install amplifier-storage-sqlite" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("dist", PLUGINS)
+def test_a_plugin_works_alone_beside_the_root(dist: str, environment: Environment) -> None:
+    environment.install("amplifier", dist)
+    found = installed(environment)
+    name = dist.removeprefix("amplifier-")
+    assert faults(found["plugins"]) == []
+    offered = [row["offers"] for row in found["plugins"] if (row["name"], row["dist"]) == (name, dist)]
+    mounted = [row["name"] for row in found["modules"] if row["dist"] == dist]
+    assert (offered, mounted) in (([[name]], []), ([], [name]))
+
+
+def test_a_bundle_that_names_an_uninstalled_plugin_is_told_how_to_get_it(
+    environment: Environment, tmp_path: Path
+) -> None:
+    environment.install("amplifier", *PLUGINS)
+    quiet, ticking = write(tmp_path / "quiet.md", QUIET), write(tmp_path / "ticking.md", TICKING)
+    assert environment.amplifier("bundle", "validate", str(ticking)).returncode == 0
+    environment.uninstall("amplifier-trigger-timer")
+    refused = environment.amplifier("bundle", "validate", str(ticking))
+    assert refused.returncode == 4
+    assert "unknown trigger 'trigger-timer'" in refused.stderr
+    assert "pip install amplifier-trigger-timer" in refused.stderr
+    assert environment.amplifier("bundle", "validate", str(quiet)).returncode == 0
+    assert faults(installed(environment)["plugins"]) == []
+
+
+def test_the_trigger_of_the_readme_wakes_a_session(environment: Environment, wheels: Wheels, tmp_path: Path) -> None:
+    package = "amplifier_trigger_disk_space"
+    source = tmp_path / "source"
+    write(source / package / "__init__.py", readme_block("python", f"# {package}/__init__.py"))
+    write(source / "pyproject.toml", readme_block("toml", "# pyproject.toml"))
+    wheels.build(source)
+    environment.install("amplifier", "amplifier-storage-sqlite", *SESSION, "amplifier-trigger-disk-space")
+    assert ["trigger-disk-space"] in [row["offers"] for row in installed(environment)["plugins"]]
+
+    project = write(tmp_path / "project" / "bundle.md", DISK).parent
+    done = environment.amplifier("up", "--once", "bundle.md", cwd=project)
+    assert done.returncode == 0, done.stderr
+    sessions = data_of(environment.amplifier("session", "list", "--json", cwd=project))
+    assert [row["status"] for row in sessions if row["event_id"]] == ["completed"]
+
+
+def test_a_broken_plugin_is_named_and_everything_else_works(
+    environment: Environment, wheels: Wheels, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    write(source / "amplifier_trigger_broken" / "__init__.py", "def amplifier_register_trigger(register:\n")
+    write(source / "pyproject.toml", PROJECT)
+    wheels.build(source)
+    environment.install("amplifier", "amplifier-trigger-timer", "amplifier-trigger-broken")
+    assert environment.amplifier("--help").returncode == 0
+    rows = {row["name"]: row for row in installed(environment)["plugins"]}
+    assert rows["trigger-timer"]["status"] == "loaded"
+    broken = rows["trigger-broken"]
+    assert (broken["dist"], broken["version"], broken["status"]) == ("amplifier-trigger-broken", "1.2.3", "failed")
+    assert "SyntaxError" in broken["error"]
