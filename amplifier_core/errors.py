@@ -53,7 +53,7 @@ class PluginLoadFailed(PluginError, ImportError):
     def __init__(self, plugin: str, dist: str, version: str, cause: str) -> None:
         self.plugin, self.dist, self.version, self.cause = plugin, dist, version, cause
         super().__init__(
-            f"plugin '{plugin}' of {dist} {version} was not loaded: {cause}. "
+            f"plugin '{plugin}' of {f'{dist} {version}'.strip()} was not loaded: {cause}. "
             f"Update or remove {dist}, or start with AMPLIFIER_BLOCK_PLUGINS={plugin}"
         )
 

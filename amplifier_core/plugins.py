@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import pluggy
 
 from . import hookspecs
-from .errors import NameTaken, PluginError, PluginLoadFailed, UnknownName
+from .errors import AmplifierError, NameTaken, PluginError, PluginLoadFailed, UnknownName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -102,42 +102,67 @@ class Plugins:
         self.triggers: Registry[TriggerFactory] = Registry("trigger")
         self.storages: Registry[StorageFactory] = Registry("storage")
         self.runners: Registry[RunnerFactory] = Registry("runner")
+        self._registries: dict[str, Registry[Any]] = {
+            f"amplifier_register_{registry.kind}": registry for registry in (self.triggers, self.storages, self.runners)
+        }
+        self._owners: dict[str, str] = {}
 
     def register(self, plugin: object, name: str = "", row: PluginRow | None = None) -> PluginRow:
         """Take one plugin: a module or object with `@hookimpl` functions.
 
-        Raises `PluginLoadFailed` for a hook that does not exist, has other arguments, or is not async where the
-        specification is; `NameTaken` for a name that is registered already.
+        Raises `NameTaken` for a plugin's name, or a name that it offers, that is registered already, and
+        `PluginLoadFailed` for everything else: a hook that does not exist, has other arguments, or is not async where
+        the specification is. A plugin that is refused is never called later.
         """
         name = name or getattr(plugin, "__name__", type(plugin).__name__)
         row = row or PluginRow(name, "this program", "", name)
+        if name in self._owners:
+            raise NameTaken("plugin", name, (self._owners[name], row.owner))
         try:
-            self._manager.register(plugin, name)
-            self._refuse_strays(plugin, name)
-        except (pluggy.PluginValidationError, ValueError) as error:
+            self._take(plugin, name, row)
+        except BaseException as error:
             if self._manager.has_plugin(name):
                 self._manager.unregister(name=name)
+            if isinstance(error, AmplifierError) or not isinstance(error, Exception):
+                raise
             raise PluginLoadFailed(row.name, row.dist, row.version, _one_line(error)) from error
+        self._owners[name] = row.owner
         if row not in self.rows:
             self.rows.append(row)
-        self._collect(plugin, row)
         return row
 
-    def _refuse_strays(self, plugin: object, name: str) -> None:
-        known = {key for key in vars(self._manager.hook) if key.startswith("amplifier_")}
-        for hook in self._manager.get_hookcallers(self._manager.get_plugin(name)) or ():
+    def _take(self, plugin: object, name: str, row: PluginRow) -> None:
+        misuse: str | None = "it is registered already under another name"
+        if not self._manager.is_registered(plugin):
+            self._manager.register(plugin, name)
+            misuse = self._misuse(plugin)
+        if misuse is not None:
+            raise PluginLoadFailed(row.name, row.dist, row.version, misuse)
+        for hook, implementation in self._implementations(plugin):
+            registry = self._registries.get(hook.name)
+            if registry is not None:
+                implementation.function(register=_registrar(registry, row))
+
+    def _implementations(self, plugin: object) -> Iterator[tuple[pluggy.HookCaller, pluggy.HookImpl]]:
+        for hook in self._manager.get_hookcallers(plugin) or ():
+            yield from ((hook, each) for each in hook.get_hookimpls() if each.plugin is plugin)
+
+    def _misuse(self, plugin: object) -> str | None:
+        """Return what is wrong with a plugin's hooks, as far as pluggy lets it pass."""
+        known = [name for name, hook in vars(self._manager.hook).items() if hook.spec is not None]
+        for hook, implementation in self._implementations(plugin):
             if hook.spec is None:
                 close = get_close_matches(hook.name, known, n=1)
-                raise ValueError(f"no hook '{hook.name}'" + (f"; did you mean '{close[0]}'?" if close else ""))
-            is_async = inspect.iscoroutinefunction(getattr(plugin, hook.name))
+                return f"no hook '{hook.name}'" + (f"; did you mean '{close[0]}'?" if close else "")
+            if implementation.wrapper or implementation.hookwrapper:
+                return f"{hook.name} must not be a wrapper"
+            is_async = inspect.iscoroutinefunction(implementation.function)
             if is_async != inspect.iscoroutinefunction(hook.spec.function):
-                raise ValueError(f"{hook.name} must {'not ' if is_async else ''}be declared 'async def'")
-
-    def _collect(self, plugin: object, row: PluginRow) -> None:
-        for kind, registry in (("trigger", self.triggers), ("storage", self.storages), ("runner", self.runners)):
-            hook = getattr(plugin, f"amplifier_register_{kind}", None)
-            if hook is not None:
-                hook(register=_registrar(registry, row))
+                return f"{hook.name} must {'not ' if is_async else ''}be declared 'async def'"
+        for name in known:
+            if hasattr(plugin, name) and self._manager.parse_hookimpl_opts(plugin, name) is None:
+                return f"{name} is not marked with @hookimpl"
+        return None
 
     async def _await_each(self, hook: str, argument: str, value: object, *, observing: bool) -> None:
         for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
@@ -145,9 +170,14 @@ class Plugins:
             try:
                 await implementation.function(**arguments)
             except Exception as error:
-                if not observing:
+                failure = f"plugin '{implementation.plugin_name}' failed in {hook}: {_one_line(error)}"
+                if observing:
+                    logger.warning("%s", failure)
+                elif isinstance(error, AmplifierError):
+                    error.add_note(f"in plugin '{implementation.plugin_name}' ({hook})")
                     raise
-                logger.warning("plugin '%s' failed in %s: %s", implementation.plugin_name, hook, _one_line(error))
+                else:
+                    raise PluginError(failure) from error
 
     async def before_fork(self, request: ForkRequest) -> None:
         """Ask every plugin. Raises `ForkRefused`."""

@@ -169,10 +169,10 @@ async def _print_result(store: DurableStore, project: str, fork: SessionRecord, 
     roots = forest(await store.sessions(project=project), deliveries)
     out = view.out if view.out.is_terminal else console()
     out.print()
-    out.print(session_tree(roots, "Who made whom, and what woke what"))
-    out.print()
+    out.print(session_tree(roots, "Who made whom"))
+    out.print("\nWhat woke what")
     for delivery in sorted(deliveries, key=lambda each: each.created):
-        out.print(f"{describe_event(delivery.event)}  →  {delivery.session_id} ({delivery.state})", markup=False)
+        out.print(f"  {describe_event(delivery.event)}  →  {delivery.session_id} ({delivery.state})", markup=False)
     out.print("\nGo on with:")
     for command in (
         f"session show {fork.session_id}",

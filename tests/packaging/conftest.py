@@ -65,6 +65,10 @@ class Environment:
         wheels = [str(self.wheels[name]) for name in names]
         _run([*PIP, "--python", str(self._python), "install", "--no-deps", "--no-index", *wheels])
 
+    def check(self) -> None:
+        """Fail when something that an installed distribution requires is missing, or too old."""
+        _run([*PIP, "--python", str(self._python), "check"])
+
     def uninstall(self, name: str) -> None:
         """Uninstall one distribution of ours."""
         _run([*PIP, "--python", str(self._python), "uninstall", "--yes", name])
@@ -107,11 +111,11 @@ def _closure(names: set[str]) -> set[str]:
 
 
 def _applying(lines: list[str]) -> list[str]:
-    requirements = map(Requirement, lines)
+    requirements = [Requirement(line) for line in lines]
     return [
-        canonicalize_name(each.name)
-        for each in requirements
-        if each.marker is None or each.marker.evaluate({"extra": ""})
+        canonicalize_name(requirement.name)
+        for requirement in requirements
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
     ]
 
 

@@ -1,10 +1,11 @@
-"""What people get from `pip install`: the root alone, each plugin beside it, one missing, a stranger's, a broken one."""
+"""What people get from `pip install`: the root alone, a plugin beside it, all but one, a stranger's, a broken one."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -54,7 +55,7 @@ trigger-broken = "amplifier_trigger_broken"
 def readme_block(language: str, first_line: str) -> str:
     """Return the block of the README that is written in `language` and begins with `first_line`."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    before, found, block = text.partition(f"\n```{language}\n{first_line}\n")
+    _, found, block = text.partition(f"\n```{language}\n{first_line}\n")
     assert found, f"README.md has no {language} block that begins with {first_line!r}"
     return block.partition("\n```")[0] + "\n"
 
@@ -101,6 +102,15 @@ def test_up_without_a_store_says_which_package_is_missing(environment: Environme
 
 
 @pytest.mark.parametrize("dist", PLUGINS)
+def test_a_wheel_holds_its_typed_package_and_nothing_else(dist: str, wheels: Wheels) -> None:
+    package = dist.replace("-", "_")
+    with ZipFile(wheels[dist]) as wheel:
+        names = wheel.namelist()
+    assert f"{package}/py.typed" in names
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {package}
+
+
+@pytest.mark.parametrize("dist", PLUGINS)
 def test_a_plugin_works_alone_beside_the_root(dist: str, environment: Environment) -> None:
     environment.install("amplifier", dist)
     found = installed(environment)
@@ -115,6 +125,7 @@ def test_a_bundle_that_names_an_uninstalled_plugin_is_told_how_to_get_it(
     environment: Environment, tmp_path: Path
 ) -> None:
     environment.install("amplifier", *PLUGINS)
+    environment.check()
     quiet, ticking = write(tmp_path / "quiet.md", QUIET), write(tmp_path / "ticking.md", TICKING)
     assert environment.amplifier("bundle", "validate", str(ticking)).returncode == 0
     environment.uninstall("amplifier-trigger-timer")

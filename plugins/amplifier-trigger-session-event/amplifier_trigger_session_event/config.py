@@ -39,7 +39,7 @@ def read_config(trigger: str, config: Mapping[str, Any]) -> SessionEventConfig:
     try:
         return SessionEventConfig.model_validate(config)
     except ValidationError as error:
-        fault = error.errors()[0]
+        fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
         key = str(fault["loc"][0]) if fault["loc"] else ""
         message = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "extra_forbidden":

@@ -1,0 +1,218 @@
+"""The session event trigger on a log of events that is kept in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core.errors import TriggerConfigError, TriggerError
+from amplifier_core.events import SessionEvent
+from amplifier_core.plugins import load_plugins
+from amplifier_core.testing.trigger_checks import check_trigger
+from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerSource, TriggerType
+from amplifier_trigger_session_event import SessionEventTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+
+class Log:
+    """An event source as `EventSource` describes it, with numbered events."""
+
+    def __init__(self) -> None:
+        self.events: list[SessionEvent] = []
+        self.followers = 0
+        self._news = asyncio.Condition()
+
+    async def emit(self, name: str, source: str | None = None, depth: int = 0, **data: Any) -> SessionEvent:
+        event = SessionEvent(name, data, source, depth=depth, sequence=len(self.events) + 1)
+        async with self._news:
+            self.events.append(event)
+            self._news.notify_all()
+        return event
+
+    async def follow(
+        self, names: Sequence[str], *, sources: Sequence[str] | None = None, since: int | None = None
+    ) -> AsyncIterator[SessionEvent]:
+        position = len(self.events) if since is None else since
+        self.followers += 1
+        try:
+            while True:
+                async with self._news:
+                    while len(self.events) <= position:
+                        await self._news.wait()
+                event = self.events[position]
+                position += 1
+                if _matches(names, event.name) and (sources is None or event.source_session_id in sources):
+                    yield event
+        finally:
+            self.followers -= 1
+
+
+def _matches(names: Sequence[str], name: str) -> bool:
+    return any(name.startswith(known[:-1]) if known.endswith("*") else name == known for known in names)
+
+
+def bound(log: Log | None, state: Mapping[str, Any] | None = None, **config: Any) -> SessionEventTrigger:
+    trigger = SessionEventTrigger()
+    trigger.bind(TriggerContext("tests/events#0", events=log, state=state or {}))
+    trigger.configure(config)
+    return trigger
+
+
+@asynccontextmanager
+async def running(trigger: SessionEventTrigger) -> AsyncIterator[asyncio.Queue[TriggerEvent]]:
+    """Consume the trigger into a queue while the block runs."""
+    events: asyncio.Queue[TriggerEvent] = asyncio.Queue()
+
+    async def consume() -> None:
+        async for event in trigger.watch():
+            events.put_nowait(event)
+
+    task = asyncio.create_task(consume())
+    await trigger.ready()
+    yield events
+    await trigger.stop()
+    await asyncio.wait_for(task, 10)
+
+
+async def names(events: asyncio.Queue[TriggerEvent], count: int) -> list[str | None]:
+    return [(await asyncio.wait_for(events.get(), 10)).event_name for _ in range(count)]
+
+
+async def test_the_contract_of_a_trigger() -> None:
+    log = Log()
+    events = await check_trigger(
+        SessionEventTrigger,
+        {"event_names": ["work:*"]},
+        provoke=lambda: log.emit("work:done", result="ok"),
+        context=TriggerContext("tests/events#0", events=log),
+    )
+    assert [event.state for event in events] == [{"sequence": 1}, {"sequence": 2}]
+
+
+def test_the_plugin_registers_the_trigger() -> None:
+    plugins = load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": "trigger-session-event"})
+    assert plugins.triggers.get("trigger-session-event") is SessionEventTrigger
+    assert isinstance(SessionEventTrigger(), TriggerSource)
+
+
+async def test_an_event_fires_with_what_is_known_of_it() -> None:
+    log = Log()
+    async with running(bound(log, event_names=["work:done"])) as events:
+        cause = await log.emit("work:done", "s-1", depth=2, result="ok")
+        event = await asyncio.wait_for(events.get(), 10)
+    assert (event.type, event.source) == (TriggerType.SESSION_EVENT, "trigger-session-event")
+    assert (event.event_name, event.source_session_id, event.data) == ("work:done", "s-1", {"result": "ok"})
+    assert (event.cause, event.depth, event.dedupe_key) == (cause.event_id, 3, cause.event_id)
+    assert event.state == {"sequence": 1}
+
+
+async def test_only_the_names_and_sessions_that_were_asked_for_fire() -> None:
+    log = Log()
+    trigger = bound(log, event_names=["work:*", "issue:opened"], source_sessions=["s-1"])
+    async with running(trigger) as events:
+        await log.emit("work:done", "s-1")
+        await log.emit("work:done", "s-2")
+        await log.emit("issue:closed", "s-1")
+        await log.emit("workshop", "s-1")
+        await log.emit("issue:opened", "s-1")
+        assert await names(events, 2) == ["work:done", "issue:opened"]
+        assert events.empty()
+
+
+async def test_the_very_first_start_begins_with_what_happens_from_then_on() -> None:
+    log = Log()
+    await log.emit("before")
+    async with running(bound(log, event_names=["*"])) as events:
+        await log.emit("after")
+        assert await names(events, 1) == ["after"]
+
+
+async def test_a_restart_goes_on_after_the_last_event() -> None:
+    log = Log()
+    for name in ("seen", "meanwhile", "meanwhile too"):
+        await log.emit(name)
+    async with running(bound(log, {"sequence": 1}, event_names=["*"])) as events:
+        await log.emit("now")
+        assert await names(events, 3) == ["meanwhile", "meanwhile too", "now"]
+
+
+async def test_an_event_that_no_store_numbered_carries_no_state() -> None:
+    log = Log()
+    log.events.append(SessionEvent("loose", {}))
+    async with running(bound(log, {"sequence": 0}, event_names=["*"])) as events:
+        assert (await asyncio.wait_for(events.get(), 10)).state is None
+
+
+async def test_stop_ends_the_wait_and_closes_the_stream() -> None:
+    log = Log()
+    async with running(bound(log, event_names=["*"])):
+        assert log.followers == 1
+    assert log.followers == 0
+
+
+async def test_a_cancelled_consumer_closes_the_stream() -> None:
+    log = Log()
+    trigger = bound(log, event_names=["*"])
+    task = asyncio.ensure_future(anext(trigger.watch()))
+    await trigger.ready()
+    task.cancel()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+    assert log.followers == 0
+
+
+async def test_a_trigger_stopped_before_it_is_watched_yields_nothing() -> None:
+    trigger = bound(Log(), event_names=["*"])
+    await trigger.stop()
+    assert [event async for event in trigger.watch()] == []
+
+
+async def test_without_events_to_follow_watching_says_so() -> None:
+    trigger = bound(None, event_names=["*"])
+    with pytest.raises(TriggerError, match="no session events to follow here; run the bundle with: amplifier up"):
+        await anext(trigger.watch())
+    await asyncio.wait_for(trigger.ready(), 10)
+
+
+class Broken(Log):
+    """A log that cannot be read."""
+
+    async def follow(
+        self, names: Sequence[str], *, sources: Sequence[str] | None = None, since: int | None = None
+    ) -> AsyncIterator[SessionEvent]:
+        for event in self.events:
+            yield event
+        raise OSError("the log is gone")
+
+
+async def test_a_fault_of_the_log_ends_the_watch() -> None:
+    with pytest.raises(OSError, match="the log is gone"):
+        await anext(bound(Broken(), event_names=["*"]).watch())
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "message"),
+    [
+        ({}, "event_names", "required"),
+        ({"event_names": []}, "event_names", "at least 1 item"),
+        ({"event_names": "work:*"}, "event_names", "valid list"),
+        ({"event_names": [""]}, "event_names", "at least 1 character"),
+        ({"event_names": ["w*k"]}, "event_names", "'w*k': a * may only be the last character"),
+        ({"event_names": ["*"], "source_sessions": []}, "source_sessions", "at least 1 item"),
+        ({"event_name": ["*"]}, "event_name", "did you mean 'event_names'?"),
+        ({"event_names": ["*"], "zzz": 1}, "zzz", "known are event_names, source_sessions"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused(config: dict[str, Any], key: str, message: str) -> None:
+    with pytest.raises(TriggerConfigError, match=r"^trigger-session-event: ") as caught:
+        SessionEventTrigger().configure(config)
+    assert (caught.value.key, message in str(caught.value)) == (key, True), str(caught.value)
+
+
+def test_the_schema_lists_every_key() -> None:
+    assert set(SessionEventTrigger.config_schema()["properties"]) == {"event_names", "source_sessions"}

@@ -1,0 +1,212 @@
+"""The virtual clock, and the contract check on triggers that break it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core.clock import Clock
+from amplifier_core.testing.clock import VirtualClock
+from amplifier_core.testing.trigger_checks import check_trigger
+from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerSource, TriggerType
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+
+async def sleeper(clock: VirtualClock, seconds: float, said: list[str]) -> None:
+    await clock.sleep(seconds)
+    said.append(f"{seconds} s: {clock.now():%H:%M:%S}")
+
+
+async def test_sleepers_wake_in_the_order_of_their_deadlines_at_their_time() -> None:
+    clock, said = VirtualClock(), list[str]()
+    async with asyncio.TaskGroup() as tasks:
+        for seconds in (30, 10, 20):
+            tasks.create_task(sleeper(clock, seconds, said))
+        await clock.advance(25)
+        assert said == ["10 s: 00:00:10", "20 s: 00:00:20"]
+        assert (clock.sleeping, clock.monotonic()) == (1, 25)
+        await clock.advance(5)
+    assert said[-1] == "30 s: 00:00:30"
+
+
+async def test_a_task_that_sleeps_again_is_woken_again_within_one_advance() -> None:
+    clock, said = VirtualClock(datetime(2026, 6, 1, tzinfo=UTC)), list[str]()
+
+    async def beat() -> None:
+        for _ in range(3):
+            await sleeper(clock, 10, said)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(beat())
+        await clock.advance(30)
+    assert [line[-2:] for line in said] == ["10", "20", "30"]
+
+
+async def test_a_cancelled_sleeper_is_forgotten() -> None:
+    clock = VirtualClock()
+    task = asyncio.create_task(clock.sleep(10))
+    await clock.until_sleeping()
+    task.cancel()
+    await asyncio.wait((task,))
+    assert clock.sleeping == 0
+    await clock.advance(20)
+    assert clock.monotonic() == 20
+
+
+async def test_until_sleeping_waits_for_as_many_as_asked() -> None:
+    clock = VirtualClock()
+    waiting = asyncio.create_task(clock.until_sleeping(2))
+    sleeping = [asyncio.create_task(clock.sleep(seconds)) for seconds in (1, 2)]
+    await asyncio.wait_for(waiting, 5)
+    await clock.advance(2)
+    assert all(task.done() for task in sleeping)
+
+
+async def test_time_neither_waits_for_nothing_nor_goes_back() -> None:
+    clock = VirtualClock()
+    assert isinstance(clock, Clock)
+    await asyncio.wait_for(clock.sleep(0), 5)
+    with pytest.raises(ValueError, match="time does not go back"):
+        await clock.advance(-1)
+
+
+@dataclass
+class Counter:
+    """A trigger that keeps the contract: one event whenever the clock ticks."""
+
+    clock: VirtualClock
+
+    def __post_init__(self) -> None:
+        self.state: Mapping[str, Any] = {}
+        self.stopped = asyncio.Event()
+
+    def bind(self, context: TriggerContext) -> None:
+        self.state = context.state
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        if config:
+            raise ValueError(f"unknown key {next(iter(config))!r}")
+
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        count = self.state.get("count", 0)
+        while not self.stopped.is_set():
+            await self.pause()
+            if not self.stopped.is_set():
+                count += 1
+                yield self.event(count)
+
+    async def pause(self) -> None:
+        waits = [asyncio.create_task(self.clock.sleep(1)), asyncio.create_task(self.stopped.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    def event(self, count: int) -> TriggerEvent:
+        return TriggerEvent(TriggerType.CUSTOM, "counter", dedupe_key=str(count), state={"count": count})
+
+    async def stop(self) -> None:
+        self.stopped.set()
+
+
+class WithoutStop:
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Take nothing."""
+
+
+class TakesAnything(Counter):
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Take a typing error for good."""
+
+
+class CrashesAtConfiguration(Counter):
+    def configure(self, config: Mapping[str, Any]) -> None:
+        raise TypeError("unexpected keyword")
+
+
+class Forgetful(Counter):
+    def bind(self, context: TriggerContext) -> None:
+        """Forget the state."""
+
+
+class Unstoppable(Counter):
+    async def stop(self) -> None:
+        """Let `watch` go on."""
+
+
+class Anonymous(Counter):
+    def event(self, count: int) -> TriggerEvent:
+        return TriggerEvent(TriggerType.CUSTOM, "counter")
+
+
+class NotJson(Counter):
+    def event(self, count: int) -> TriggerEvent:
+        return TriggerEvent(TriggerType.CUSTOM, "counter", data={"when": datetime.now(UTC)}, dedupe_key=str(count))
+
+
+class WithoutZone(Counter):
+    def event(self, count: int) -> TriggerEvent:
+        timestamp = datetime(2026, 1, 1)  # noqa: DTZ001 - the fault under test
+        return TriggerEvent(TriggerType.CUSTOM, "counter", timestamp=timestamp, dedupe_key=str(count))
+
+
+class YieldsOther(Counter):
+    def event(self, count: int) -> Any:
+        return {"count": count}
+
+
+class Coroutine(Counter):
+    def watch(self) -> Any:
+        return self.clock  # what no `async for` takes
+
+
+class Silent(Counter):
+    async def pause(self) -> None:
+        await self.stopped.wait()
+
+
+class Failing(Counter):
+    async def pause(self) -> None:
+        raise OSError("the source is gone")
+
+
+async def check(trigger: type[Any]) -> list[TriggerEvent]:
+    clock = VirtualClock()
+    return await check_trigger(lambda: trigger(clock), {}, provoke=lambda: clock.advance(1), patience=0.2)
+
+
+async def test_a_trigger_that_keeps_the_contract_passes() -> None:
+    assert isinstance(Counter(VirtualClock()), TriggerSource)
+    assert [event.dedupe_key for event in await check(Counter)] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "rule"),
+    [
+        (WithoutStop, "must return an object with configure, watch and stop"),
+        (TakesAnything, "must refuse a key it does not know"),
+        (CrashesAtConfiguration, "must refuse with TriggerConfigError, not TypeError"),
+        (Forgetful, "must not repeat a stored event"),
+        (Unstoppable, "must end promptly after stop"),
+        (Anonymous, "must have a dedupe_key"),
+        (NotJson, "data must be JSON"),
+        (WithoutZone, "must know its time zone"),
+        (YieldsOther, "must yield TriggerEvent, not dict"),
+        (Coroutine, "must return an async iterator"),
+        (Silent, "must yield an event when it is provoked"),
+    ],
+)
+async def test_a_broken_rule_is_named(trigger: type[Any], rule: str) -> None:
+    maker = trigger if trigger is not WithoutStop else lambda clock: WithoutStop()
+    with pytest.raises(AssertionError, match=rule):
+        await check(maker)  # type: ignore[arg-type]
+
+
+async def test_what_a_trigger_raises_is_not_hidden() -> None:
+    with pytest.raises(OSError, match="the source is gone"):
+        await check(Failing)

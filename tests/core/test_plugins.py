@@ -1,0 +1,540 @@
+"""Plugins of a process: what is taken, what is refused, and what a broken one costs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core import plugins as plugins_module
+from amplifier_core.errors import AmplifierError, ForkRefused, NameTaken, PluginError, PluginLoadFailed, UnknownName
+from amplifier_core.hookspecs import hookimpl
+from amplifier_core.moments import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
+from amplifier_core.plugins import PluginRow, Plugins, load_plugins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.core.conftest import Site
+
+REQUEST = ForkRequest("parent", "child", 3)
+RESULT = ForkResult("parent", "child", 3)
+
+
+@pytest.fixture
+def plugins() -> Plugins:
+    return Plugins()
+
+
+def offering(kind: str, name: str, factory: Any = object) -> Any:
+    """Return a plugin that offers one thing."""
+
+    def offer(self: Any, register: Any) -> None:
+        register(name, factory)
+
+    return type("Offering", (), {f"amplifier_register_{kind}": hookimpl(offer)})()
+
+
+def watching(seen: list[str], name: str, error: Exception | None = None) -> Any:
+    """Return a plugin that notes its name before and after a fork, and raises `error` then."""
+
+    class Watching:
+        @hookimpl
+        async def amplifier_before_fork(self, request: ForkRequest) -> None:
+            seen.append(f"{name} before")
+            if error is not None:
+                raise error
+
+        @hookimpl
+        async def amplifier_after_fork(self, result: ForkResult) -> None:
+            seen.append(f"{name} after")
+            if error is not None:
+                raise error
+
+    return Watching()
+
+
+# names
+
+
+@pytest.mark.parametrize("kind", ["trigger", "storage", "runner"])
+def test_what_a_plugin_offers_is_found_by_its_name(plugins: Plugins, kind: str) -> None:
+    factory = object()
+    row = plugins.register(offering(kind, f"{kind}-x", factory), name="own")
+    registry = getattr(plugins, f"{kind}s")
+    assert registry.get(f"{kind}-x") is factory
+    assert (list(registry), f"{kind}-x" in registry, "other" in registry) == ([f"{kind}-x"], True, False)
+    assert row == PluginRow("own", "this program", "", "own", offers=[f"{kind}-x"])
+    assert plugins.rows == [row]
+
+
+def test_one_plugin_may_offer_many_things_of_every_kind(plugins: Plugins) -> None:
+    class Everything:
+        @hookimpl
+        def amplifier_register_trigger(self, register: Any) -> None:
+            register("trigger-b", object)
+            register("trigger-a", object)
+
+        @hookimpl
+        def amplifier_register_runner(self, register: Any) -> None:
+            register("runner-a", object)
+
+    assert plugins.register(Everything()).offers == ["runner-a", "trigger-b", "trigger-a"]
+    assert list(plugins.triggers) == ["trigger-a", "trigger-b"]
+
+
+def test_an_unknown_name_answers_with_the_nearest_one_and_the_remedy(plugins: Plugins) -> None:
+    plugins.register(offering("trigger", "trigger-timer"))
+    with pytest.raises(UnknownName) as unknown:
+        plugins.triggers.get("trigger-tiner")
+    assert str(unknown.value) == (
+        "unknown trigger 'trigger-tiner'; did you mean 'trigger-timer'? Installed: trigger-timer. "
+        "Install it with: pip install amplifier-trigger-tiner"
+    )
+
+
+def test_a_name_taken_twice_names_both_owners_now_and_at_every_use(plugins: Plugins) -> None:
+    text = "trigger 'trigger-x' is registered by both dist-one 1.0 and dist-two 2.0"
+    plugins.register(offering("trigger", "trigger-x"), row=PluginRow("one", "dist-one", "1.0", "one"), name="one")
+    with pytest.raises(NameTaken, match=text):
+        plugins.register(offering("trigger", "trigger-x"), row=PluginRow("two", "dist-two", "2.0", "two"), name="two")
+    for _ in range(2):
+        with pytest.raises(NameTaken, match=text):
+            plugins.triggers.get("trigger-x")
+
+
+def test_two_plugins_of_one_name_are_an_error_and_the_first_stays(plugins: Plugins) -> None:
+    plugins.register(
+        offering("trigger", "trigger-x"), name="same", row=PluginRow("same", "dist-one", "1.0", "one:plugin")
+    )
+    with pytest.raises(NameTaken, match="plugin 'same' is registered by both dist-one 1.0 and dist-two 2.0"):
+        plugins.register(object(), name="same", row=PluginRow("same", "dist-two", "2.0", "two:plugin"))
+    assert "trigger-x" in plugins.triggers
+    assert [row.dist for row in plugins.rows] == ["dist-one"]
+
+
+async def test_a_plugin_that_shares_a_refused_one_s_name_is_still_asked(plugins: Plugins) -> None:
+    seen: list[str] = []
+    plugins.register(watching(seen, "first"), name="same")
+    with pytest.raises(NameTaken):
+        plugins.register(watching(seen, "second"), name="same")
+    await plugins.before_fork(REQUEST)
+    assert seen == ["first before"]
+
+
+def test_one_object_is_taken_once(plugins: Plugins) -> None:
+    plugin = offering("trigger", "trigger-x")
+    plugins.register(plugin, name="one")
+    with pytest.raises(PluginLoadFailed, match="plugin 'two' of this program was not loaded: it is registered already"):
+        plugins.register(plugin, name="two")
+    assert [row.name for row in plugins.rows] == ["one"]
+
+
+def test_two_sets_of_plugins_do_not_know_each_other(plugins: Plugins) -> None:
+    plugins.register(offering("trigger", "trigger-x"))
+    assert list(Plugins().triggers) == []
+
+
+# what is refused
+
+
+def with_hook(name: str, function: Callable[..., Any]) -> Any:
+    return type("Wrong", (), {name: function})()
+
+
+def awaited() -> Callable[..., Any]:
+    async def function(self: Any) -> None:
+        pass
+
+    return function
+
+
+def plain() -> Callable[..., Any]:
+    return lambda self: None
+
+
+def generator() -> Callable[..., Any]:
+    def function(self: Any, register: Any) -> Any:
+        yield
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("plugin", "cause"),
+    [
+        (
+            with_hook("amplifier_befor_fork", hookimpl(awaited())),
+            "no hook 'amplifier_befor_fork'; did you mean 'amplifier_before_fork'?",
+        ),
+        (with_hook("amplifier_dance", hookimpl(plain())), "no hook 'amplifier_dance'"),
+        (
+            with_hook("amplifier_before_fork", hookimpl(plain())),
+            "amplifier_before_fork must be declared 'async def'",
+        ),
+        (
+            with_hook("amplifier_register_trigger", hookimpl(awaited())),
+            "amplifier_register_trigger must not be declared 'async def'",
+        ),
+        (with_hook("amplifier_register_trigger", hookimpl(lambda self, register, stranger: None)), "stranger"),
+        (
+            with_hook("amplifier_before_fork", awaited()),
+            "amplifier_before_fork is not marked with @hookimpl",
+        ),
+        (
+            with_hook("amplifier_register_trigger", hookimpl(wrapper=True)(generator())),
+            "amplifier_register_trigger must not be a wrapper",
+        ),
+        (
+            with_hook("amplifier_register_trigger", hookimpl(hookwrapper=True)(generator())),
+            "amplifier_register_trigger must not be a wrapper",
+        ),
+        (
+            with_hook("other", hookimpl(specname="amplifier_befor_fork")(awaited())),
+            "no hook 'amplifier_befor_fork'; did you mean 'amplifier_before_fork'?",
+        ),
+    ],
+)
+async def test_a_hook_that_cannot_work_is_refused_with_its_cause(plugins: Plugins, plugin: Any, cause: str) -> None:
+    with pytest.raises(PluginLoadFailed) as refusal:
+        plugins.register(plugin, name="wrong", row=PluginRow("wrong", "dist", "1.0", "wrong"))
+    assert cause in refusal.value.cause
+    assert str(refusal.value).startswith("plugin 'wrong' of dist 1.0 was not loaded: ")
+    assert "\n" not in str(refusal.value)
+    assert plugins.rows == []
+    await plugins.before_fork(REQUEST)
+
+
+def test_a_wrong_name_that_was_refused_is_never_suggested(plugins: Plugins) -> None:
+    for _ in range(2):
+        with pytest.raises(PluginLoadFailed, match="did you mean 'amplifier_after_fork'"):
+            plugins.register(with_hook("amplifier_aftr_fork", hookimpl(awaited())), name="wrong")
+
+
+async def test_a_refused_plugin_may_come_again_when_it_is_mended(plugins: Plugins) -> None:
+    seen: list[str] = []
+    with pytest.raises(PluginLoadFailed):
+        plugins.register(with_hook("amplifier_before_fork", hookimpl(plain())), name="own")
+    plugins.register(watching(seen, "own"), name="own")
+    await plugins.before_fork(REQUEST)
+    assert seen == ["own before"]
+
+
+async def test_a_plugin_whose_offer_fails_is_not_asked_later(plugins: Plugins) -> None:
+    class Half:
+        @hookimpl
+        def amplifier_register_trigger(self, register: Any) -> None:
+            raise OSError("no such device")
+
+        @hookimpl
+        async def amplifier_before_fork(self, request: ForkRequest) -> None:
+            raise AssertionError("must not be asked")
+
+    with pytest.raises(PluginLoadFailed, match="OSError: no such device"):
+        plugins.register(Half())
+    await plugins.before_fork(REQUEST)
+
+
+async def test_a_hook_may_be_implemented_under_another_name_and_with_fewer_arguments(plugins: Plugins) -> None:
+    seen: list[str] = []
+
+    class Own:
+        @hookimpl(specname="amplifier_register_trigger")
+        def offers(self, register: Any) -> None:
+            register("trigger-own", object)
+
+        @hookimpl(specname="amplifier_before_fork")
+        async def asked(self) -> None:
+            seen.append("asked")
+
+    assert plugins.register(Own()).offers == ["trigger-own"]
+    await plugins.before_fork(REQUEST)
+    assert seen == ["asked"]
+
+
+# moments
+
+
+async def test_plugins_are_awaited_one_after_the_other_the_last_registered_first(plugins: Plugins) -> None:
+    seen: list[str] = []
+    for name in ("one", "two", "three"):
+        plugins.register(watching(seen, name), name=name)
+    await plugins.before_fork(REQUEST)
+    await plugins.after_fork(RESULT)
+    assert seen == ["three before", "two before", "one before", "three after", "two after", "one after"]
+
+
+async def test_one_plugin_has_ended_before_the_next_begins(plugins: Plugins) -> None:
+    import asyncio
+
+    order: list[str] = []
+
+    def slow(name: str) -> Any:
+        class Slow:
+            @hookimpl
+            async def amplifier_before_fork(self, request: ForkRequest) -> None:
+                order.append(f"{name} begins")
+                await asyncio.sleep(0)
+                order.append(f"{name} ends")
+
+        return Slow()
+
+    plugins.register(slow("a"), name="a")
+    plugins.register(slow("b"), name="b")
+    await plugins.before_fork(REQUEST)
+    assert order == ["b begins", "b ends", "a begins", "a ends"]
+
+
+async def test_a_refusal_reaches_the_caller_as_it_is_and_names_its_plugin(plugins: Plugins) -> None:
+    seen: list[str] = []
+    refusal = ForkRefused("parent", "too deep")
+    plugins.register(watching(seen, "never asked"), name="never")
+    plugins.register(watching(seen, "guard", refusal), name="guard")
+    with pytest.raises(ForkRefused) as refused:
+        await plugins.before_fork(REQUEST)
+    assert refused.value is refusal
+    assert refused.value.__notes__ == ["in plugin 'guard' (amplifier_before_fork)"]
+    assert seen == ["guard before"]
+
+
+async def test_a_plugin_that_breaks_before_something_happens_is_named_in_the_error(plugins: Plugins) -> None:
+    plugins.register(watching([], "bad", KeyError("limit")), name="bad")
+    with pytest.raises(PluginError, match="plugin 'bad' failed in amplifier_before_fork: KeyError: 'limit'") as failure:
+        await plugins.before_fork(REQUEST)
+    assert isinstance(failure.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), AmplifierError("refused too late")], ids=repr)
+async def test_what_fails_afterwards_is_logged_with_its_plugin_and_changes_nothing(
+    plugins: Plugins, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    seen: list[str] = []
+    plugins.register(watching(seen, "good"), name="good")
+    plugins.register(watching(seen, "bad", error), name="bad")
+    await plugins.after_fork(RESULT)
+    assert seen == ["bad after", "good after"]
+    assert [(each.levelno, each.getMessage()) for each in caplog.records] == [
+        (logging.WARNING, f"plugin 'bad' failed in amplifier_after_fork: {type(error).__name__}: {error}")
+    ]
+
+
+async def test_every_moment_reaches_its_hook_with_what_happened(plugins: Plugins) -> None:
+    seen: list[tuple[str, Any]] = []
+
+    class All:
+        @hookimpl
+        async def amplifier_before_spawn(self, request: SpawnRequest) -> None:
+            seen.append(("before_spawn", request))
+
+        @hookimpl
+        async def amplifier_after_spawn(self, result: SpawnOutcome) -> None:
+            seen.append(("after_spawn", result))
+
+        @hookimpl
+        async def amplifier_before_trigger(self, event: Any) -> None:
+            seen.append(("before_trigger", event))
+
+        @hookimpl
+        async def amplifier_after_trigger(self, delivery: Any) -> None:
+            seen.append(("after_trigger", delivery))
+
+    plugins.register(All())
+    for moment in ("before_spawn", "after_spawn", "before_trigger", "after_trigger"):
+        await getattr(plugins, moment)(f"value of {moment}")
+    assert seen == [(moment, f"value of {moment}") for moment, _ in seen]
+    assert [moment for moment, _ in seen] == ["before_spawn", "after_spawn", "before_trigger", "after_trigger"]
+
+
+# installed plugins
+
+
+GOOD = """
+from amplifier_core.hookspecs import hookimpl
+
+@hookimpl
+def amplifier_register_trigger(register):
+    register("trigger-{name}", object)
+"""
+
+
+def good(name: str) -> str:
+    return GOOD.replace("{name}", name)
+
+
+def load(*names: str, **environ: str) -> Plugins:
+    """Load the plugins of these names and no others that are installed where the tests run."""
+    return load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": ",".join(names)} | environ)
+
+
+def row_of(loaded: Plugins, name: str) -> PluginRow:
+    [row] = [row for row in loaded.rows if row.name == name]
+    return row
+
+
+def test_an_installed_plugin_is_loaded_and_listed(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.plugin("amplifier-trigger-zeta", good("zeta"), version="2.1")
+    loaded = load("trigger-zeta")
+    assert loaded.triggers.get("trigger-zeta") is object
+    assert row_of(loaded, "trigger-zeta") == PluginRow(
+        "trigger-zeta", "amplifier-trigger-zeta", "2.1", "amplifier_trigger_zeta", "loaded", "", ["trigger-zeta"]
+    )
+    assert caplog.messages == []
+
+
+BROKEN = {
+    "an import of what is not installed": (
+        "import a_package_that_nobody_has",
+        "ModuleNotFoundError: No module named 'a_package_that_nobody_has'",
+    ),
+    "a syntax error": ("def broken(:", "SyntaxError: invalid syntax (amplifier_trigger_bad.py, line 1)"),
+    "an exit": ("raise SystemExit(3)", "SystemExit: 3"),
+    "exit()": ("exit()", "SystemExit: None"),
+    "an error of several lines": ("raise ValueError('one\\n  two')", "ValueError: one two"),
+    "an error that says nothing": ("raise ValueError", "ValueError"),
+    "a hook that does not exist": (
+        good("bad").replace("register_trigger", "register_tigger"),
+        "no hook 'amplifier_register_tigger'; did you mean 'amplifier_register_trigger'?",
+    ),
+    "an offer that fails": (good("bad").replace("object)", "missing)"), "NameError: name 'missing' is not defined"),
+}
+
+
+@pytest.mark.parametrize(("source", "cause"), BROKEN.values(), ids=list(BROKEN))
+def test_a_broken_plugin_is_a_row_that_says_why_and_the_rest_are_loaded(
+    site: Site, caplog: pytest.LogCaptureFixture, source: str, cause: str
+) -> None:
+    site.plugin("amplifier-trigger-alpha", good("alpha"))
+    site.plugin("amplifier-trigger-bad", source, version="0.9")
+    site.plugin("amplifier-trigger-zeta", good("zeta"))
+    loaded = load("trigger-alpha", "trigger-bad", "trigger-zeta")
+    assert list(loaded.triggers) == ["trigger-alpha", "trigger-zeta"]
+    row = row_of(loaded, "trigger-bad")
+    assert (row.status, row.dist, row.version) == ("failed", "amplifier-trigger-bad", "0.9")
+    assert cause in row.error
+    [warning] = caplog.messages
+    assert warning.startswith("plugin 'trigger-bad' of amplifier-trigger-bad 0.9 was not loaded: ")
+    assert cause in warning
+    assert "\n" not in warning
+
+
+def test_a_plugin_that_never_ends_its_import_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins_module, "IMPORT_TIME_LIMIT", 0.2)
+    site.plugin("amplifier-trigger-endless", "while True: pass")
+    site.plugin("amplifier-trigger-zeta", good("zeta"))
+    loaded = load("trigger-endless", "trigger-zeta")
+    assert row_of(loaded, "trigger-endless").error == "TimeoutError: its import took longer than 0.2 s"
+    assert list(loaded.triggers) == ["trigger-zeta"]
+
+
+def test_loading_gives_the_alarm_back_to_who_had_it(site: Site) -> None:
+    import signal
+
+    def own(signum: int, frame: object) -> None:
+        raise AssertionError("nothing should ring")
+
+    before = signal.signal(signal.SIGALRM, own)
+    try:
+        site.plugin("amplifier-trigger-zeta", good("zeta"))
+        load("trigger-zeta")
+        assert signal.getsignal(signal.SIGALRM) is own
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_plugins_can_be_loaded_in_a_thread(site: Site) -> None:
+    site.plugin("amplifier-trigger-zeta", good("zeta"))
+    loaded: list[Plugins] = []
+    thread = threading.Thread(target=lambda: loaded.append(load("trigger-zeta")))
+    thread.start()
+    thread.join()
+    assert list(loaded[0].triggers) == ["trigger-zeta"]
+
+
+def test_an_interrupt_while_a_plugin_is_imported_ends_the_program(site: Site) -> None:
+    site.plugin("amplifier-trigger-bad", "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load("trigger-bad")
+
+
+def test_two_dists_that_offer_one_name_are_both_named(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.plugin("dist-one", good("zeta"), name="one")
+    site.plugin("dist-two", good("zeta"), version="2.0", name="two")
+    loaded = load("one", "two")
+    text = "trigger 'trigger-zeta' is registered by both dist-one 1.0 and dist-two 2.0"
+    assert (row_of(loaded, "one").status, row_of(loaded, "two").status) == ("loaded", "failed")
+    assert text in row_of(loaded, "two").error
+    assert [message.startswith(text) for message in caplog.messages] == [True]
+    with pytest.raises(NameTaken, match=text):
+        loaded.triggers.get("trigger-zeta")
+
+
+def test_two_dists_with_an_entry_point_of_one_name_are_both_named(site: Site) -> None:
+    site.plugin("dist-one", good("alpha"), name="trigger-same")
+    site.plugin("dist-two", good("zeta"), version="2.0", name="trigger-same")
+    loaded = load("trigger-same")
+    rows = [row for row in loaded.rows if row.name == "trigger-same"]
+    assert sorted(row.status for row in rows) == ["failed", "loaded"]
+    [failed] = [row for row in rows if row.status == "failed"]
+    assert "dist-one 1.0" in failed.error
+    assert "dist-two 2.0" in failed.error
+    assert len(list(loaded.triggers)) == 1
+
+
+# which are loaded
+
+
+@pytest.mark.parametrize(
+    ("environ", "loaded"),
+    [
+        ({"AMPLIFIER_LOAD_PLUGINS": "trigger-alpha"}, ["trigger-alpha"]),
+        ({"AMPLIFIER_LOAD_PLUGINS": " trigger-alpha , trigger-zeta,"}, ["trigger-alpha", "trigger-zeta"]),
+        ({"AMPLIFIER_LOAD_PLUGINS": ""}, []),
+        ({"AMPLIFIER_LOAD_PLUGINS": "trigger-nobody-has"}, []),
+        (
+            {"AMPLIFIER_LOAD_PLUGINS": "trigger-alpha,trigger-zeta", "AMPLIFIER_BLOCK_PLUGINS": "trigger-zeta"},
+            ["trigger-alpha"],
+        ),
+    ],
+)
+def test_the_environment_says_which_plugins_are_loaded(site: Site, environ: dict[str, str], loaded: list[str]) -> None:
+    for name in ("alpha", "zeta"):
+        site.plugin(f"amplifier-trigger-{name}", good(name))
+    plugins = load_plugins(environ=environ)
+    assert list(plugins.triggers) == loaded
+    statuses = {name: row_of(plugins, f"trigger-{name}").status for name in ("alpha", "zeta")}
+    assert statuses == {name: "loaded" if f"trigger-{name}" in loaded else "blocked" for name in ("alpha", "zeta")}
+
+
+def test_without_a_list_every_plugin_but_the_blocked_is_loaded(site: Site) -> None:
+    for name in ("alpha", "zeta"):
+        site.plugin(f"amplifier-trigger-{name}", good(name))
+    plugins = load_plugins(environ={"AMPLIFIER_BLOCK_PLUGINS": "trigger-zeta"})
+    assert {row.name: row.status for row in plugins.rows if row.status != "loaded"} == {"trigger-zeta": "blocked"}
+    assert "trigger-alpha" in plugins.triggers
+
+
+def test_the_environment_of_the_process_counts_when_none_is_given(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.plugin("amplifier-trigger-zeta", good("zeta"))
+    monkeypatch.setenv("AMPLIFIER_LOAD_PLUGINS", "trigger-zeta")
+    assert [row.name for row in load_plugins().rows if row.status == "loaded"] == ["trigger-zeta"]
+
+
+def test_safe_mode_loads_and_imports_none(site: Site) -> None:
+    site.plugin("amplifier-trigger-zeta", good("zeta"))
+    plugins = load_plugins(environ={}, safe_mode=True)
+    assert {row.status for row in plugins.rows} == {"blocked"}
+    assert row_of(plugins, "trigger-zeta").version == "1.0"
+    assert list(plugins.triggers) == []
+    assert "amplifier_trigger_zeta" not in sys.modules
+
+
+def test_rows_come_sorted_by_name(site: Site) -> None:
+    for name in ("zeta", "alpha"):
+        site.plugin(f"amplifier-trigger-{name}", good(name))
+    names = [row.name for row in load_plugins(environ={}, safe_mode=True).rows]
+    assert names == sorted(names)
+    assert {"trigger-alpha", "trigger-zeta"} <= set(names)
