@@ -153,7 +153,7 @@ class Plugins:
         for hook, implementation in self._implementations(plugin):
             if hook.spec is None:
                 close = get_close_matches(hook.name, known, n=1)
-                return f"no hook '{hook.name}'" + (f"; did you mean '{close[0]}'?" if close else "")
+                return f"no hook '{hook.name}'" + (f" (did you mean '{close[0]}'?)" if close else "")
             if implementation.wrapper or implementation.hookwrapper:
                 return f"{hook.name} must not be a wrapper"
             is_async = inspect.iscoroutinefunction(implementation.function)

@@ -168,7 +168,7 @@ def generator() -> Callable[..., Any]:
     [
         (
             with_hook("amplifier_befor_fork", hookimpl(awaited())),
-            "no hook 'amplifier_befor_fork'; did you mean 'amplifier_before_fork'?",
+            "no hook 'amplifier_befor_fork' (did you mean 'amplifier_before_fork'?)",
         ),
         (with_hook("amplifier_dance", hookimpl(plain())), "no hook 'amplifier_dance'"),
         (
@@ -194,7 +194,7 @@ def generator() -> Callable[..., Any]:
         ),
         (
             with_hook("other", hookimpl(specname="amplifier_befor_fork")(awaited())),
-            "no hook 'amplifier_befor_fork'; did you mean 'amplifier_before_fork'?",
+            "no hook 'amplifier_befor_fork' (did you mean 'amplifier_before_fork'?)",
         ),
     ],
 )
@@ -396,7 +396,7 @@ BROKEN = {
     "an error that says nothing": ("raise ValueError", "ValueError"),
     "a hook that does not exist": (
         good("bad").replace("register_trigger", "register_tigger"),
-        "no hook 'amplifier_register_tigger'; did you mean 'amplifier_register_trigger'?",
+        "no hook 'amplifier_register_tigger' (did you mean 'amplifier_register_trigger'?)",
     ),
     "an offer that fails": (good("bad").replace("object)", "missing)"), "NameError: name 'missing' is not defined"),
 }

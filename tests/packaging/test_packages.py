@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
@@ -11,7 +12,6 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from subprocess import CompletedProcess
 
     from .conftest import Environment, Wheels
 
@@ -35,7 +35,7 @@ background_sessions:
 You listen.
 """
 TICKING = QUIET.replace("triggers: []", "triggers: [{module: trigger-timer, config: {interval_seconds: 3600}}]")
-DISK = QUIET.replace("triggers: []", "triggers: [{module: trigger-disk-space, config: {free_percent: 101}}]")
+COMMITTED = QUIET.replace("triggers: []", "triggers: [{module: trigger-git-commit}]")
 
 PROJECT = """\
 [build-system]
@@ -66,7 +66,14 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def data_of(done: CompletedProcess[str]) -> Any:
+def commit(project: Path) -> None:
+    """Make the folder a git repository with one commit."""
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.invalid", "-c", "core.logAllRefUpdates=true")
+    for arguments in (("init", "--quiet"), ("commit", "--quiet", "--allow-empty", "-m", "begin")):
+        subprocess.run([*git, *arguments], cwd=project, check=True)
+
+
+def data_of(done: subprocess.CompletedProcess[str]) -> Any:
     """Return the data of a `--json` answer."""
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["data"]
@@ -138,15 +145,16 @@ def test_a_bundle_that_names_an_uninstalled_plugin_is_told_how_to_get_it(
 
 
 def test_the_trigger_of_the_readme_wakes_a_session(environment: Environment, wheels: Wheels, tmp_path: Path) -> None:
-    package = "amplifier_trigger_disk_space"
+    package = "amplifier_trigger_git_commit"
     source = tmp_path / "source"
     write(source / package / "__init__.py", readme_block("python", f"# {package}/__init__.py"))
     write(source / "pyproject.toml", readme_block("toml", "# pyproject.toml"))
     wheels.build(source)
-    environment.install("amplifier", "amplifier-storage-sqlite", *SESSION, "amplifier-trigger-disk-space")
-    assert ["trigger-disk-space"] in [row["offers"] for row in installed(environment)["plugins"]]
+    environment.install("amplifier", "amplifier-storage-sqlite", *SESSION, "amplifier-trigger-git-commit")
+    assert ["trigger-git-commit"] in [row["offers"] for row in installed(environment)["plugins"]]
 
-    project = write(tmp_path / "project" / "bundle.md", DISK).parent
+    project = write(tmp_path / "project" / "bundle.md", COMMITTED).parent
+    commit(project)
     done = environment.amplifier("up", "--once", "bundle.md", cwd=project)
     assert done.returncode == 0, done.stderr
     sessions = data_of(environment.amplifier("session", "list", "--json", cwd=project))
