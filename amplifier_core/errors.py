@@ -64,9 +64,9 @@ class NameTaken(PluginError, ValueError):
     def __init__(self, kind: str, name: str, owners: tuple[str, str]) -> None:
         self.kind, self.name, self.owners = kind, name, owners
         first, second = owners
+        blocking = "" if kind == "module" else ", or block its plugin with AMPLIFIER_BLOCK_PLUGINS"
         super().__init__(
-            f"{kind} '{name}' is registered by both {first} and {second}. "
-            f"Uninstall one of them, or block its plugin with AMPLIFIER_BLOCK_PLUGINS"
+            f"{kind} '{name}' is registered by both {first} and {second}. Uninstall one of them{blocking}"
         )
 
 

@@ -10,10 +10,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import UnknownName
+from .errors import NameTaken, UnknownName
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from importlib.metadata import EntryPoint
     from types import ModuleType
 
     from .coordinator import ModuleCoordinator
@@ -86,8 +87,8 @@ class ModuleLoader:
     ) -> MountFunction:
         """Return an async function that mounts `module_id` with `config` on the coordinator it is given.
 
-        Raises `UnknownName` when nothing installed has this id, `ModuleValidationError` when what was found is no
-        module, and whatever the import raises.
+        Raises `UnknownName` when nothing installed has this id, `NameTaken` when two distributions have it,
+        `ModuleValidationError` when what was found is no module, and whatever the import raises.
         """
         owner = coordinator or self._coordinator
         module = await self._from_source(module_id, source_hint, owner) or self._from_search_paths(module_id)
@@ -128,13 +129,11 @@ class ModuleLoader:
     def _from_entry_point(self, module_id: str) -> Callable[..., Any]:
         if module_id in self._installed:
             return self._installed[module_id]
-        found = {entry.name: entry for entry in entry_points(group=GROUP)}
-        if module_id not in found:
-            raise UnknownName("module", module_id, found)
-        mount = found[module_id].load()
+        entry = _only_entry_point(module_id)
+        mount = entry.load()
         if not callable(mount):
             raise ModuleValidationError(
-                f"module '{module_id}': entry point {found[module_id].value} is no mount function",
+                f"module '{module_id}': entry point {entry.value} is no mount function",
                 reason_code="invalid_entry_point",
             )
         self._installed[module_id] = mount
@@ -173,6 +172,16 @@ class ModuleLoader:
         self._ready_queue.clear()
 
 
+def _only_entry_point(module_id: str) -> EntryPoint:
+    found = entry_points(group=GROUP, name=module_id)
+    if not found:
+        raise UnknownName("module", module_id, entry_points(group=GROUP).names)
+    owners = sorted(f"{entry.dist.name} {entry.dist.version}" if entry.dist else "?" for entry in found)
+    if len(owners) > 1:
+        raise NameTaken("module", module_id, (owners[0], owners[1]))
+    return next(iter(found))
+
+
 def installed_modules() -> list[ModuleInfo]:
     """Return the modules that entry points offer, sorted by id; none is imported."""
     from .models import ModuleInfo
@@ -198,13 +207,20 @@ def installed_modules() -> list[ModuleInfo]:
 def import_from_path(module_id: str, path: Path) -> ModuleType:
     """Import the module at `path`: a `.py` file, a package folder, or a folder that holds `amplifier_module_<id>`.
 
-    `sys.path` is left alone. A file is known by its content: one that changed is imported anew.
+    `sys.path` is left alone. A file is known by its content: one that changed is imported anew. A package keeps its name
+    unless another module has it already: two of one name must not get each other's parts.
     """
     if path.is_file():
-        name = f"_amplifier_source_{sha256(path.read_bytes() + str(path).encode()).hexdigest()[:16]}"
-        return _import(name, path, None)
+        return _import(_own_name(path.read_bytes() + str(path).encode()), path, None)
     package = _package_folder(module_id, path)
-    return _import(package.name, package / "__init__.py", [str(package)])
+    file = package / "__init__.py"
+    known = sys.modules.get(package.name)
+    is_free = known is None or getattr(known, "__file__", None) == str(file)
+    return _import(package.name if is_free else _own_name(str(file).encode()), file, [str(package)])
+
+
+def _own_name(identity: bytes) -> str:
+    return f"_amplifier_source_{sha256(identity).hexdigest()[:16]}"
 
 
 def _package_folder(module_id: str, path: Path) -> Path:

@@ -6,8 +6,8 @@ Every name below is imported when it is first used.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # what type checkers take for true; importing typing would be half of this module's cost
 if TYPE_CHECKING:
     from amplifier_core import (
         BundleDependencyError,

@@ -68,6 +68,11 @@ MADE: list[tuple[AmplifierError, dict[str, Any], str]] = [
         "Uninstall one of them, or block its plugin with AMPLIFIER_BLOCK_PLUGINS",
     ),
     (
+        NameTaken("module", "tool-x", ("one 1.0", "two 2.0")),
+        {"kind": "module"},
+        "module 'tool-x' is registered by both one 1.0 and two 2.0. Uninstall one of them",
+    ),
+    (
         UnknownName("trigger", "trigger-tmer", ["trigger-timer", "trigger-file-watcher"]),
         {"kind": "trigger", "name": "trigger-tmer", "known": ("trigger-file-watcher", "trigger-timer")},
         "unknown trigger 'trigger-tmer'; did you mean 'trigger-timer'? "

@@ -249,10 +249,13 @@ def test_a_package_that_is_named_like_a_loaded_module_does_not_take_its_place(fo
     assert sys.modules["json"] is json
 
 
-def test_two_folders_may_hold_packages_of_one_name(folder: Path) -> None:
-    one = import_from_path("tool-x", write(folder / "one" / "tool_x" / "__init__.py", "NAME = 1").parent)
-    two = import_from_path("tool-x", write(folder / "two" / "tool_x" / "__init__.py", "NAME = 2").parent)
-    assert (one.NAME, two.NAME) == (1, 2)
+def test_two_folders_may_hold_packages_of_one_name_and_each_gets_its_own_parts(folder: Path) -> None:
+    for name in ("one", "two"):
+        write(folder / name / "amplifier_tool_x" / "__init__.py", "from .part import NAME")
+        write(folder / name / "amplifier_tool_x" / "part.py", f"NAME = '{name}'")
+    one, two = (import_from_path("tool-x", folder / name) for name in ("one", "two"))
+    assert (one.NAME, two.NAME) == ("one", "two")
+    assert import_from_path("tool-x", folder / "one") is one
     assert import_from_path("tool-x", folder / "two") is two
 
 

@@ -49,6 +49,21 @@ async def test_a_kill_loses_nothing_and_repeats_nothing(moment: float, tmp_path:
     done.check(tmp_path / "demo")
 
 
+@pytest.mark.parametrize("moment", [0.15, 0.6, 2.0])
+async def test_ctrl_c_at_any_moment_is_one_line_and_leaves_the_store_whole(moment: float, tmp_path: Path) -> None:
+    environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home")}
+    with subprocess.Popen(
+        [*PROGRAM, "demo", "demo"], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        time.sleep(moment)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err.split(b"\n")) == (130, [b"", b"amplifier: interrupted", b""])
+    ledger = await _ledger(tmp_path)
+    assert not [each for each in ledger.deliveries.values() if each.state == "claimed"]
+    assert not [each for each in ledger.records.values() if each.status == "running"]
+
+
 def _kill_demo_after(seconds: float, folder: Path, environment: dict[str, str]) -> None:
     with subprocess.Popen(
         [*PROGRAM, "demo", "demo"], cwd=folder, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
