@@ -189,4 +189,4 @@ def _program() -> str:
     found = shutil.which("amplifier")
     if here.name != "amplifier" or (found and Path(found).resolve() == here):
         return "amplifier"
-    return shlex.quote(os.path.relpath(here))
+    return shlex.quote(min(os.path.relpath(here), str(here), key=len))
