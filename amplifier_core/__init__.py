@@ -2,9 +2,9 @@
 
 Two doors lead in. *Modules* are mounted into one session by name: an entry point in the group `amplifier.modules`
 names an `async def mount(coordinator, config)`; providers, tools, orchestrators, contexts and hooks are modules, and
-one written for the published `amplifier-core` mounts here unchanged. *Plugins* extend the process: an entry point in the
-group `amplifier` names an object with `@hookimpl` functions; triggers, storages and runners are offered by plugins, and
-forks, spawns and triggers are refused or observed by them (`amplifier_core.hookspecs`).
+one written for the published `amplifier-core` mounts here unchanged. *Plugins* extend the process: an entry point in
+the group `amplifier` names an object with `@hookimpl` functions; triggers, storages and runners are offered by plugins,
+and forks, spawns and triggers are refused or observed by them (`amplifier_core.hookspecs`).
 
 Every name below is imported when it is first used: `import amplifier_core` costs nothing that nobody asked for.
 """

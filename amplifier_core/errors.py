@@ -65,9 +65,7 @@ class NameTaken(PluginError, ValueError):
         self.kind, self.name, self.owners = kind, name, owners
         first, second = owners
         blocking = "" if kind == "module" else ", or block its plugin with AMPLIFIER_BLOCK_PLUGINS"
-        super().__init__(
-            f"{kind} '{name}' is registered by both {first} and {second}. Uninstall one of them{blocking}"
-        )
+        super().__init__(f"{kind} '{name}' is registered by both {first} and {second}. Uninstall one of them{blocking}")
 
 
 class UnknownName(PluginError, LookupError):

@@ -198,30 +198,36 @@ def _merged_injections(event: str, payload: dict[str, Any], chosen: list[tuple[s
 
 _cached_class: type[HookResult] | None = None
 _template: dict[str, Any] = {}
+_slot_setters: tuple[Callable[[HookResult, Any], None], ...] = ()
 
 
 def _hook_result() -> type[HookResult]:
-    global _cached_class
+    global _cached_class, _slot_setters
     if _cached_class is None:
+        from pydantic import BaseModel
+
         from .models import HookResult
 
-        _cached_class = HookResult
+        slots = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+        _slot_setters = tuple(BaseModel.__dict__[slot].__set__ for slot in slots)
         _template.update(HookResult().__dict__)
+        _cached_class = HookResult
     return _cached_class
 
 
 def _passed(data: dict[str, Any]) -> HookResult:
     """Return `HookResult(data=data)` without validating what is known to be valid: the kernel's hottest path."""
-    result_class = _cached_class or _hook_result()
-    result: HookResult = object.__new__(result_class)
-    _set(result, "__dict__", {**_template, "data": data, "context_injections": []})
-    _set(result, "__pydantic_fields_set__", {"data"})
-    _set(result, "__pydantic_extra__", None)
-    _set(result, "__pydantic_private__", None)
+    result: HookResult = object.__new__(_cached_class or _hook_result())
+    fields = result.__dict__
+    fields.update(_template)
+    fields["data"], fields["context_injections"] = data, []
+    set_fields_set, set_extra, set_private = _slot_setters
+    set_fields_set(result, {"data"})
+    set_extra(result, None)
+    set_private(result, None)
     return result
 
 
-_set = object.__setattr__
 _stamped_second = (0, "")
 
 

@@ -207,8 +207,8 @@ def installed_modules() -> list[ModuleInfo]:
 def import_from_path(module_id: str, path: Path) -> ModuleType:
     """Import the module at `path`: a `.py` file, a package folder, or a folder that holds `amplifier_module_<id>`.
 
-    `sys.path` is left alone. A file is known by its content: one that changed is imported anew. A package keeps its name
-    unless another module has it already: two of one name must not get each other's parts.
+    `sys.path` is left alone. A file is known by its content: one that changed is imported anew. A package keeps its
+    name unless another module has it already: two of one name must not get each other's parts.
     """
     if path.is_file():
         return _import(_own_name(path.read_bytes() + str(path).encode()), path, None)

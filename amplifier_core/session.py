@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
@@ -15,6 +18,7 @@ from .moments import ForkRequest, ForkResult
 from .transcript import Transcript
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -67,7 +71,10 @@ class AmplifierSession:
         self.started_at = datetime.now(UTC)
         self.children: list[AmplifierSession] = []
         self._plugins = plugins
-        self._forks = 0
+        self._fork_numbers = count(1)
+        self._fork_ids: set[str] = set()
+        self._ready: list[tuple[str, Callable[..., Any]]] = []
+        self._untold: list[tuple[str, dict[str, Any]]] = []
         self._announced = False
         self._ended = False
         self.coordinator = ModuleCoordinator(self, approval_system, display_system)
@@ -89,27 +96,28 @@ class AmplifierSession:
         """Mount the modules; idempotent.
 
         Without orchestrator or context there is no session: `RuntimeError`, with the cause. Any other module that fails
-        is left out, listed in `load_failures` and told by `module:load_failed`.
+        is left out, listed in `load_failures` and, when all hooks are there to hear it, told by `module:load_failed`.
+        Raises `ValueError` for two entries of one provider without an `instance_id`.
         """
         if self.initialized:
             return
+        _require_instance_ids(self.config.get("providers") or ())
         try:
-            await self._mount_required("orchestrator", "orchestrator")
-            await self._mount_required("context", "context manager")
-            for kind, section in (("provider", "providers"), ("tool", "tools"), ("hook", "hooks")):
-                for entry in self.config.get(section) or ():
-                    await self._mount_optional(kind, entry)
-            await self._seed_context()
-            await self._announce_ready()
+            await self._mount_all()
+            self.initialized = True
+            await self._announce_mounted()
         except BaseException:
+            self.initialized = False
             await self.coordinator.cleanup()
             raise
-        self.initialized = True
-        if self.parent_id is not None:
-            await self.coordinator.hooks.emit(
-                events.SESSION_FORK,
-                {"parent": self.parent_id, "session_id": self.session_id, "parent_id": self.parent_id},
-            )
+
+    async def _mount_all(self) -> None:
+        await self._mount_required("orchestrator", "orchestrator")
+        await self._mount_required("context", "context manager")
+        for kind, section in (("provider", "providers"), ("tool", "tools"), ("hook", "hooks")):
+            for entry in self.config.get(section) or ():
+                await self._mount_optional(kind, entry)
+        await self._seed_context()
 
     async def _mount_required(self, name: str, title: str) -> None:
         spec = self.config["session"][name]
@@ -128,10 +136,14 @@ class AmplifierSession:
             raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
 
     async def _mount(self, entry: dict[str, Any]) -> None:
+        if not entry.get("module"):
+            raise ValueError("the entry has no 'module'")
         mount = await self.loader.load(
             entry["module"], dict(entry.get("config") or {}), entry.get("source"), self.coordinator
         )
         cleanup = await mount(self.coordinator)
+        self._ready += self.loader.get_on_session_ready_queue()  # taken at once: the loader may serve other sessions
+        self.loader.clear_on_session_ready_queue()
         if cleanup is not None:
             self.coordinator.register_cleanup(cleanup)
 
@@ -142,28 +154,31 @@ class AmplifierSession:
             else:
                 await self._mount(entry)
         except Exception as error:
-            module_id = str(entry.get("module", "?"))
+            module_id = str(entry.get("module") or "?")
             self.load_failures.append(LoadFailure(kind, module_id, str(error)))
             logger.warning("%s '%s' was not mounted: %s", kind, module_id, error)
             failure = {"module_type": kind, "module_id": module_id, "error": str(error)}
             failure["reason_code"] = module_failure_reason(error)
             if entry.get("instance_id"):
                 failure["instance_id"] = str(entry["instance_id"])
-            await self.coordinator.hooks.emit(events.MODULE_LOAD_FAILED, failure)
+            self._untold.append((events.MODULE_LOAD_FAILED, failure))
 
     async def _mount_provider(self, entry: dict[str, Any]) -> None:
-        instance = entry.get("instance_id")
-        if instance is None:
-            await self._mount(entry)
-            return
+        """Mount one provider under its `instance_id`; one that fails leaves the providers as they were."""
         providers = self.coordinator.get("providers")
-        default = str(entry["module"]).removeprefix("provider-")
-        before = providers.pop(default, None)
-        await self._mount(entry)
-        if default != instance and default in providers:
-            providers[instance] = providers.pop(default)
-        if before is not None:
-            providers.setdefault(default, before)
+        before = dict(providers)
+        own_name = str(entry.get("module")).removeprefix("provider-")
+        instance = entry.get("instance_id") or own_name
+        if instance != own_name:
+            providers.pop(own_name, None)
+        mounted: dict[str, Any] = {}
+        try:
+            await self._mount(entry)
+            mounted = {name: module for name, module in providers.items() if before.get(name) is not module}
+        finally:
+            providers.clear()
+            providers.update(before)
+            providers.update({instance if name == own_name else name: module for name, module in mounted.items()})
 
     async def _seed_context(self) -> None:
         """Hand the history to a context that does not read the shared transcript."""
@@ -171,17 +186,23 @@ class AmplifierSession:
         if len(self.transcript) and getattr(context, "transcript", None) is not self.transcript:
             await context.set_messages([dict(message) for message in self.transcript])
 
-    async def _announce_ready(self) -> None:
-        queue = self.loader.get_on_session_ready_queue()
-        self.loader.clear_on_session_ready_queue()
-        for module_id, ready in queue:
+    async def _announce_mounted(self) -> None:
+        for module_id, ready in self._ready:
             try:
                 await ready(self.coordinator)
             except Exception as error:
                 logger.warning("on_session_ready of module '%s' failed: %s", module_id, error)
-                await self.coordinator.hooks.emit(
-                    events.MODULE_ON_SESSION_READY_FAILED, {"module_id": module_id, "error": str(error)}
-                )
+                failure = {"module_id": module_id, "error": str(error)}
+                self._untold.append((events.MODULE_ON_SESSION_READY_FAILED, failure))
+        for event, data in self._untold:
+            await self.coordinator.hooks.emit(event, data)
+        if self.parent_id is not None:
+            await self.coordinator.hooks.emit(events.SESSION_FORK, {"parent": self.parent_id, **self._identity()})
+
+    def _identity(self) -> dict[str, Any]:
+        identity: dict[str, Any] = {"session_id": self.session_id, "parent_id": self.parent_id}
+        metadata = self.config["session"].get("metadata")
+        return {**identity, "metadata": metadata} if metadata else identity
 
     async def execute(self, prompt: str) -> str:
         """Run one turn and return its final text; initialises the session when nobody has.
@@ -234,11 +255,8 @@ class AmplifierSession:
         if self._announced:
             return
         self._announced = True
-        start: dict[str, Any] = {"session_id": self.session_id, "parent_id": self.parent_id}
-        metadata = self.config["session"].get("metadata")
-        if metadata:
-            start["metadata"] = metadata
-        await self.coordinator.hooks.emit(events.SESSION_RESUME if self.is_resumed else events.SESSION_START, start)
+        event = events.SESSION_RESUME if self.is_resumed else events.SESSION_START
+        await self.coordinator.hooks.emit(event, self._identity())
 
     async def _announce_cancelled(self, error: str = "") -> None:
         data: dict[str, Any] = {"was_immediate": self.coordinator.cancellation.is_immediate}
@@ -249,14 +267,20 @@ class AmplifierSession:
     async def cleanup(self, cascade_children: bool = False) -> None:
         """End the session: tell its hooks (`session:end`), then undo its mounts; idempotent.
 
-        With `cascade_children`, the sessions forked from it are ended first, the last one first.
+        With `cascade_children`, the sessions forked from it are ended first, the last one first. An exit or a
+        cancellation that ends one of them is raised when all have ended.
         """
-        if cascade_children:
-            for child in list(reversed(self.children)):
-                await child.cleanup(cascade_children=True)
+        async with AsyncExitStack() as endings:
+            endings.push_async_callback(self._end)
+            for child in self.children if cascade_children else ():
+                endings.push_async_callback(child.cleanup, cascade_children=True)
+
+    async def _end(self) -> None:
         if self._ended:
             return
         self._ended = True
+        if self.state == "running":
+            self.state = "cancelled" if self._announced else "completed"  # a turn was cut, or there was none
         if self.initialized:
             await self.coordinator.hooks.emit(events.SESSION_END, {"session_id": self.session_id, "status": self.state})
         await self.coordinator.cleanup()
@@ -283,18 +307,21 @@ class AmplifierSession:
     ) -> AmplifierSession:
         """Make a child that shares the first `at` messages (None: all) at no cost, however many there are.
 
-        The child has this session's loader, its config unless another is given, and the id `<parent>-fork-<n>` unless
-        one is given. `initialize=False` leaves time to register capabilities; `session:fork` is emitted when the child
-        is initialised. Raises `ForkRefused` when a plugin refuses.
+        It never shares a tool call without its result: a running turn is forked before the call. The child has this
+        session's loader, its config unless another is given, and the id `<parent>-fork-<n>` unless one is given.
+        `initialize=False` leaves time to register capabilities; `session:fork` is emitted when the child is
+        initialised. Raises `ForkRefused` when a plugin refuses, `IndexError` when `at` lies outside the history.
         """
         shared = (await self._history()).fork(at) if share_history else Transcript()
+        shared = shared.fork(shared.settled())
         child_id = session_id or self._next_fork_id()
+        self._fork_ids.add(child_id)
         if self._plugins is not None:
             await self._plugins.before_fork(ForkRequest(self.session_id, child_id, len(shared)))
         child = self._child(child_id, config if config is not None else self.config, shared)
+        self._adopt(child)
         if initialize:
             await child.initialize()
-        self._adopt(child)
         if self._plugins is not None:
             await self._plugins.after_fork(ForkResult(self.session_id, child_id, len(shared)))
         return child
@@ -317,8 +344,8 @@ class AmplifierSession:
         child.coordinator.register_cleanup(let_go)
 
     def _next_fork_id(self) -> str:
-        self._forks += 1
-        return f"{self.session_id}-fork-{self._forks}"
+        candidates = (f"{self.session_id}-fork-{number}" for number in self._fork_numbers)
+        return next(candidate for candidate in candidates if candidate not in self._fork_ids)
 
     def _child(self, session_id: str, config: dict[str, Any], transcript: Transcript) -> AmplifierSession:
         child = type(self)(
@@ -340,6 +367,16 @@ class AmplifierSession:
 
     def __repr__(self) -> str:
         return f"<AmplifierSession {self.session_id} {self.state}>"
+
+
+def _require_instance_ids(providers: Sequence[dict[str, Any]]) -> None:
+    unnamed = Counter(entry.get("module") for entry in providers if not entry.get("instance_id"))
+    for module, times in unnamed.items():
+        if module and times > 1:
+            raise ValueError(
+                f"Multi-instance providers require explicit 'instance_id' on each entry but one: "
+                f"'{module}' has {times} without"
+            )
 
 
 def _require_session_section(config: Any) -> None:

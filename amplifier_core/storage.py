@@ -168,7 +168,8 @@ class Inbox(Protocol):
     ) -> Delivery | None:
         """Accept an event: store it and its trigger's `state` in one transaction; it is due at once.
 
-        None when the lane knows its `dedupe_key` already; the state is stored all the same. With `refused`, record
+        An event without `state` leaves the stored one as it is. None when the lane knows its `dedupe_key` already; the
+        state is stored all the same. With `refused`, record
         it in state `refused` with that reason instead of delivering it.
         """
         ...

@@ -61,6 +61,10 @@ class TriggerEvent:
 class EventSource(Protocol):
     """Events of other sessions, as a trigger may follow them."""
 
+    async def position(self) -> int:
+        """Return the `SessionEvent.sequence` of the newest event that is stored, 0 when there is none."""
+        ...
+
     def follow(
         self, names: Sequence[str], *, sources: Sequence[str] | None = None, since: int | None = None
     ) -> AsyncIterator[SessionEvent]:

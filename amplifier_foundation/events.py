@@ -194,13 +194,17 @@ class EventRouter:
             except TimeoutError:
                 return None
 
+    async def position(self) -> int:
+        """Return the sequence of the newest event in the durable log, 0 when there is none."""
+        return 0 if self._store is None else await self._store.last_sequence()
+
     async def follow(
         self, names: Sequence[str], *, sources: Sequence[str] | None = None, since: int | None = None
     ) -> AsyncIterator[SessionEvent]:
         """Yield matching events of the durable log after `since` (None: from now), then those to come."""
         if self._store is None:
             raise SubscriberLagged("this router has no store: use subscribe()")
-        cursor = await self._store.last_sequence() if since is None else since
+        cursor = await self.position() if since is None else since
         async with self.subscribe(["*"], queue_size=1) as news:
             while True:
                 batch = await self._store.events(since=cursor)

@@ -67,6 +67,16 @@ def settled_length(messages: Sequence[Message]) -> int:
     return settled
 
 
+def settled_tail(tail: Sequence[Message]) -> int | None:
+    """Return how many messages of the end of a history are settled; None when more of the history must be seen.
+
+    What comes before a message that is no tool result is settled, or it could not have been said.
+    """
+    if tail and tail[0].get("role") == "tool":
+        return None
+    return settled_length(tail) or None
+
+
 def interrupted_results(messages: Sequence[Message]) -> list[Message]:
     """Return the tool messages that settle a history which a crash cut: each open call is recorded as interrupted."""
     return [

@@ -67,10 +67,12 @@ class SessionRecorder:
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await `work` even when cancelled meanwhile, then raise the cancellation: a write that was begun is carried out."""
+    """Await `work` also when cancelled meanwhile, then raise the cancellation: what was begun is carried out."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.wait({task})  # which a second cancellation ends without reaching the write
+        if not task.cancelled() and task.exception() is not None:
+            raise task.exception() from None  # type: ignore[misc]  # it is not None
         raise

@@ -69,12 +69,10 @@ async def test_hooks_are_registered_and_not_mounted(coordinator: ModuleCoordinat
 
 
 async def test_a_mount_point_that_does_not_exist_is_named(coordinator: ModuleCoordinator) -> None:
-    for attempt in (
-        lambda: coordinator.mount("trigger", object()),
-        lambda: coordinator.unmount("trigger"),
-    ):
-        with pytest.raises(ValueError, match="^Unknown mount point: trigger$"):
-            await attempt()
+    with pytest.raises(ValueError, match="^Unknown mount point: trigger$"):
+        await coordinator.mount("trigger", object())
+    with pytest.raises(ValueError, match="^Unknown mount point: trigger$"):
+        await coordinator.unmount("trigger")
     with pytest.raises(ValueError, match="^Unknown mount point: trigger$"):
         coordinator.get("trigger")
 
@@ -257,9 +255,12 @@ async def test_an_injection_becomes_a_message_that_says_where_it_comes_from(
 async def test_injections_of_several_hooks_become_one_message_each(
     coordinator: ModuleCoordinator, context: MockContextManager
 ) -> None:
-    for name, role in [("first", "system"), ("second", "user")]:
-        answer = HookResult(action="inject_context", context_injection=name, context_injection_role=role)  # type: ignore[arg-type]
-        coordinator.hooks.register("e", lambda event, data, answer=answer: answer, name=name)
+    def injecting(name: str, role: Any) -> None:
+        answer = HookResult(action="inject_context", context_injection=name, context_injection_role=role)
+        coordinator.hooks.register("e", lambda event, data: answer, name=name)
+
+    injecting("first", "system")
+    injecting("second", "user")
     await coordinator.process_hook_result(await coordinator.hooks.emit("e", {}), "e", "caller")
     assert [(each["role"], each["content"], each["metadata"]["hook_name"]) for each in context.messages] == [
         ("system", "first", "first"),

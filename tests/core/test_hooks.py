@@ -373,7 +373,8 @@ async def test_a_task_that_is_cancelled_inside_a_handler_ends(hooks: HookRegistr
 
 
 async def test_collecting_returns_the_data_of_every_result_that_has_any(hooks: HookRegistry) -> None:
-    for answer in ({"data": {"n": 1}}, None, HookResult(action="deny"), HookResult(data={"n": 2}), {"data": {}}):
+    answers: list[Any] = [{"data": {"n": 1}}, None, HookResult(action="deny"), HookResult(data={"n": 2}), {"data": {}}]
+    for answer in answers:
         hooks.register("e", answering(answer))
     hooks.register("e", lambda event, data: HookResult(data={"saw": data["given"]}))
     assert await hooks.emit_and_collect("e", {"given": 3}) == [{"n": 1}, {"n": 2}, {}, {"saw": 3}]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SPECS = {name: spec for name, spec in vars(hookspecs).items() if name.startswith("amplifier_")}
-FIRST_WORDS = {"register": "Offer ", "before": ("Allow ", "Let "), "after": "See "}
+FIRST_WORDS = {"register": ("Offer ",), "before": ("Allow ", "Let "), "after": ("See ",)}
 
 
 def moment(name: str) -> str:

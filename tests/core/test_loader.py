@@ -176,10 +176,10 @@ async def test_a_package_imports_its_own_parts(folder: Path, coordinator: Module
     assert (await mounted(ModuleLoader(), coordinator, "tool-x"))["from"] == "part"
 
 
-async def test_a_source_wins_over_what_is_installed(
-    site: Site, folder: Path, coordinator: ModuleCoordinator
-) -> None:
-    site.install("amplifier-tool-x", {MODULES: {"tool-x": "installed_x:mount"}}, {"installed_x.py": module("installed")})
+async def test_a_source_wins_over_what_is_installed(site: Site, folder: Path, coordinator: ModuleCoordinator) -> None:
+    site.install(
+        "amplifier-tool-x", {MODULES: {"tool-x": "installed_x:mount"}}, {"installed_x.py": module("installed")}
+    )
     write(folder / "tool_x" / "__init__.py", module("source"))
     loader = ModuleLoader()
     assert (await mounted(loader, coordinator, "tool-x"))["from"] == "installed"
@@ -198,9 +198,7 @@ async def test_a_resolver_is_asked_with_the_hint_of_the_bundle(
     assert resolver.asked == [("tool-x", "git+https://example.com/x")]
 
 
-async def test_a_source_that_was_named_and_is_not_there_is_an_error(
-    site: Site, coordinator: ModuleCoordinator
-) -> None:
+async def test_a_source_that_was_named_and_is_not_there_is_an_error(site: Site, coordinator: ModuleCoordinator) -> None:
     site.install("amplifier-tool-x", {MODULES: {"tool-x": "tool_x:mount"}}, {"tool_x.py": module("installed")})
     await coordinator.mount("module-source-resolver", Resolver())
     assert (await mounted(ModuleLoader(), coordinator, "tool-x"))["from"] == "installed"
@@ -209,7 +207,9 @@ async def test_a_source_that_was_named_and_is_not_there_is_an_error(
 
 
 def test_a_folder_without_the_package_is_named(folder: Path) -> None:
-    with pytest.raises(ModuleValidationError, match=f"'tool-x': {folder} holds no package amplifier_module_tool_x") as no:
+    with pytest.raises(
+        ModuleValidationError, match=f"'tool-x': {folder} holds no package amplifier_module_tool_x"
+    ) as no:
         import_from_path("tool-x", folder)
     assert no.value.reason_code == "invalid_package_layout"
 

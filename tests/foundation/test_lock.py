@@ -29,9 +29,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_second_owner_is_told_who_the_first_is() -> None:
     with project_lock("/project", {"bundles": ["demo"]}):
-        with pytest.raises(SessionConflict, match=rf"/project is run by process {os.getpid()} since 20"):
-            with project_lock("/project", {}):
-                raise AssertionError("two owners")
+        told = rf"/project is run by process {os.getpid()} since 20"
+        with pytest.raises(SessionConflict, match=told), project_lock("/project", {}):
+            raise AssertionError("two owners")
         [owner] = running_owners()
         assert (owner["pid"], owner["bundles"]) == (os.getpid(), ["demo"])
         with project_lock("/another", {}):

@@ -83,7 +83,7 @@ class Ledger:
         self.messages: dict[str, list[dict[str, Any]]] = {}
 
     def check(self, folder: Path) -> None:
-        """Assert that every accepted event was handled by one session, once, and that every emitted one was accepted."""
+        """Assert that every accepted event was handled by one session, once, and every emitted one was accepted."""
         handled = Counter(delivery.session_id for delivery in self.deliveries.values())
         assert all(delivery.state == "done" for delivery in self.deliveries.values())
         assert set(handled.values()) <= {1}

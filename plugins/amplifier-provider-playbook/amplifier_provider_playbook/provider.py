@@ -14,8 +14,8 @@ from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, ToolCallBlock, Usage
 from amplifier_core.models import ModelInfo, ProviderInfo
 
-from .templates import UnknownPlaceholder
 from .steps import Step, read_steps
+from .templates import UnknownPlaceholder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

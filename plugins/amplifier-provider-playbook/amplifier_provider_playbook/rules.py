@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .templates import fill, fill_text
 from .steps import Step, seen
+from .templates import fill, fill_text
 
 if TYPE_CHECKING:
     import re

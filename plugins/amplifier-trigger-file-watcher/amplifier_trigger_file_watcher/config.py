@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from amplifier_core.errors import TriggerConfigError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from .patterns import Patterns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def _compilable(lines: list[str]) -> list[str]:
@@ -43,22 +37,3 @@ class FileWatcherConfig(BaseModel):
         if self.max_wait_ms is not None and self.max_wait_ms < self.debounce_ms:
             raise ValueError(f"max_wait_ms must be at least debounce_ms ({self.debounce_ms})")
         return self
-
-
-def read_config(trigger: str, config: Mapping[str, Any]) -> FileWatcherConfig:
-    """Return the checked configuration. Raises `TriggerConfigError` for the first thing that is wrong with it."""
-    try:
-        return FileWatcherConfig.model_validate(config)
-    except ValidationError as error:
-        fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-        key = str(fault["loc"][0]) if fault["loc"] else ""
-        message = fault["msg"].removeprefix("Value error, ")
-        if fault["type"] == "extra_forbidden":
-            message = _unknown_key(key)
-        raise TriggerConfigError(trigger, key, message) from None
-
-
-def _unknown_key(key: str) -> str:
-    close = get_close_matches(key, FileWatcherConfig.model_fields, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(FileWatcherConfig.model_fields)}"
-    return f"unknown key; {hint}"

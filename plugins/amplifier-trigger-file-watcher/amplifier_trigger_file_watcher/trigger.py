@@ -50,12 +50,14 @@ class FileChangeTrigger:
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Take what is watched. Raises `TriggerConfigError`, also for a folder that does not exist."""
-        from .config import read_config
+        from amplifier_core.trigger_config import read_trigger_config
+
+        from .config import FileWatcherConfig
         from .debounce import Debounce
         from .manifest import Manifest
         from .scope import Scope
 
-        checked = read_config(NAME, config)
+        checked = read_trigger_config(NAME, FileWatcherConfig, config)
         folder = self._existing_folder(checked)
         self._scope = Scope(folder, self._context.working_dir, checked.patterns, checked.ignore)
         self._recursive = checked.recursive

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-
-from amplifier_core.errors import TriggerConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 
 def _event_name(name: str) -> str:
@@ -32,22 +26,3 @@ class SessionEventConfig(BaseModel):
     source_sessions: Annotated[
         list[SessionId] | None, Field(min_length=1, description="Events of these sessions only.")
     ] = None
-
-
-def read_config(trigger: str, config: Mapping[str, Any]) -> SessionEventConfig:
-    """Return the checked configuration. Raises `TriggerConfigError` for the first thing that is wrong with it."""
-    try:
-        return SessionEventConfig.model_validate(config)
-    except ValidationError as error:
-        fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-        key = str(fault["loc"][0]) if fault["loc"] else ""
-        message = fault["msg"].removeprefix("Value error, ")
-        if fault["type"] == "extra_forbidden":
-            message = _unknown_key(key)
-        raise TriggerConfigError(trigger, key, message) from None
-
-
-def _unknown_key(key: str) -> str:
-    close = get_close_matches(key, SessionEventConfig.model_fields, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(SessionEventConfig.model_fields)}"
-    return f"unknown key; {hint}"

@@ -40,9 +40,11 @@ class SessionEventTrigger:
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Take the names and sessions to follow. Raises `TriggerConfigError`."""
-        from .config import read_config
+        from amplifier_core.trigger_config import read_trigger_config
 
-        self._config = read_config(NAME, config)
+        from .config import SessionEventConfig
+
+        self._config = read_trigger_config(NAME, SessionEventConfig, config)
 
     async def ready(self) -> None:
         """Return when events are followed, or the trigger has ended."""
@@ -54,7 +56,8 @@ class SessionEventTrigger:
         Raises `TriggerError` where there are no events to follow.
         """
         try:
-            stream = self._follow()
+            stream = await self._follow()
+            self._armed.set()
             try:
                 while (event := await self._next(stream)) is not None:
                     yield self._event(event)
@@ -71,14 +74,15 @@ class SessionEventTrigger:
         if self._waiting is not None:
             self._waiting.cancel()
 
-    def _follow(self) -> AsyncIterator[SessionEvent]:
-        if self._context.events is None:
+    async def _follow(self) -> AsyncIterator[SessionEvent]:
+        events = self._context.events
+        if events is None:
             raise TriggerError(NAME, "there are no session events to follow here; run the bundle with: amplifier up")
-        return self._context.events.follow(
-            self._config.event_names,
-            sources=self._config.source_sessions,
-            since=self._context.state.get("sequence"),
-        )
+        since = self._context.state.get("sequence")
+        if since is None:
+            since = await events.position()
+            await self._context.save_state({"sequence": since})
+        return events.follow(self._config.event_names, sources=self._config.source_sessions, since=since)
 
     async def _next(self, stream: AsyncIterator[SessionEvent]) -> SessionEvent | None:
         """Return the next event; None at the end of the stream, or when the trigger was stopped."""
@@ -88,8 +92,6 @@ class SessionEventTrigger:
             return None
         waiting = self._waiting = asyncio.ensure_future(anext(stream, None))
         try:
-            await asyncio.sleep(0)  # the stream has begun to follow when its first step was taken
-            self._armed.set()
             await asyncio.wait((waiting,))
         finally:
             if not waiting.done():  # the stream can only be closed when nobody waits in it

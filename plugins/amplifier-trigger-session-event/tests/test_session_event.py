@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerSource,
 from amplifier_trigger_session_event import SessionEventTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
 
 class Log:
@@ -33,6 +34,9 @@ class Log:
             self.events.append(event)
             self._news.notify_all()
         return event
+
+    async def position(self) -> int:
+        return len(self.events)
 
     async def follow(
         self, names: Sequence[str], *, sources: Sequence[str] | None = None, since: int | None = None
@@ -130,6 +134,23 @@ async def test_the_very_first_start_begins_with_what_happens_from_then_on() -> N
     async with running(bound(log, event_names=["*"])) as events:
         await log.emit("after")
         assert await names(events, 1) == ["after"]
+
+
+async def test_where_it_began_is_saved_before_anything_happened() -> None:
+    log, saved = Log(), list[Mapping[str, Any]]()
+    await log.emit("before")
+
+    async def save(state: Mapping[str, Any]) -> None:
+        saved.append(state)
+
+    trigger = SessionEventTrigger()
+    trigger.bind(TriggerContext("tests/events#0", events=log, saver=save))
+    trigger.configure({"event_names": ["*"]})
+    async with running(trigger):
+        assert saved == [{"sequence": 1}]
+    await log.emit("while it was killed")
+    async with running(bound(log, saved[0], event_names=["*"])) as events:
+        assert await names(events, 1) == ["while it was killed"]
 
 
 async def test_a_restart_goes_on_after_the_last_event() -> None:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from amplifier_core.errors import TriggerConfigError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from .schedule import Cron
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CatchUp = Literal["latest", "skip", "all"]
 TEN_YEARS = 10 * 366 * 86_400.0
@@ -59,22 +53,3 @@ class TimerConfig(BaseModel):
         if "timezone" in self.model_fields_set and self.cron is None:
             raise ValueError("timezone goes with cron; an interval has none")
         return self
-
-
-def read_config(trigger: str, config: Mapping[str, Any]) -> TimerConfig:
-    """Return the checked configuration. Raises `TriggerConfigError` for the first thing that is wrong with it."""
-    try:
-        return TimerConfig.model_validate(config)
-    except ValidationError as error:
-        fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-        key = str(fault["loc"][0]) if fault["loc"] else ""
-        message = fault["msg"].removeprefix("Value error, ")
-        if fault["type"] == "extra_forbidden":
-            message = _unknown_key(key)
-        raise TriggerConfigError(trigger, key, message) from None
-
-
-def _unknown_key(key: str) -> str:
-    close = get_close_matches(key, TimerConfig.model_fields, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(TimerConfig.model_fields)}"
-    return f"unknown key; {hint}"

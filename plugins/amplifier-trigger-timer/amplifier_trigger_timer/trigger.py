@@ -51,10 +51,12 @@ class TimerTrigger:
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Take the schedule. Raises `TriggerConfigError`."""
-        from .config import read_config
+        from amplifier_core.trigger_config import read_trigger_config
+
+        from .config import TimerConfig
         from .schedule import Cron, Interval
 
-        checked = read_config(NAME, config)
+        checked = read_trigger_config(NAME, TimerConfig, config)
         self._immediate = checked.immediate
         self._catch_up: CatchUp = checked.catch_up
         self._schedule: Schedule

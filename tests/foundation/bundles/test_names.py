@@ -73,7 +73,8 @@ async def test_checking_a_file_checks_the_bundles_that_its_background_sessions_r
     write("tools: 5\n", name="broken.md", bundle="broken")
     write("background_sessions: [{name: a, triggers: [{type: cron}]}]\n", name="worker/bundle.md", bundle="worker")
     path = write(
-        "background_sessions:\n  - {name: a, bundle: ./worker, triggers: [{type: timer}, {type: timer, config: {x: 1}}]}\n"
+        "background_sessions:\n"
+        "  - {name: a, bundle: ./worker, triggers: [{type: timer}, {type: timer, config: {x: 1}}]}\n"
         "  - {name: b, bundle: broken.md}\n  - {name: c, bundle: ./missing}\n  - {name: d, bundle: 'elsewhere:x'}\n"
     )
     found = [problem for problem in await check_bundle(path, plugins) if not problem.path.startswith("session")]
