@@ -171,7 +171,9 @@ async def test_an_event_that_no_store_numbered_carries_no_state() -> None:
 
 async def test_stop_ends_the_wait_and_closes_the_stream() -> None:
     log = Log()
-    async with running(bound(log, event_names=["*"])):
+    async with running(bound(log, event_names=["*"])) as events:
+        await log.emit("one")
+        assert await names(events, 1) == ["one"]
         assert log.followers == 1
     assert log.followers == 0
 
