@@ -72,19 +72,8 @@ class Transcript(Sequence[Message]):
         return child
 
     def settled(self) -> int:
-        """Return how many messages hold no tool call without its result, at a cost of the last answer and its results.
-
-        A turn goes on only when its calls have their results, so nothing before the last answer is open.
-        """
-        answered = set()
-        for position in range(self._length - 1, -1, -1):
-            message = self[position]
-            if message.get("role") == "tool":
-                answered.add(message.get("tool_call_id"))
-            elif message.get("role") == "assistant":
-                ids = {call["id"] for call in message.get("tool_calls") or () if call.get("id")}
-                return self._length if ids <= answered else position
-        return self._length
+        """Return how many messages hold no tool call without its result (see `settled_length`)."""
+        return settled_length(self)
 
     def since(self, start: int) -> list[Message]:
         """Return the messages from position `start` on, at a cost of those messages and not of the whole."""
@@ -131,3 +120,19 @@ class Transcript(Sequence[Message]):
 
     def __repr__(self) -> str:
         return f"<Transcript of {self._length} messages>"
+
+
+def settled_length(messages: Sequence[Message]) -> int:
+    """Return how many messages hold no tool call without its result, at a cost of the last answer and its results.
+
+    A turn goes on only when its calls have their results, so nothing before the last answer is open.
+    """
+    answered = set()
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        if message.get("role") == "tool":
+            answered.add(message.get("tool_call_id"))
+        elif message.get("role") == "assistant":
+            ids = {call["id"] for call in message.get("tool_calls") or () if call.get("id")}
+            return len(messages) if ids <= answered else position
+    return len(messages)

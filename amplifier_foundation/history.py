@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
-from amplifier_core.transcript import Message, Transcript
+from amplifier_core.transcript import Message, Transcript, settled_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,13 +35,6 @@ def turn_starts(messages: Iterable[Message]) -> list[int]:
     return [position for position, message in enumerate(messages) if is_user_turn(message)]
 
 
-def call_ids(message: Message) -> list[str]:
-    """Return the ids of the tool calls that an assistant message makes."""
-    if message.get("role") != "assistant":
-        return []
-    return [str(call["id"]) for call in message.get("tool_calls") or () if call.get("id")]
-
-
 def open_calls(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return the tool calls that have no result, in their order."""
     answered = {message.get("tool_call_id") for message in messages if message.get("role") == "tool"}
@@ -54,27 +47,9 @@ def open_calls(messages: Sequence[Message]) -> list[dict[str, Any]]:
     ]
 
 
-def settled_length(messages: Sequence[Message]) -> int:
-    """Return how many messages from the beginning are settled: the longest part without an open tool call."""
-    open_ids: set[str] = set()
-    settled = 0
-    for position, message in enumerate(messages, start=1):
-        open_ids.update(call_ids(message))
-        if message.get("role") == "tool":
-            open_ids.discard(str(message.get("tool_call_id")))
-        if not open_ids:
-            settled = position
-    return settled
-
-
 def settled_tail(tail: Sequence[Message]) -> int | None:
-    """Return how many messages of the end of a history are settled; None when more of the history must be seen.
-
-    What comes before a message that is no tool result is settled, or it could not have been said.
-    """
-    if tail and tail[0].get("role") == "tool":
-        return None
-    return settled_length(tail) or None
+    """Return how many messages of the end of a history are settled; None when more of the history must be seen."""
+    return settled_length(tail) if any(message.get("role") == "assistant" for message in tail) else None
 
 
 def interrupted_results(messages: Sequence[Message]) -> list[Message]:
@@ -113,8 +88,8 @@ def inherited(transcript: Transcript, depth: Depth, scope: Scope, turns: int) ->
     if depth == "none" or (depth == "recent" and turns <= 0):
         return Transcript()
     if scope == "full" and depth == "all":
-        return transcript.fork(settled_length(transcript))
-    messages = list(transcript)[: settled_length(transcript)]
+        return transcript.fork(transcript.settled())
+    messages = list(transcript)[: transcript.settled()]
     if depth == "recent":
         starts = turn_starts(messages)
         messages = messages[starts[-turns] :] if len(starts) > turns else messages

@@ -100,7 +100,9 @@ def _growth(what: str, long: float, short: float) -> Row:
 
 
 async def _session_with(messages: int) -> AmplifierSession:
-    history = Transcript({"role": "user", "content": f"message {number}"} for number in range(messages))
+    history = Transcript(
+        {"role": "assistant" if number % 2 else "user", "content": f"message {number}"} for number in range(messages)
+    )
     session = AmplifierSession(PLAN, ModuleLoader(), "bench", transcript=history)
     await session.initialize()
     return session

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from amplifier_core import Transcript
+from amplifier_core.transcript import settled_length
 from amplifier_foundation.history import (
     fork_point,
     inherited,
     interrupted_results,
     is_user_turn,
     open_calls,
-    settled_length,
     turn_starts,
 )
 
