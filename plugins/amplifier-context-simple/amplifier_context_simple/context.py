@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import CONTEXT_COMPACTION
@@ -34,6 +34,8 @@ class SimpleContextManager:
         self._is_shared = shared is not None
         self._system_prompt: Callable[[], Awaitable[str]] | None = None
         self._ledger = Ledger()
+        self._window: tuple[Any, int | None] = (None, None)
+        """The provider that was asked last, and how much it reads."""
         self._cut: tuple[int, int] | None = None
         """The budget of the last cut, and the first message after the opening that was kept."""
 
@@ -75,10 +77,15 @@ class SimpleContextManager:
         """
         prompt = await self._system_prompt() if self._system_prompt is not None else ""
         system: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
-        budget = token_budget or self.max_tokens or _window(provider)
+        budget = token_budget or self.max_tokens or self._window_of(provider)
         if budget is None:
             return system + await self.get_messages()
         return system + await self._fitting(budget - len(prompt) // 4)
+
+    def _window_of(self, provider: Any) -> int | None:
+        if self._window[0] is not provider:
+            self._window = (provider, _window(provider))
+        return self._window[1]
 
     async def _fitting(self, budget: int) -> list[Message]:
         history, ledger = self.transcript, self._ledger
@@ -111,8 +118,16 @@ class SimpleContextManager:
         )
 
 
+_stamped_second = (0, "")
+
+
 def _now() -> str:
-    return datetime.now(UTC).isoformat()
+    """Return the time in UTC as ISO 8601; the text of a second is made once."""
+    global _stamped_second
+    second, microsecond = divmod(time.time_ns() // 1000, 1_000_000)
+    if second != _stamped_second[0]:
+        _stamped_second = (second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)))
+    return f"{_stamped_second[1]}.{microsecond:06d}+00:00"
 
 
 def _max_tokens(value: Any) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from .interrupts import Interrupts
     from .signals import Signals
+
+_PROCESS = token_hex(6)
+_GROUPS = count(1)
+"""Numbers the groups of calls that run side by side; with the process they are unlike any other's."""
 
 NOT_BEGUN = "Error: cancelled before the tool call began."
 CUT_OFF = "Error: cancelled while the tool call ran. It may have had an effect."
@@ -48,7 +53,7 @@ class ToolCalls:
 
     async def run(self, calls: Sequence[ToolCall]) -> None:
         """Run `calls` and add their results to the context in the same order, even when the turn is torn down."""
-        group = token_hex(8)
+        group = f"{_PROCESS}-{next(_GROUPS)}"
         texts: list[str | None] = [None] * len(calls)
         try:
             if len(calls) == 1:

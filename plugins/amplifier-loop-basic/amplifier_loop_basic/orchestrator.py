@@ -34,6 +34,7 @@ class BasicOrchestrator:
         self.max_iterations = _iterations(config.get("max_iterations", DEFAULT_MAX_ITERATIONS))
         self.default_provider: str | None = config.get("default_provider")
         self._interrupts = Interrupts()
+        self._specs: dict[str, tuple[Any, ToolSpec]] = {}
 
     async def execute(
         self,
@@ -57,12 +58,21 @@ class BasicOrchestrator:
             provider_name=name,
             provider=providers[name],
             tools=tools,
-            specs=[_spec(tool_name, tool) for tool_name, tool in tools.items()] or None,
+            specs=[self._spec(tool_name, tool) for tool_name, tool in tools.items()] or None,
             signals=Signals(hooks, coordinator),
             interrupts=self._interrupts,
             max_iterations=self.max_iterations,
         )
         return await turn.run(prompt)
+
+    def _spec(self, name: str, tool: Tool) -> ToolSpec:
+        """Return what the model is told of a tool; made once for a tool that says the same thing again."""
+        schema, description = getattr(tool, "input_schema", None), tool.description
+        known = self._specs.get(name)
+        if known is None or known[0] is not schema or known[1].description != description:
+            parameters = schema or {"type": "object", "properties": {}}
+            known = self._specs[name] = (schema, ToolSpec(name=name, description=description, parameters=parameters))
+        return known[1]
 
 
 def _iterations(value: Any) -> int:
@@ -71,11 +81,6 @@ def _iterations(value: Any) -> int:
             f"loop-basic: max_iterations must be a whole number from 1 on, or -1 for no limit, not {value!r}"
         )
     return value
-
-
-def _spec(name: str, tool: Tool) -> ToolSpec:
-    schema = getattr(tool, "input_schema", None) or {"type": "object", "properties": {}}
-    return ToolSpec(name=name, description=tool.description, parameters=schema)
 
 
 def choose_provider(providers: Mapping[str, Provider], preferred: str | None = None) -> str:
