@@ -215,9 +215,9 @@ class EventRouter:
                 if not batch:
                     await anext(news)
 
-    def create_session_emitter(self, session_id: str) -> SessionEmitter:
-        """Return an emitter that signs events with `session_id`."""
-        return SessionEmitter(self, session_id)
+    def create_session_emitter(self, session_id: str, *, cause: str | None = None, depth: int = 0) -> SessionEmitter:
+        """Return an emitter that signs events with `session_id`, and with the event that woke it."""
+        return SessionEmitter(self, session_id, cause, depth)
 
 
 def news_of(event: SessionEvent, names: Sequence[str], sources: Sequence[str] | None) -> bool:
@@ -226,12 +226,14 @@ def news_of(event: SessionEvent, names: Sequence[str], sources: Sequence[str] | 
 
 
 class SessionEmitter:
-    """Emits the events of one session."""
+    """Emits the events of one session, which continue the chain of the event that woke it."""
 
-    def __init__(self, router: EventRouter, session_id: str) -> None:
+    def __init__(self, router: EventRouter, session_id: str, cause: str | None = None, depth: int = 0) -> None:
         self._router = router
+        self._cause = cause
+        self._depth = depth
         self.session_id = session_id
 
     async def emit(self, event_name: str, data: Mapping[str, Any]) -> None:
         """Publish an event that names this session as its source."""
-        await self._router.emit(event_name, data, self.session_id)
+        await self._router.emit(event_name, data, self.session_id, cause=self._cause, depth=self._depth)

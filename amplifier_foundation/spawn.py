@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
+    from amplifier_core.triggers import TriggerEvent
 
     from .events import EventRouter
 
@@ -66,6 +67,8 @@ class Spawn:
     router: EventRouter | None = None
     plugins: Plugins | None = None
     runner: Runner = field(default_factory=InProcessRunner)
+    cause: TriggerEvent | None = None
+    """The event that woke it: what it emits itself continues the event's chain."""
     observe: Callable[[AmplifierSession], None] | None = None
     """Called with the child when its modules are mounted, before its turn."""
     error: BaseException | None = None
@@ -181,7 +184,7 @@ def spawn_request(
     )
 
 
-async def prepare_spawn(spawn: Spawn, *, resume: bool = False, event_id: str | None = None) -> None:
+async def prepare_spawn(spawn: Spawn, *, resume: bool = False) -> None:
     """Ask the plugins, then store the session's record, or load what an earlier attempt stored of it.
 
     Raises `SpawnRefused`, `SessionExists`.
@@ -192,7 +195,7 @@ async def prepare_spawn(spawn: Spawn, *, resume: bool = False, event_id: str | N
         return
     stored = await _stored(spawn.store, spawn.request.session_id)
     if stored is None:
-        await _create(spawn, event_id)
+        await _create(spawn)
     elif resume:
         await _load(spawn)
     else:
@@ -206,7 +209,7 @@ async def _stored(store: SessionStore, session_id: str) -> SessionRecord | None:
         return None
 
 
-async def _create(spawn: Spawn, event_id: str | None) -> None:
+async def _create(spawn: Spawn) -> None:
     assert spawn.store is not None
     await spawn.store.create(
         new_record(
@@ -216,7 +219,7 @@ async def _create(spawn: Spawn, event_id: str | None) -> None:
             name=str(spawn.request.metadata.get("name", "")),
             project=spawn.request.working_dir,
             config=spawn.request.config,
-            event_id=event_id,
+            event_id=spawn.cause.event_id if spawn.cause else None,
         )
     )
 
@@ -340,7 +343,9 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
 def _capabilities(spawn: Spawn, request: SpawnRequest) -> dict[str, Any]:
     capabilities: dict[str, Any] = {"session.depth": request.depth}
     if spawn.router is not None:
-        capabilities["event.emit"] = spawn.router.create_session_emitter(request.session_id).emit
+        cause, depth = (spawn.cause.event_id, spawn.cause.depth) if spawn.cause else (None, 0)
+        emitter = spawn.router.create_session_emitter(request.session_id, cause=cause, depth=depth)
+        capabilities["event.emit"] = emitter.emit
     return capabilities
 
 

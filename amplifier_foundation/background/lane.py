@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 from random import Random
@@ -21,12 +22,23 @@ if TYPE_CHECKING:
     from ..bundles.model import PreparedBundle
     from ..events import EventRouter
     from .config import BackgroundSessionConfig, TriggerConfig
-    from .watch import Watch
+
+logger = logging.getLogger(__name__)
 
 LaneStatus = Literal["starting", "running", "backing_off", "stopping", "stopped", "failed"]
 
 ActivityKind = Literal[
-    "armed", "accepted", "duplicate", "refused", "started", "session", "completed", "retried", "dead", "trigger_failed"
+    "armed",
+    "accepted",
+    "duplicate",
+    "refused",
+    "started",
+    "session",
+    "completed",
+    "retried",
+    "dead",
+    "trigger_failed",
+    "failed",
 ]
 
 
@@ -69,7 +81,6 @@ class Lane:
     restart_count: int = 0
     running: dict[str, str] = field(default_factory=dict)
     """The session of each delivery that is being handled now."""
-    watches: list[Watch] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -113,9 +124,12 @@ class Engine:
     observers: list[Callable[[Activity], None]] = field(default_factory=list)
 
     def tell(self, kind: ActivityKind, lane: Lane, **facts: Any) -> None:
-        """Tell the observers."""
+        """Tell the observers; one that fails is logged, and changes nothing."""
         for observer in self.observers:
-            observer(Activity(kind, lane.config.name, facts))
+            try:
+                observer(Activity(kind, lane.config.name, facts))
+            except Exception:
+                logger.exception("an observer of background sessions failed")
 
     def backoff(self, attempt: int, base: float, cap: float) -> float:
         """Return seconds to wait before attempt number `attempt` + 1: full jitter under an exponential bound."""

@@ -9,13 +9,13 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import Clock, SystemClock
-from amplifier_core.errors import AmplifierError, SessionConflict, SessionNotFound
+from amplifier_core.errors import SessionConflict, SessionNotFound
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from ..paths import project_of
 from ..spawn import prepared_bundle
 from .lane import MANUAL, Activity, Engine, Lane, lane_key, trigger_key
-from .watch import Watch, accept
+from .watch import Watch, accept, first_cause
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ class BackgroundSessionManager:
     """Starts, watches and stops the background sessions of one parent session.
 
     `bundle` is the prepared bundle that declares them: a background session that names none of its own runs that one.
-    What their triggers accept is in `session_storage` before it is handled, and stays there until it was. Leave the
-    manager with `stop_all`; as a context manager it does so itself.
+    What their triggers accept is in `session_storage` before it is handled, and stays there until it was. When the
+    parent ends, those with `stop_on_parent_stop` are stopped; `stop_all`, or leaving the manager as a context manager,
+    stops every one.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class BackgroundSessionManager:
         self._bundle = bundle
         self._project = project_of(parent_session.coordinator.get_capability("session.working_dir"))
         self._lanes: dict[str, Lane] = {}
+        self._watches: dict[str, list[Watch]] = {}
         self._started = 0
+        parent_session.coordinator.register_cleanup(self._on_parent_stop)
 
     async def start(self, config: BackgroundSessionConfig) -> str:
         """Start a background session; return its id when its triggers are armed.
@@ -81,7 +84,7 @@ class BackgroundSessionManager:
         for watch in watches:
             await watch.configured()
         self._lanes[lane.session_id] = lane
-        lane.watches = watches
+        self._watches[lane.session_id] = watches
         lane.task = asyncio.create_task(self._live(lane, watches), name=f"background-{config.name}")
         for watch in watches:
             await watch.armed.wait()
@@ -111,9 +114,15 @@ class BackgroundSessionManager:
                     watch.task = group.create_task(watch.run())
                 for _ in range(lane.config.pool_size):
                     group.create_task(Worker(self._engine, lane).run())
-        except* AmplifierError as errors:
-            lane.status, lane.reason = "failed", str(errors.exceptions[0])
+        except* Exception as errors:
+            cause = first_cause(errors)
+            lane.status, lane.reason = "failed", str(cause) or type(cause).__name__
+            self._engine.tell("failed", lane, reason=lane.reason)
             logger.error("background session '%s' failed: %s", lane.config.name, lane.reason)
+
+    async def _on_parent_stop(self) -> None:
+        leaving = [session_id for session_id, lane in self._lanes.items() if lane.config.stop_on_parent_stop]
+        await asyncio.gather(*(self.stop(session_id) for session_id in leaving))
 
     async def stop(self, session_id: str, *, grace: float = 10.0) -> bool:
         """Stop a background session; return whether it was running.
@@ -126,7 +135,7 @@ class BackgroundSessionManager:
             return False
         lane.status = "stopping"
         lane.wake.set()
-        await asyncio.gather(*(watch.stop() for watch in lane.watches))
+        await asyncio.gather(*(watch.stop() for watch in self._watches.pop(session_id)))
         await _ended(lane.task, grace)
         lane.status = "stopped"
         del self._lanes[session_id]

@@ -117,7 +117,7 @@ class Watch:
         self.armed.set()
 
     async def _may_restart(self, window: RestartWindow, error: Exception) -> bool:
-        cause = _first_cause(error)
+        cause = first_cause(error)
         text = str(cause) or type(cause).__name__
         count = window.note()
         restarts = self.lane.config.restart_on_failure and not window.exhausted
@@ -166,7 +166,8 @@ async def stop_trigger(trigger: TriggerSource) -> None:
         logger.warning("trigger %s did not stop: %s: %s", type(trigger).__name__, type(error).__name__, error)
 
 
-def _first_cause(error: BaseException) -> BaseException:
+def first_cause(error: BaseException) -> BaseException:
+    """Return the first error in groups of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -126,9 +126,10 @@ class Worker:
             store=self.engine.store,
             router=self.engine.router,
             plugins=self.engine.plugins,
+            cause=delivery.event,
             observe=self._observe,
         )
-        await prepare_spawn(spawn, resume=True, event_id=delivery.event.event_id)
+        await prepare_spawn(spawn, resume=True)
         return spawn
 
     def _instruction(self, delivery: Delivery) -> str:

@@ -94,6 +94,7 @@ class Story:
         self.ticks = 0
         self._view = view
         self._changed = asyncio.Event()
+        self._failure = ""
 
     def see(self, activity: Activity) -> None:
         """Show an activity and note it."""
@@ -102,8 +103,8 @@ class Story:
             delivery = activity.facts["delivery"]
             self.sessions.setdefault(activity.lane, []).append(delivery.session_id)
             self.ticks += "tick" in delivery.event.data
-        if activity.kind == "dead":
-            raise AmplifierError(f"{activity.lane} gave up: {activity.facts['reason']}")
+        if activity.kind in ("dead", "failed"):
+            self._failure = f"{activity.lane} gave up: {activity.facts['reason']}"
         self._changed.set()
 
     def count(self, lane: str) -> int:
@@ -111,10 +112,12 @@ class Story:
         return len(self.sessions.get(lane, ()))
 
     async def until(self, what: str, condition: Any) -> None:
-        """Return when `condition()` holds. Raises `AmplifierError` naming `what` when it never does."""
+        """Return when `condition()` holds. Raises `AmplifierError` naming `what` when it never does, or what failed."""
         try:
             async with asyncio.timeout(PATIENCE):
                 while not condition():
+                    if self._failure:
+                        raise AmplifierError(self._failure)
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:

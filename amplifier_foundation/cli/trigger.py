@@ -58,6 +58,8 @@ async def _rows(ctx: click.Context, bundle_path: str | None) -> list[dict[str, A
 
 
 async def _rows_of(store: DurableStore, bundle: Bundle, config: BackgroundSessionConfig) -> list[dict[str, Any]]:
+    from amplifier_core.utils import redact_secrets
+
     from ..background.lane import MANUAL, lane_key, trigger_key
     from ..paths import project_of
 
@@ -65,7 +67,12 @@ async def _rows_of(store: DurableStore, bundle: Bundle, config: BackgroundSessio
     deliveries = await store.deliveries(project=project_of(bundle.base_path), lane=lane, limit=10_000)
     declared = [(trigger_key(lane, each, number), each) for number, each in enumerate(config.triggers, start=1)]
     rows = [
-        {"session": config.name, "trigger": each.module, "config": each.config, **_fared(deliveries, key)}
+        {
+            "session": config.name,
+            "trigger": each.module,
+            "config": redact_secrets(each.config),
+            **_fared(deliveries, key),
+        }
         for key, each in declared
     ]
     by_hand = _fared(deliveries, f"{lane}/{MANUAL}")

@@ -31,6 +31,7 @@ _MARKS = {
     "retried": ("↻", "yellow"),
     "dead": ("✗", "red"),
     "trigger_failed": ("!", "red"),
+    "failed": ("!", "red"),
     "tool": (" ", "dim"),
     "emitted": ("↳", "magenta"),
 }
@@ -77,7 +78,7 @@ class RunView:
             return
         mark, style = _MARKS[kind]
         line = Text.assemble((time.strftime("%H:%M:%S"), "dim"), " ", (mark, style), " ", (f"{lane:<12}", "bold"), " ")
-        line.append(text, style if kind in ("tool", "dead", "refused", "trigger_failed") else "")
+        line.append(text, style if kind in ("tool", "dead", "refused", "trigger_failed", "failed") else "")
         self.out.print(line)
 
     def note(self, text: str) -> None:
@@ -127,6 +128,10 @@ class RunView:
     def _on_trigger_failed(self, lane: str, trigger: str, error: str, restarts: bool) -> None:
         self._states[lane] = "backing off" if restarts else "failed"
         self.say("trigger_failed", lane, f"{trigger}: {_first_line(error)}{'; restarted' if restarts else ''}")
+
+    def _on_failed(self, lane: str, reason: str) -> None:
+        self._states[lane] = "failed"
+        self.say("failed", lane, f"stopped working: {_first_line(reason)}")
 
     def _footer(self) -> RenderableType:
         from rich.console import Group

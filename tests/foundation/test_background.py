@@ -396,6 +396,70 @@ async def test_names_are_unique_and_bad_triggers_are_refused_at_the_start(open_b
             await bench.manager.fire("lane")
 
 
+EMITS = """
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock
+
+class Emitting:
+    name = "emitting"
+    def __init__(self, emit): self.emit = emit
+    def get_info(self): return ProviderInfo(id="emitting", display_name="Emitting")
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return []
+    async def complete(self, request, **kwargs):
+        await self.emit("again", {})
+        return ChatResponse(content=[TextBlock(text="emitted")])
+
+async def mount(coordinator, config):
+    emit = coordinator.get_capability("event.emit")
+    if emit is not None:
+        await coordinator.mount("providers", Emitting(emit))
+"""
+
+
+async def test_what_a_session_emits_itself_continues_the_chain(open_bench: OpenBench, tmp_path: Path) -> None:
+    (tmp_path / "emits.py").write_text(EMITS)
+    circle = [{"module": "trigger-session-event", "config": {"event_names": ["again"]}}]
+    async with open_bench(providers=[{"module": "provider-emits", "source": "./emits.py"}]) as bench:
+        await bench.start(triggers=circle, max_depth=3)
+        await bench.manager.fire("lane")
+        await bench.until("refused")
+        await bench.until("completed", count=4)
+        assert await bench.states() == ["done"] * 4 + ["refused"]
+
+
+async def test_an_observer_that_fails_changes_nothing(open_bench: OpenBench, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(activity: Activity) -> None:
+        raise ValueError("observer")
+
+    async with open_bench() as bench:
+        bench.manager._engine.observers.insert(0, fail)
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("completed")
+    assert "an observer of background sessions failed" in caplog.text
+
+
+async def test_a_lane_that_cannot_go_on_says_so(open_bench: OpenBench, store: DurableStore) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start()
+        await store.close()
+        bench.manager._find("lane").wake.set()
+        await bench.until("failed")
+        status = bench.manager.get_status(session_id)
+    assert status["status"] == "failed"
+    assert "closed" in status["reason"]
+
+
+async def test_the_end_of_the_parent_stops_what_shall_stop_with_it(
+    open_bench: OpenBench, parent: AmplifierSession
+) -> None:
+    async with open_bench() as bench:
+        await bench.start()
+        kept = await bench.manager.start(BackgroundSessionConfig(name="kept", stop_on_parent_stop=False))
+        await parent.cleanup()
+        assert list(bench.manager.get_status()) == [kept]
+
+
 async def test_stopping_is_prompt_and_leaves_no_task(open_bench: OpenBench) -> None:
     tasks = asyncio.all_tasks()
     async with open_bench() as bench:
