@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_core import TriggerContext, hookspecs
+from amplifier_core import TriggerContext, hookspecs, load_plugins
 from amplifier_core.testing import check_trigger
+from amplifier_foundation.bundles.check import check_bundle
 from amplifier_foundation.cli import exits
 
 ROOT = Path(__file__).parents[1]
@@ -213,3 +214,15 @@ def test_the_commands_of_the_changelog_exist() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     for command in re.findall(r"`amplifier ([a-z]+)", changelog):
         assert run(f"amplifier {command} --help", Path.cwd()).returncode == 0
+
+
+@pytest.mark.parametrize("plugin", sorted(path.name for path in (ROOT / "plugins").iterdir() if path.is_dir()))
+async def test_the_bundle_in_a_plugins_readme_is_valid(plugin: str, project: Path, home: Path) -> None:
+    text = (ROOT / "plugins" / plugin / "README.md").read_text(encoding="utf-8")
+    assert f"pip install {plugin}" in text
+    examples = re.findall(r"^```(?:yaml|markdown)\n(---\n.*?)^```$", text, flags=re.M | re.S)
+    assert examples
+    (project / "src").mkdir()
+    for example in examples:
+        (project / "bundle.md").write_text(example, encoding="utf-8")
+        assert [str(problem) for problem in await check_bundle("bundle.md", load_plugins(environ={}))] == []

@@ -361,7 +361,7 @@ async def test_a_task_that_is_cancelled_inside_a_handler_ends(hooks: HookRegistr
     hooks.register("e", answering(None, order, "must not run"))
     kwargs = {"timeout": 60.0} if emit == "emit_and_collect" else {}
     task = asyncio.ensure_future(getattr(hooks, emit)("e", {}, **kwargs))
-    await inside.wait()
+    await asyncio.wait_for(inside.wait(), 5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

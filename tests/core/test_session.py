@@ -232,7 +232,7 @@ async def test_a_task_cancelled_while_it_mounts_undoes_what_was_mounted(plan: Pl
     plan["tools"] = [{"module": "tool-endless"}]
     session = AmplifierSession(plan, loader=modules)
     task = asyncio.ensure_future(session.initialize())
-    await reached.wait()
+    await asyncio.wait_for(reached.wait(), 5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -544,7 +544,7 @@ async def test_a_task_that_is_cancelled_leaves_a_cancelled_session(plan: Plan, m
     modules.mounts["loop-echo"] = modules.mounting("orchestrator", Endless())
     session = AmplifierSession(plan, loader=modules)
     task = asyncio.ensure_future(session.execute("hi"))
-    await reached.wait()
+    await asyncio.wait_for(reached.wait(), 5)
     assert state_of(session) == "running"
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
