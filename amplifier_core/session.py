@@ -344,8 +344,10 @@ class AmplifierSession:
         child.coordinator.register_cleanup(let_go)
 
     def _next_fork_id(self) -> str:
-        candidates = (f"{self.session_id}-fork-{number}" for number in self._fork_numbers)
-        return next(candidate for candidate in candidates if candidate not in self._fork_ids)
+        while True:
+            candidate = f"{self.session_id}-fork-{next(self._fork_numbers)}"
+            if candidate not in self._fork_ids:
+                return candidate
 
     def _child(self, session_id: str, config: dict[str, Any], transcript: Transcript) -> AmplifierSession:
         child = type(self)(

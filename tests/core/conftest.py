@@ -10,10 +10,11 @@ import pytest
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.models import HookResult
+from amplifier_core.session import AmplifierSession
 from amplifier_core.testing import MockContextManager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
     from pathlib import Path
 
     from amplifier_core.coordinator import ModuleCoordinator
@@ -99,6 +100,17 @@ class LocalModules(ModuleLoader):
 
         return mount
 
+    def noting(self, order: list[str], name: str, point: str | None = None, module: Any = None) -> Callable[..., Any]:
+        """Return a mount function that writes `name` into `order`, mounts `module`, and writes its end there too."""
+
+        async def mount(coordinator: ModuleCoordinator, config: dict[str, Any]) -> Callable[[], None]:
+            order.append(name)
+            if point is not None:
+                await coordinator.mount(point, module, name)
+            return lambda: order.append(f"{name} ends")
+
+        return mount
+
     def failing(self, error: BaseException) -> Callable[..., Any]:
         """Return a mount function that raises `error`."""
 
@@ -145,6 +157,13 @@ def plan() -> dict[str, Any]:
         "providers": [{"module": "provider-echo"}],
         "hooks": [{"module": "hooks-recorder"}],
     }
+
+
+@pytest.fixture
+async def parent(plan: dict[str, Any], modules: LocalModules) -> AsyncIterator[AmplifierSession]:
+    async with AmplifierSession(plan, loader=modules, session_id="p") as session:
+        yield session
+        await session.cleanup(cascade_children=True)
 
 
 class Site:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -319,10 +320,14 @@ async def test_cleaning_up_forgets_what_was_loaded_and_may_be_repeated(
     loader = ModuleLoader()
     loader.enqueue_on_session_ready("other", print)
     await mounted(loader, coordinator, "tool-x")
+    site.install("dist-two", {MODULES: {"tool-x": "tool_y:mount"}}, {"tool_y.py": module("y")})
+    importlib.invalidate_caches()
+    assert (await mounted(loader, coordinator, "tool-x"))["from"] == "x"
     loader.cleanup()
     loader.cleanup()
     assert loader.get_on_session_ready_queue() == []
-    assert (await mounted(loader, coordinator, "tool-x"))["from"] == "x"
+    with pytest.raises(NameTaken):
+        await loader.load("tool-x")
 
 
 # what a failure is called
