@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +127,34 @@ def test_a_data_folder_that_cannot_be_used(
     assert str(tmp_path / "file" / "home") in err
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_data_folder(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "locked"
-    folder.mkdir(mode=0o500)
-    monkeypatch.setenv("AMPLIFIER_HOME", str(folder / "home"))
-    assert refused(capsys, "session", "list")[0] == exits.TRY_AGAIN
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from amplifier_foundation.cli import invoke
+os.environ["AMPLIFIER_HOME"] = sys.argv[1] + "/open"
+assert invoke(["session", "list"]) == 0  # everything is imported now, while it may be read
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)  # root may write everywhere
+os.environ["AMPLIFIER_HOME"] = sys.argv[1] + "/locked/home"
+sys.exit(invoke(["session", "list"]))
+"""
+
+
+def test_a_read_only_data_folder() -> None:
+    folder = Path(tempfile.mkdtemp())  # outside tmp_path, whose parents only their owner may enter
+    folder.chmod(0o755)
+    (folder / "locked").mkdir(mode=0o555)
+    try:
+        done = subprocess.run([sys.executable, "-c", AS_NOBODY, folder], capture_output=True, text=True, check=False)
+    finally:
+        (folder / "locked").chmod(0o700)
+        shutil.rmtree(folder)
+    assert done.returncode == exits.TRY_AGAIN, done.stderr
+    told = (
+        f"amplifier: {folder}/locked/home: cannot be used (Permission denied). Make it writable, or set AMPLIFIER_HOME"
+    )
+    assert done.stderr.splitlines()[-1].startswith(told)
 
 
 def test_a_damaged_store_is_said_and_left_as_it_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
