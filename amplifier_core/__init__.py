@@ -135,6 +135,8 @@ if TYPE_CHECKING:
     from .utils.retry import RetryConfig, classify_error_message, retry_with_backoff
 
 __version__ = "0.1.0"
+DISTRIBUTION = "amplifier"
+"""What installed this package; another distribution uses its import name."""
 
 _HOMES = {
     "approval": "ApprovalSystem ApprovalTimeoutError",

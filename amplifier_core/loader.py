@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import sys
 from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import search_path
 from .errors import NameTaken, UnknownName
 
 if TYPE_CHECKING:
@@ -66,15 +68,18 @@ def module_failure_reason(error: BaseException) -> str:
 class ModuleLoader:
     """Loads modules for sessions; one loader may serve a session and its forks.
 
-    A `source` that the coordinator's `module-source-resolver` knows wins over an installed entry point. Nothing is
-    imported before a session asks for it.
+    A module is looked for where the coordinator's `module-source-resolver` says, then in the folders of
+    `AMPLIFIER_MODULES` (separated as in PATH) and `search_paths`, then among the installed entry points. Nothing is
+    imported before a session asks for it, and a module is mounted once: what it is shows when it is mounted.
     """
 
     def __init__(
         self, coordinator: ModuleCoordinator | None = None, search_paths: Sequence[Path] | None = None
     ) -> None:
         self._coordinator = coordinator
-        self._search_paths = [Path(path) for path in search_paths or ()]
+        self._search_paths = [*_folders_of_environment(), *(Path(path) for path in search_paths or ())]
+        self._added_paths: list[str] = []
+        self._sessions = 0
         self._installed: dict[str, Callable[..., Any]] = {}
         self._ready_queue: list[tuple[str, Callable[..., Any]]] = []
 
@@ -91,7 +96,8 @@ class ModuleLoader:
         `ModuleValidationError` when what was found is no module, and whatever the import raises.
         """
         owner = coordinator or self._coordinator
-        module = await self._from_source(module_id, source_hint, owner) or self._from_search_paths(module_id)
+        path = await self._source(module_id, source_hint, owner) or self._in_search_paths(module_id)
+        module = self._from_path(module_id, path) if path else None
         mount = _mount_of(module, module_id) if module else self._from_entry_point(module_id)
 
         async def mount_module(target: ModuleCoordinator) -> Callable[[], Any] | None:
@@ -102,7 +108,7 @@ class ModuleLoader:
 
         return mount_module
 
-    async def _from_source(self, module_id: str, hint: Any, coordinator: ModuleCoordinator | None) -> ModuleType | None:
+    async def _source(self, module_id: str, hint: Any, coordinator: ModuleCoordinator | None) -> Path | None:
         resolver = coordinator.get("module-source-resolver") if coordinator is not None else None
         if resolver is None:
             return None
@@ -117,14 +123,17 @@ class ModuleLoader:
             if hint:
                 raise
             return None
-        return import_from_path(module_id, Path(source.resolve()))
+        return Path(source.resolve())
 
-    def _from_search_paths(self, module_id: str) -> ModuleType | None:
-        for folder in self._search_paths:
-            candidate = folder / f"amplifier-module-{module_id}"
-            if candidate.is_dir():
-                return import_from_path(module_id, candidate)
-        return None
+    def _in_search_paths(self, module_id: str) -> Path | None:
+        candidates = (folder / f"amplifier-module-{module_id}" for folder in self._search_paths)
+        return next((candidate for candidate in candidates if candidate.is_dir()), None)
+
+    def _from_path(self, module_id: str, path: Path) -> ModuleType:
+        if path.is_dir() and str(path) not in self._added_paths:
+            search_path.acquire(str(path))
+            self._added_paths.append(str(path))
+        return import_from_path(module_id, path)
 
     def _from_entry_point(self, module_id: str) -> Callable[..., Any]:
         if module_id in self._installed:
@@ -166,10 +175,29 @@ class ModuleLoader:
         """Forget it."""
         self._ready_queue.clear()
 
+    def attach(self) -> None:
+        """Count one more session that loads with this."""
+        self._sessions += 1
+
+    def detach(self) -> None:
+        """Count one less; with the last, the folders on `sys.path` are given back."""
+        self._sessions -= 1
+        if self._sessions <= 0:
+            self._give_back_paths()
+
+    def _give_back_paths(self) -> None:
+        while self._added_paths:
+            search_path.release(self._added_paths.pop())
+
     def cleanup(self) -> None:
-        """Forget what was loaded; idempotent."""
+        """Forget what was loaded, and give back its folders on `sys.path`; idempotent."""
+        self._give_back_paths()
         self._installed.clear()
         self._ready_queue.clear()
+
+
+def _folders_of_environment() -> list[Path]:
+    return [Path(folder) for folder in os.environ.get("AMPLIFIER_MODULES", "").split(os.pathsep) if folder]
 
 
 def _only_entry_point(module_id: str) -> EntryPoint:
@@ -207,8 +235,8 @@ def installed_modules() -> list[ModuleInfo]:
 def import_from_path(module_id: str, path: Path) -> ModuleType:
     """Import the module at `path`: a `.py` file, a package folder, or a folder that holds `amplifier_module_<id>`.
 
-    `sys.path` is left alone. A file is known by its content: one that changed is imported anew. A package keeps its
-    name unless another module has it already: two of one name must not get each other's parts.
+    A file is known by its content: one that changed is imported anew. A package keeps its name unless another module
+    has it already: two of one name must not get each other's parts.
     """
     if path.is_file():
         return _import(_own_name(path.read_bytes() + str(path).encode()), path, None)

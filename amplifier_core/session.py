@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,17 +11,19 @@ from uuid import uuid4
 
 from . import events
 from .coordinator import ModuleCoordinator
-from .loader import ModuleLoader, module_failure_reason
+from .loader import ModuleLoader
 from .moments import ForkRequest, ForkResult
+from .mounting import Mounting
 from .transcript import Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Self
 
     from .approval import ApprovalSystem
     from .display import DisplaySystem
+    from .models import SessionStatus
+    from .mounting import LoadFailure
     from .plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -31,20 +31,12 @@ logger = logging.getLogger(__name__)
 SessionState = Literal["running", "completed", "failed", "cancelled"]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFailure:
-    """A module that the session runs without."""
-
-    kind: str
-    module_id: str
-    error: str
-
-
 class AmplifierSession:
     """A session made from a mount plan.
 
     `config` must name `session.orchestrator` and `session.context`. `parent_id` says who made it: it is in every event
-    of the session, and `initialize` then emits `session:fork`. `plugins` are asked before and told after a fork.
+    of the session, and `initialize` then emits `session:fork`. `plugins` are asked before and told after a fork. With
+    `strict`, a module that cannot be mounted ends the session.
     """
 
     def __init__(
@@ -59,6 +51,7 @@ class AmplifierSession:
         *,
         transcript: Transcript | None = None,
         plugins: Plugins | None = None,
+        strict: bool = False,
     ) -> None:
         _require_session_section(config)
         self.config = config
@@ -69,12 +62,13 @@ class AmplifierSession:
         self.load_failures: list[LoadFailure] = []
         self.state: SessionState = "running"
         self.started_at = datetime.now(UTC)
+        self.ended_at: datetime | None = None
+        self.last_error: BaseException | None = None
         self.children: list[AmplifierSession] = []
+        self._strict = strict
         self._plugins = plugins
         self._fork_numbers = count(1)
         self._fork_ids: set[str] = set()
-        self._ready: list[tuple[str, Callable[..., Any]]] = []
-        self._untold: list[tuple[str, dict[str, Any]]] = []
         self._announced = False
         self._ended = False
         self.coordinator = ModuleCoordinator(self, approval_system, display_system)
@@ -90,95 +84,41 @@ class AmplifierSession:
         transcript: Transcript = self.coordinator.get_capability("session.transcript")
         return transcript
 
+    @property
+    def status(self) -> SessionStatus:
+        """What the session has done so far, read off its history.
+
+        Tokens and cost are not the kernel's to count: providers contribute them on the channel `session.cost`.
+        """
+        from .session_status import read_status
+
+        return read_status(self)
+
     # life
 
-    async def initialize(self) -> None:
+    async def initialize(self, *, strict: bool | None = None) -> None:
         """Mount the modules; idempotent.
 
         Without orchestrator or context there is no session: `RuntimeError`, with the cause. Any other module that fails
-        is left out, listed in `load_failures` and, when all hooks are there to hear it, told by `module:load_failed`.
-        Raises `ValueError` for two entries of one provider without an `instance_id`.
+        is left out, listed in `load_failures` and, when all hooks are there to hear it, told by `module:load_failed`;
+        with `strict` (default: as the session was made) it ends the session too. Raises `ValueError` for two entries of
+        one provider without an `instance_id`.
         """
         if self.initialized:
             return
-        _require_instance_ids(self.config.get("providers") or ())
+        mounting = Mounting(self.coordinator, self.loader, self.config)
+        self.load_failures = mounting.failures
+        self.loader.attach()
+        self.coordinator.register_cleanup(self.loader.detach)
         try:
-            await self._mount_all()
+            await mounting.mount_all(strict=self._strict if strict is None else strict)
+            await self._seed_context()
             self.initialized = True
-            await self._announce_mounted()
+            await self._announce_mounted(mounting)
         except BaseException:
             self.initialized = False
             await self.coordinator.cleanup()
             raise
-
-    async def _mount_all(self) -> None:
-        await self._mount_required("orchestrator", "orchestrator")
-        await self._mount_required("context", "context manager")
-        for kind, section in (("provider", "providers"), ("tool", "tools"), ("hook", "hooks")):
-            for entry in self.config.get(section) or ():
-                await self._mount_optional(kind, entry)
-        await self._seed_context()
-
-    async def _mount_required(self, name: str, title: str) -> None:
-        spec = self.config["session"][name]
-        if isinstance(spec, str):
-            section = self.config.get(name)
-            entry = {
-                "module": spec,
-                "source": self.config["session"].get(f"{name}_source"),
-                "config": section.get("config") if isinstance(section, dict) else None,
-            }
-        else:
-            entry = spec
-        try:
-            await self._mount(entry)
-        except Exception as error:
-            raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
-
-    async def _mount(self, entry: dict[str, Any]) -> None:
-        if not entry.get("module"):
-            raise ValueError("the entry has no 'module'")
-        mount = await self.loader.load(
-            entry["module"], dict(entry.get("config") or {}), entry.get("source"), self.coordinator
-        )
-        cleanup = await mount(self.coordinator)
-        self._ready += self.loader.get_on_session_ready_queue()  # taken at once: the loader may serve other sessions
-        self.loader.clear_on_session_ready_queue()
-        if cleanup is not None:
-            self.coordinator.register_cleanup(cleanup)
-
-    async def _mount_optional(self, kind: str, entry: dict[str, Any]) -> None:
-        try:
-            if kind == "provider":
-                await self._mount_provider(entry)
-            else:
-                await self._mount(entry)
-        except Exception as error:
-            module_id = str(entry.get("module") or "?")
-            self.load_failures.append(LoadFailure(kind, module_id, str(error)))
-            logger.warning("%s '%s' was not mounted: %s", kind, module_id, error)
-            failure = {"module_type": kind, "module_id": module_id, "error": str(error)}
-            failure["reason_code"] = module_failure_reason(error)
-            if entry.get("instance_id"):
-                failure["instance_id"] = str(entry["instance_id"])
-            self._untold.append((events.MODULE_LOAD_FAILED, failure))
-
-    async def _mount_provider(self, entry: dict[str, Any]) -> None:
-        """Mount one provider under its `instance_id`; one that fails leaves the providers as they were."""
-        providers = self.coordinator.get("providers")
-        before = dict(providers)
-        own_name = str(entry.get("module")).removeprefix("provider-")
-        instance = entry.get("instance_id") or own_name
-        if instance != own_name:
-            providers.pop(own_name, None)
-        mounted: dict[str, Any] = {}
-        try:
-            await self._mount(entry)
-            mounted = {name: module for name, module in providers.items() if before.get(name) is not module}
-        finally:
-            providers.clear()
-            providers.update(before)
-            providers.update({instance if name == own_name else name: module for name, module in mounted.items()})
 
     async def _seed_context(self) -> None:
         """Hand the history to a context that does not read the shared transcript."""
@@ -186,15 +126,8 @@ class AmplifierSession:
         if len(self.transcript) and getattr(context, "transcript", None) is not self.transcript:
             await context.set_messages([dict(message) for message in self.transcript])
 
-    async def _announce_mounted(self) -> None:
-        for module_id, ready in self._ready:
-            try:
-                await ready(self.coordinator)
-            except Exception as error:
-                logger.warning("on_session_ready of module '%s' failed: %s", module_id, error)
-                failure = {"module_id": module_id, "error": str(error)}
-                self._untold.append((events.MODULE_ON_SESSION_READY_FAILED, failure))
-        for event, data in self._untold:
+    async def _announce_mounted(self, mounting: Mounting) -> None:
+        for event, data in await mounting.make_ready():
             await self.coordinator.hooks.emit(event, data)
         if self.parent_id is not None:
             await self.coordinator.hooks.emit(events.SESSION_FORK, {"parent": self.parent_id, **self._identity()})
@@ -217,6 +150,7 @@ class AmplifierSession:
         try:
             answer: str = await self._orchestrate(prompt)
         except BaseException as error:
+            self.last_error = error
             self.state = "cancelled" if token.is_cancelled or not isinstance(error, Exception) else "failed"
             if token.is_cancelled:
                 await self._announce_cancelled(str(error))
@@ -279,11 +213,15 @@ class AmplifierSession:
         if self._ended:
             return
         self._ended = True
+        self.ended_at = datetime.now(UTC)
         if self.state == "running":
             self.state = "cancelled" if self._announced else "completed"  # a turn was cut, or there was none
-        if self.initialized:
-            await self.coordinator.hooks.emit(events.SESSION_END, {"session_id": self.session_id, "status": self.state})
-        await self.coordinator.cleanup()
+        try:
+            if self.initialized:
+                end = {"session_id": self.session_id, "status": self.state}
+                await self.coordinator.hooks.emit(events.SESSION_END, end)
+        finally:
+            await self.coordinator.cleanup()
 
     async def __aenter__(self) -> Self:
         await self.initialize()
@@ -359,6 +297,7 @@ class AmplifierSession:
             display_system=self.coordinator.display_system,
             transcript=transcript,
             plugins=self._plugins,
+            strict=self._strict,
         )
         for capability in ("session.working_dir", "mention_resolver"):
             value = self.coordinator.get_capability(capability)
@@ -371,19 +310,11 @@ class AmplifierSession:
         return f"<AmplifierSession {self.session_id} {self.state}>"
 
 
-def _require_instance_ids(providers: Sequence[dict[str, Any]]) -> None:
-    unnamed = Counter(entry.get("module") for entry in providers if not entry.get("instance_id"))
-    for module, times in unnamed.items():
-        if module and times > 1:
-            raise ValueError(
-                f"Multi-instance providers require explicit 'instance_id' on each entry but one: "
-                f"'{module}' has {times} without"
-            )
-
-
 def _require_session_section(config: Any) -> None:
     if not config:
         raise ValueError("Configuration is required")
+    if not isinstance(config, dict):
+        raise ValueError(f"Configuration must be a mapping, not {type(config).__name__}")
     section = config.get("session")
     for name in ("orchestrator", "context"):
         if not isinstance(section, dict) or not section.get(name):

@@ -264,14 +264,14 @@ def test_nobody_may_start_a_task_who_starts_none() -> None:
     assert set(SPAWNERS) == {spawn.function for path in all_sources() for spawn in spawns_of(path)}
 
 
-def test_the_import_path_is_never_edited() -> None:
+def test_the_import_path_is_edited_in_one_place() -> None:
     edits = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
+        str(path.relative_to(ROOT))
         for path in all_sources()
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path"
     ]
-    assert edits == []
+    assert set(edits) == {"amplifier_core/search_path.py"}
 
 
 # where things are

@@ -155,8 +155,11 @@ async def test_a_search_path_holds_modules_in_the_published_layout(
 ) -> None:
     write(folder / "amplifier-module-tool-x" / "amplifier_module_tool_x" / "__init__.py", module("search path"))
     before = list(sys.path)
-    found = await mounted(ModuleLoader(search_paths=[folder]), coordinator, "tool-x")
+    loader = ModuleLoader(search_paths=[folder])
+    found = await mounted(loader, coordinator, "tool-x")
     assert found["from"] == "search path"
+    assert sys.path == [*before, str(folder / "amplifier-module-tool-x")]
+    loader.cleanup()
     assert sys.path == before
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from amplifier_core.errors import UnknownName
 from amplifier_core.loader import ModuleValidationError
-from amplifier_core.session import AmplifierSession, LoadFailure
+from amplifier_core.mounting import LoadFailure
+from amplifier_core.session import AmplifierSession
 from amplifier_core.testing import MockContextManager, MockTool, ScriptedOrchestrator
 
 if TYPE_CHECKING:

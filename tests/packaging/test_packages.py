@@ -175,3 +175,32 @@ def test_a_broken_plugin_is_named_and_everything_else_works(
     broken = rows["trigger-broken"]
     assert (broken["dist"], broken["version"], broken["status"]) == ("amplifier-trigger-broken", "1.2.3", "failed")
     assert "SyntaxError" in broken["error"]
+
+
+FOREIGN = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "amplifier-core"
+version = "2.0.2"
+
+[tool.hatch.build.targets.wheel]
+packages = ["amplifier_core"]
+"""
+
+
+@pytest.mark.parametrize("source", ["class AmplifierSession: ...\n", "raise ImportError('no engine')\n"])
+def test_another_distribution_of_our_import_name_is_said_with_the_remedy(
+    source: str, environment: Environment, wheels: Wheels, tmp_path: Path
+) -> None:
+    environment.install("amplifier")
+    write(tmp_path / "source" / "amplifier_core" / "__init__.py", source)
+    write(tmp_path / "source" / "pyproject.toml", FOREIGN)
+    wheels.build(tmp_path / "source")
+    environment.install("amplifier-core")
+    told = environment.amplifier("--help")
+    assert told.returncode == 1
+    assert "Traceback" not in told.stderr
+    assert "pip uninstall amplifier-core && pip install --force-reinstall --no-deps amplifier" in told.stderr

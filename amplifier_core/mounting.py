@@ -1,0 +1,173 @@
+"""Mount the modules of one session's plan, and keep account of those that could not be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import events
+from .loader import module_failure_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .coordinator import ModuleCoordinator
+    from .loader import ModuleLoader
+
+logger = logging.getLogger(__name__)
+
+MOUNT_TIME_LIMIT = 60.0
+"""Seconds that finding and mounting one module may take, unless `session.mount_timeout` says otherwise."""
+
+_OPTIONAL = (("provider", "providers"), ("tool", "tools"), ("hook", "hooks"))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailure:
+    """A module that the session runs without."""
+
+    kind: str
+    module_id: str
+    error: str
+
+
+class Mounting:
+    """One pass over a mount plan: required modules first, then providers, tools and hooks in the order of the plan."""
+
+    def __init__(self, coordinator: ModuleCoordinator, loader: ModuleLoader, config: dict[str, Any]) -> None:
+        self.failures: list[LoadFailure] = []
+        self._coordinator = coordinator
+        self._loader = loader
+        self._config = config
+        self._time_limit = config["session"].get("mount_timeout", MOUNT_TIME_LIMIT)
+        self._ready: list[tuple[str, Callable[..., Any]]] = []
+        self._untold: list[tuple[str, dict[str, Any]]] = []
+
+    async def mount_all(self, *, strict: bool = False) -> None:
+        """Mount everything.
+
+        Raises `RuntimeError`, with the cause, without orchestrator or context, and with `strict` for any module that
+        fails; `ValueError` for two entries of one provider without an `instance_id`.
+        """
+        _require_instance_ids(self._config.get("providers") or ())
+        await self._mount_required("orchestrator", "orchestrator")
+        await self._mount_required("context", "context manager")
+        for kind, section in _OPTIONAL:
+            mounted: set[str] = set()
+            for entry in self._config.get(section) or ():
+                await self._mount_optional(kind, entry, mounted, strict=strict)
+
+    async def make_ready(self) -> list[tuple[str, dict[str, Any]]]:
+        """Await `on_session_ready` of every module that has it; return the events that tell what failed so far."""
+        for module_id, ready in self._ready:
+            try:
+                await ready(self._coordinator)
+            except Exception as error:
+                logger.warning("on_session_ready of module '%s' failed: %s", module_id, error)
+                failure = {"module_id": module_id, "error": str(error)}
+                self._untold.append((events.MODULE_ON_SESSION_READY_FAILED, failure))
+        return self._untold
+
+    async def _mount_required(self, name: str, title: str) -> None:
+        section, spec = self._config["session"], self._config["session"][name]
+        if isinstance(spec, str):
+            more = self._config.get(name)
+            config = more.get("config") if isinstance(more, dict) else None
+            spec = {"module": spec, "source": section.get(f"{name}_source"), "config": config}
+        try:
+            await self._mount(spec)
+        except Exception as error:
+            raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
+
+    async def _mount_optional(self, kind: str, entry: dict[str, Any], mounted: set[str], *, strict: bool) -> None:
+        try:
+            if kind == "provider":
+                await self._mount_provider(entry)
+            else:
+                _refuse_twice(entry, mounted)
+                await self._mount(entry)
+        except Exception as error:
+            self._note_failure(kind, entry, error)
+            if strict:
+                name = entry.get("module") if isinstance(entry, dict) else entry
+                raise RuntimeError(f"Cannot initialize without {kind} '{name}': {error}") from error
+
+    def _note_failure(self, kind: str, entry: Any, error: Exception) -> None:
+        entry = entry if isinstance(entry, dict) else {}
+        module_id = str(entry.get("module") or "?")
+        self.failures.append(LoadFailure(kind, module_id, str(error)))
+        logger.warning("%s '%s' was not mounted: %s", kind, module_id, error)
+        failure = {"module_type": kind, "module_id": module_id, "error": str(error)}
+        failure["reason_code"] = module_failure_reason(error)
+        if entry.get("instance_id"):
+            failure["instance_id"] = str(entry["instance_id"])
+        self._untold.append((events.MODULE_LOAD_FAILED, failure))
+
+    async def _mount(self, entry: dict[str, Any]) -> None:
+        module_id = _module_of(entry)
+        try:
+            async with asyncio.timeout(self._time_limit) as limit:
+                mount = await self._loader.load(module_id, _config_of(entry), entry.get("source"), self._coordinator)
+                cleanup = await mount(self._coordinator)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"its mount took longer than {self._time_limit:g} s") from error
+        self._ready += self._loader.get_on_session_ready_queue()  # taken at once: others may use the loader too
+        self._loader.clear_on_session_ready_queue()
+        if cleanup is not None:
+            self._coordinator.register_cleanup(cleanup)
+
+    async def _mount_provider(self, entry: dict[str, Any]) -> None:
+        """Mount one provider under its `instance_id`; one that fails leaves the providers as they were."""
+        own_name = _module_of(entry).removeprefix("provider-")
+        providers = self._coordinator.get("providers")
+        before = dict(providers)
+        instance = entry.get("instance_id") or own_name
+        if instance != own_name:
+            providers.pop(own_name, None)
+        mounted: dict[str, Any] = {}
+        try:
+            await self._mount(entry)
+            mounted = {name: module for name, module in providers.items() if before.get(name) is not module}
+        finally:
+            providers.clear()
+            providers.update(before)
+            providers.update({instance if name == own_name else name: module for name, module in mounted.items()})
+
+
+def _module_of(entry: Any) -> str:
+    if not isinstance(entry, dict):
+        raise TypeError(f"an entry must be a mapping with 'module', not {type(entry).__name__}")
+    if not entry.get("module"):
+        raise ValueError("the entry has no 'module'")
+    return str(entry["module"])
+
+
+def _config_of(entry: dict[str, Any]) -> dict[str, Any]:
+    config = entry.get("config") or {}
+    if not isinstance(config, dict):
+        raise TypeError(f"its 'config' must be a mapping, not {type(config).__name__}")
+    return dict(config)
+
+
+def _refuse_twice(entry: Any, mounted: set[str]) -> None:
+    module_id = _module_of(entry)
+    if module_id in mounted:
+        raise ValueError("it is listed twice; its first entry was taken")
+    mounted.add(module_id)
+
+
+def _require_instance_ids(providers: Sequence[Any]) -> None:
+    unnamed = Counter(
+        entry.get("module") for entry in providers if isinstance(entry, dict) and not entry.get("instance_id")
+    )
+    for module, times in unnamed.items():
+        if module and times > 1:
+            raise ValueError(
+                f"Multi-instance providers require explicit 'instance_id' on each entry but one: "
+                f"'{module}' has {times} without"
+            )

@@ -1,0 +1,309 @@
+"""What goes wrong in a session's life: it is said, the session stays usable or ends cleanly, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import events
+from amplifier_core.loader import ModuleLoader
+from amplifier_core.mounting import LoadFailure
+from amplifier_core.session import AmplifierSession
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        (None, "Configuration is required"),
+        ({}, "Configuration is required"),
+        ("a plan", "Configuration must be a mapping, not str"),
+        ({"session": []}, "Configuration must specify session.orchestrator"),
+        ({"session": {"context": "c"}}, "Configuration must specify session.orchestrator"),
+        ({"session": {"orchestrator": "o"}}, "Configuration must specify session.context"),
+        ({"session": {"orchestrator": "o", "context": ""}}, "Configuration must specify session.context"),
+    ],
+)
+def test_a_config_that_is_missing_or_mistyped_is_refused_with_the_published_texts(config: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{text}$"):
+        AmplifierSession(config)
+
+
+@pytest.mark.parametrize(
+    ("entry", "error"),
+    [
+        ("tool-x", "an entry must be a mapping with 'module', not str"),
+        ({}, "the entry has no 'module'"),
+        ({"module": "tool-x", "config": [1]}, "its 'config' must be a mapping, not list"),
+    ],
+)
+async def test_a_mistyped_entry_is_a_module_that_failed(plan: Any, modules: Any, entry: Any, error: str) -> None:
+    modules.mounts["tool-x"] = modules.mounting("tools", object(), "x")
+    async with AmplifierSession({**plan, "tools": [entry]}, loader=modules) as session:
+        assert [failure.error for failure in session.load_failures] == [error]
+        assert await session.execute("on") == "on!"
+
+
+async def test_a_module_that_is_listed_twice_is_mounted_once(plan: Any, modules: Any) -> None:
+    order: list[str] = []
+    modules.mounts["tool-x"] = modules.noting(order, "x", "tools", object())
+    plan["tools"] = [{"module": "tool-x"}, {"module": "tool-x"}]
+    async with AmplifierSession(plan, loader=modules) as session:
+        assert order == ["x"]
+        assert session.load_failures == [LoadFailure("tool", "tool-x", "it is listed twice; its first entry was taken")]
+
+
+async def test_strict_makes_any_module_that_fails_fatal_and_undoes_the_mounts(plan: Any, modules: Any) -> None:
+    cause = OSError("no such device")
+    modules.mounts["tool-good"] = modules.mounting("tools", object(), "good")
+    modules.mounts["tool-bad"] = modules.failing(cause)
+    plan["tools"] = [{"module": "tool-good"}, {"module": "tool-bad"}]
+    for session, how in (
+        (AmplifierSession(plan, loader=modules, strict=True), {}),
+        (AmplifierSession(plan, loader=modules), {"strict": True}),
+    ):
+        modules.undone.clear()
+        with pytest.raises(RuntimeError, match="^Cannot initialize without tool 'tool-bad': no such device$") as no:
+            await session.initialize(**how)
+        assert no.value.__cause__ is cause
+        assert "good" in modules.undone
+        assert not session.initialized
+
+
+async def test_a_mount_that_never_returns_is_given_up_after_its_time(plan: Any, modules: Any) -> None:
+    cancelled: list[str] = []
+
+    async def never(coordinator: Any, config: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append("tool-slow")
+            raise
+
+    modules.mounts["tool-slow"] = never
+    plan["session"]["mount_timeout"] = 0.01
+    async with AmplifierSession({**plan, "tools": [{"module": "tool-slow"}]}, loader=modules) as session:
+        assert session.load_failures == [LoadFailure("tool", "tool-slow", "its mount took longer than 0.01 s")]
+        assert cancelled == ["tool-slow"]
+    modules.mounts["loop-echo"] = never
+    with pytest.raises(RuntimeError, match="Cannot initialize without orchestrator: its mount took longer than 0.01 s"):
+        await AmplifierSession(plan, loader=modules).initialize()
+
+
+async def test_a_time_limit_of_the_modules_own_is_not_mistaken_for_the_kernels(plan: Any, modules: Any) -> None:
+    modules.mounts["tool-x"] = modules.failing(TimeoutError("the server did not answer"))
+    async with AmplifierSession({**plan, "tools": [{"module": "tool-x"}]}, loader=modules) as session:
+        assert [failure.error for failure in session.load_failures] == ["the server did not answer"]
+
+
+async def test_a_clean_up_that_fails_does_not_keep_the_others_from_running(
+    plan: Any, modules: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise OSError("it is stuck")
+
+    async def mount(coordinator: Any, config: Any) -> Callable[[], None]:
+        return fail
+
+    modules.mounts["tool-first"] = modules.mounting("tools", object(), "first")
+    modules.mounts["tool-stuck"] = mount
+    plan["tools"] = [{"module": "tool-first"}, {"module": "tool-stuck"}]
+    async with AmplifierSession(plan, loader=modules):
+        pass
+    assert "first" in modules.undone
+    assert "it is stuck" in caplog.text
+
+
+@pytest.mark.parametrize("event", [events.PROMPT_SUBMIT, events.SESSION_START, events.SESSION_END])
+async def test_a_hook_that_exits_ends_the_session_cleanly(plan: Any, modules: Any, event: str) -> None:
+    async def leave(event: str, data: dict[str, Any]) -> None:
+        raise SystemExit(3)
+
+    session = AmplifierSession(plan, loader=modules)
+    await session.initialize()
+    session.coordinator.hooks.register(event, leave)
+    with pytest.raises(SystemExit):
+        async with session:
+            await session.execute("hello")
+    assert {"orchestrator"} <= set(modules.undone)
+    assert session.state in ("cancelled", "completed")
+
+
+async def test_a_hook_that_emits_its_own_event_ends_where_python_ends_it(
+    plan: Any, modules: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with AmplifierSession(plan, loader=modules) as session:
+        depth = 0
+
+        async def again(event: str, data: dict[str, Any]) -> None:
+            nonlocal depth
+            depth += 1
+            await session.coordinator.hooks.emit(event, data)
+
+        session.coordinator.hooks.register("mirror", again)
+        await session.coordinator.hooks.emit("mirror", {})
+        assert depth > 50
+        assert "RecursionError" in caplog.text
+        assert await session.execute("on") == "on!"
+
+
+STEPS = 14
+"""More turns of the loop than the life below takes."""
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+async def test_a_cancellation_during_any_await_leaves_nothing_behind(plan: Any, modules: Any, step: int) -> None:
+    mounted: list[str] = []
+    undone: list[str] = []
+
+    def mounting(name: str, point: str, module: Any) -> Callable[..., Any]:
+        async def mount(coordinator: Any, config: Any) -> Callable[..., Any]:
+            await asyncio.sleep(0)
+            await coordinator.mount(point, module, name)
+            mounted.append(name)
+
+            async def cleanup() -> None:
+                undone.append(name)
+                await asyncio.sleep(0)
+
+            return cleanup
+
+        return mount
+
+    async def slow(event: str, data: dict[str, Any]) -> None:
+        await asyncio.sleep(0)
+
+    modules.mounts["tool-a"], modules.mounts["tool-b"] = (mounting(name, "tools", object()) for name in "ab")
+    plan["tools"] = [{"module": "tool-a"}, {"module": "tool-b"}]
+    session = AmplifierSession(plan, loader=modules)
+    for event in (events.SESSION_START, events.PROMPT_SUBMIT, events.SESSION_END):
+        session.coordinator.hooks.register(event, slow)
+    tasks, path = asyncio.all_tasks(), list(sys.path)
+
+    async def live() -> None:
+        async with session:
+            await session.execute("hello")
+
+    life = asyncio.ensure_future(live())
+    for _ in range(step):
+        await asyncio.sleep(0)
+    life.cancel()
+    await asyncio.wait({life})
+    await session.cleanup()
+
+    assert sorted(undone) == sorted(mounted)
+    assert asyncio.all_tasks() == tasks
+    assert sys.path == path
+    assert modules._sessions == 0
+    if step == STEPS - 1:
+        assert life.done() and not life.cancelled(), "the life was longer than the steps that were tried"
+
+
+async def test_the_status_says_what_was_done(plan: Any, modules: Any) -> None:
+    async with AmplifierSession(plan, loader=modules, session_id="s") as session:
+        assert (session.status.status, session.status.total_messages, session.status.last_activity) == (
+            "running",
+            0,
+            None,
+        )
+        await session.execute("hello")
+        call = {"id": "c", "tool": "t", "arguments": {}}
+        stamp = {"timestamp": "2026-01-01T00:00:00+00:00"}
+        session.transcript.append({"role": "assistant", "content": "", "tool_calls": [call, {**call, "id": "d"}]})
+        session.transcript.append({"role": "tool", "tool_call_id": "c", "content": "fine"})
+        session.transcript.append({"role": "tool", "tool_call_id": "d", "content": "Error: no", "metadata": stamp})
+        status = session.status
+        assert (status.session_id, status.status, status.total_messages, status.ended_at) == ("s", "completed", 5, None)
+        assert (status.tool_invocations, status.tool_successes, status.tool_failures) == (2, 1, 1)
+        assert status.last_activity is not None
+        assert status.last_activity.year == 2026
+    assert session.status.ended_at is not None
+
+
+async def test_the_status_keeps_the_last_error_and_the_caller_gets_it_as_it_was(plan: Any, modules: Any) -> None:
+    cause = OSError("the line is dead")
+
+    class Failing:
+        async def execute(self, prompt: str, **kwargs: Any) -> str:
+            raise LookupError("nobody answers") from cause
+
+    modules.mounts["loop-echo"] = modules.mounting("orchestrator", Failing())
+    async with AmplifierSession(plan, loader=modules) as session:
+        with pytest.raises(LookupError, match="nobody answers") as caught:
+            await session.execute("hello")
+        assert caught.value.__cause__ is cause
+        assert session.status.status == "failed"
+        assert session.status.last_error == {"type": "LookupError", "message": "nobody answers"}
+
+
+def write_module(folder: Path, name: str, helper: str = "") -> None:
+    package = folder / f"amplifier-module-{name}" / f"amplifier_module_{name.replace('-', '_')}"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "async def mount(coordinator, config):\n"
+        f"    {f'import {helper}' if helper else 'pass'}\n"
+        f"    await coordinator.mount('tools', object(), '{name}')\n"
+    )
+    if helper:
+        (package.parent / f"{helper}.py").write_text("")
+
+
+async def test_folders_of_the_environment_are_searched_and_leave_the_path_with_their_last_session(
+    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modules: Any
+) -> None:
+    write_module(tmp_path, "tool-lonely", helper="lonely_helper")
+    monkeypatch.setenv("AMPLIFIER_MODULES", f"{tmp_path / 'absent'}:{tmp_path}")
+    monkeypatch.setattr(modules, "_search_paths", ModuleLoader()._search_paths)
+    plan["tools"] = [{"module": "tool-lonely"}]
+    before = list(sys.path)
+    parent = AmplifierSession(plan, loader=modules, session_id="p")
+    await parent.initialize()
+    child = await parent.fork()
+    folder = str(tmp_path / "amplifier-module-tool-lonely")
+    try:
+        assert list(parent.coordinator.get("tools")) == list(child.coordinator.get("tools")) == ["tool-lonely"]
+        assert sys.path == [*before, folder]
+        await parent.cleanup()
+        assert sys.path == [*before, folder]
+    finally:
+        await child.cleanup()
+        sys.modules.pop("lonely_helper", None)
+    assert sys.path == before
+
+
+async def test_two_loaders_of_one_folder_share_its_place_on_the_path(
+    plan: Any, tmp_path: Path, modules: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_module(tmp_path, "tool-shared")
+    plan["tools"] = [{"module": "tool-shared"}]
+    others = [type(modules)(), type(modules)()]
+    before, folder = list(sys.path), str(tmp_path / "amplifier-module-tool-shared")
+    for loader in others:
+        loader._search_paths = [tmp_path]
+    first, second = (AmplifierSession(plan, loader=loader) for loader in others)
+    await first.initialize()
+    await second.initialize()
+    assert sys.path.count(folder) == 1
+    await first.cleanup()
+    assert sys.path.count(folder) == 1
+    await second.cleanup()
+    assert sys.path == before
+
+
+async def test_a_module_is_imported_and_mounted_once_when_it_is_loaded(plan: Any, tmp_path: Path, modules: Any) -> None:
+    (tmp_path / "amplifier-module-tool-counted" / "amplifier_module_tool_counted").mkdir(parents=True)
+    source = tmp_path / "amplifier-module-tool-counted" / "amplifier_module_tool_counted" / "__init__.py"
+    source.write_text(
+        "mounts = []\n"
+        "async def mount(coordinator, config):\n"
+        "    mounts.append(config)\n"
+        "    await coordinator.mount('tools', object(), 'counted')\n"
+    )
+    modules._search_paths = [tmp_path]
+    async with AmplifierSession({**plan, "tools": [{"module": "tool-counted", "config": {"n": 1}}]}, loader=modules):
+        assert sys.modules["amplifier_module_tool_counted"].mounts == [{"n": 1}]
+    del sys.modules["amplifier_module_tool_counted"]
