@@ -80,6 +80,21 @@ class Delivery:
     """Why it is dead or refused, or why the last attempt failed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with a stored session, and what `SessionStore.mend` would do about it.
+
+    `kind` is one of `torn_tail` (the last write was cut), `bad_message` (one that is not what was written),
+    `missing_source` (it is a fork of a session that is gone), `missing_parent`, and `unpaired_call` (a tool call
+    without its result). `position` is the message's, where there is one.
+    """
+
+    kind: str
+    message: str
+    remedy: str
+    position: int | None = None
+
+
 @runtime_checkable
 class SessionStorage(Protocol):
     """The small contract: whole sessions in, whole sessions out; synchronous."""
@@ -133,6 +148,18 @@ class SessionStore(Protocol):
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Return the messages from `start` up to `stop` (None: the end), shared ones included."""
+        ...
+
+    async def delete(self, session_id: str) -> None:
+        """Forget a session; its forks keep what they share of it. Raises `SessionNotFound`."""
+        ...
+
+    async def examine(self, session_id: str) -> list[Finding]:
+        """Return everything that is wrong with a session, in the order of its history; changes nothing."""
+        ...
+
+    async def mend(self, session_id: str) -> list[Finding]:
+        """Do what the remedies of `examine` say, and return what was found; what is cut away is kept beside."""
         ...
 
     async def close(self) -> None:
