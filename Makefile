@@ -1,6 +1,7 @@
 # make demo   the whole loop on a folder it makes: no key, no network
 # make test   all tests
 # make check  ruff, mypy --strict, the architecture
+# make ecosystem  modules of others on our kernel, ours on the published one, and what differs
 # make bench  speed, beside limits measured in the same run
 # make chaos  kill the program at random moments (KILLS=20), and compare what was accepted with what was done
 
@@ -13,7 +14,7 @@ PROJECTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PACKAGES := amplifier_core amplifier_foundation $(foreach plugin,$(PLUGINS),$(wildcard $(plugin)/amplifier_*))
 
-.PHONY: demo test check bench chaos
+.PHONY: demo test check bench chaos ecosystem
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -27,6 +28,9 @@ check: $(READY)
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy $(PACKAGES)
 	@$(BIN)/python -m pytest -q tests/test_architecture.py
+
+ecosystem: $(READY)
+	@$(BIN)/python -m tests.ecosystem || test $$? -eq 75
 
 bench: $(READY)
 	@$(BIN)/python -m tests.benchmarks

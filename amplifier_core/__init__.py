@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         Message,
         ReasoningBlock,
         RedactedThinkingBlock,
+        ResponseFormat,
         ResponseFormatJson,
         ResponseFormatJsonSchema,
         ResponseFormatText,
@@ -135,6 +136,9 @@ if TYPE_CHECKING:
     from .utils.retry import RetryConfig, classify_error_message, retry_with_backoff
 
 __version__ = "0.1.0"
+
+RUST_AVAILABLE = False
+"""Modules ask for it; this kernel is Python."""
 DISTRIBUTION = "amplifier"
 """What installed this package; another distribution uses its import name."""
 
@@ -165,7 +169,7 @@ _HOMES = {
     ),
     "loader": "ModuleLoader ModuleValidationError",
     "message_models": (
-        "ChatRequest ChatResponse Degradation ImageBlock Message ReasoningBlock RedactedThinkingBlock "
+        "ChatRequest ChatResponse Degradation ImageBlock Message ReasoningBlock RedactedThinkingBlock ResponseFormat "
         "ResponseFormatJson ResponseFormatJsonSchema ResponseFormatText TextBlock ThinkingBlock ToolCall "
         "ToolCallBlock ToolResultBlock ToolSpec Usage"
     ),
@@ -259,6 +263,7 @@ __all__ = [
     "RateLimitError",
     "ReasoningBlock",
     "RedactedThinkingBlock",
+    "ResponseFormat",
     "ResponseFormatJson",
     "ResponseFormatJsonSchema",
     "ResponseFormatText",

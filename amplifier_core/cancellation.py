@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class CancellationState(Enum):
+class CancellationState(StrEnum):
     """How far a cancellation has gone; it only ever goes further, until `reset`."""
 
     NONE = "none"

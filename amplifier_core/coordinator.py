@@ -135,10 +135,10 @@ class ModuleCoordinator:
 
     # life
 
-    def register_cleanup(self, fn: Callable[[], Any]) -> None:
-        """Have `fn` (plain or async) called by `cleanup`."""
-        if callable(fn):
-            self._cleanup_fns.append(fn)
+    def register_cleanup(self, cleanup_fn: Callable[[], Any]) -> None:
+        """Have `cleanup_fn` (plain or async) called by `cleanup`."""
+        if callable(cleanup_fn):
+            self._cleanup_fns.append(cleanup_fn)
 
     async def cleanup(self) -> None:
         """Call every clean-up once, the last registered first; what a failing one raises does not stop the others.

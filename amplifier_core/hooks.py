@@ -9,17 +9,29 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import events
+from .correlation import CORRELATED, correlate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from .models import HookResult
+    from .models import ContextInjection, HookResult
 
     Handler = Callable[[str, dict[str, Any]], Awaitable[HookResult | dict[str, Any] | None] | Any]
 
 logger = logging.getLogger(__name__)
 
+__all__ = ["ContextInjection", "HookRegistry", "HookResult"]
+
 _PRECEDENCE = ("ask_user", "inject_context", "modify", "continue")
+
+
+def __getattr__(name: str) -> object:
+    """Import what modules expect to find here, and only then."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import models
+
+    return getattr(models, name)
 
 
 class _Registration:
@@ -97,14 +109,14 @@ class HookRegistry:
         entries = self._handlers.get(event)
         if entries is None:
             return _passed(data)
-        payload = self._stamped(data)
+        payload = self._stamped(event, data)
         answers: list[tuple[str, HookResult]] = []
         for entry in entries:
             try:
                 answer = entry.handler(event, payload)
                 if entry.is_async or hasattr(answer, "__await__"):
                     answer = await answer
-                result = _as_result(answer)
+                result = None if answer is None else _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
                 _report(entry, event, error)
                 continue
@@ -119,7 +131,7 @@ class HookRegistry:
 
     async def emit_and_collect(self, event: str, data: dict[str, Any], timeout: float = 1.0) -> list[Any]:  # noqa: ASYNC109 - a published signature
         """Return the `data` of every handler's result that has any; each handler may take `timeout` seconds."""
-        payload = self._stamped(data)
+        payload = self._stamped(event, data)
         collected: list[Any] = []
         for entry in self._handlers.get(event, ()):
             try:
@@ -134,10 +146,12 @@ class HookRegistry:
                 collected.append(result.data)
         return collected
 
-    def _stamped(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _stamped(self, event: str, data: Mapping[str, Any]) -> dict[str, Any]:
         payload = {**self._defaults, **data}
         if "timestamp" not in payload:
             payload["timestamp"] = _timestamp()
+        if event in CORRELATED:
+            correlate(event, payload)
         return payload
 
 
@@ -196,6 +210,7 @@ def _merged_injections(event: str, payload: dict[str, Any], chosen: list[tuple[s
     )
 
 
+_new = object.__new__
 _cached_class: type[HookResult] | None = None
 _template: dict[str, Any] = {}
 _slot_setters: tuple[Callable[[HookResult, Any], None], ...] = ()
@@ -208,7 +223,7 @@ def _hook_result() -> type[HookResult]:
 
         from .models import HookResult
 
-        slots = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+        slots = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
         _slot_setters = tuple(BaseModel.__dict__[slot].__set__ for slot in slots)
         _template.update(HookResult().__dict__)
         _cached_class = HookResult
@@ -217,26 +232,27 @@ def _hook_result() -> type[HookResult]:
 
 def _passed(data: dict[str, Any]) -> HookResult:
     """Return `HookResult(data=data)` without validating what is known to be valid: the kernel's hottest path."""
-    result: HookResult = object.__new__(_cached_class or _hook_result())
-    fields = result.__dict__
-    fields.update(_template)
+    result: HookResult = _new(_cached_class or _hook_result())
+    fields = _template.copy()
     fields["data"], fields["context_injections"] = data, []
-    set_fields_set, set_extra, set_private = _slot_setters
+    set_fields, set_fields_set, set_extra, set_private = _slot_setters
+    set_fields(result, fields)
     set_fields_set(result, {"data"})
     set_extra(result, None)
     set_private(result, None)
     return result
 
 
-_stamped_second = (0, "")
+_stamped_second = ("", "")
 
 
 def _timestamp() -> str:
     """Return the time in UTC as ISO 8601 with microseconds; the text of a second is made once in it."""
     global _stamped_second  # one pair, so that a thread never joins another's second to its own text
-    second, rest = divmod(time.time_ns() // 1000, 1_000_000)
+    now = str(time.time_ns())
+    second = now[:-9]
     known, text = _stamped_second
     if second != known:
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(second)))
         _stamped_second = (second, text)
-    return f"{text}.{rest:06d}+00:00"
+    return f"{text}.{now[-9:-3]}+00:00"

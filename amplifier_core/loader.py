@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 
 GROUP = "amplifier.modules"
 
+__all__ = [
+    "GROUP",
+    "MODULE_FAILURE_REASONS",
+    "ModuleInfo",
+    "ModuleLoader",
+    "ModuleValidationError",
+    "import_from_path",
+    "installed_modules",
+    "module_failure_reason",
+]
+
 _TYPES = {
     "orchestrator": "orchestrator",
     "provider": "providers",
@@ -46,6 +57,15 @@ MODULE_FAILURE_REASONS = frozenset(
         "missing_source",
     }
 )
+
+
+def __getattr__(name: str) -> object:
+    """Import what modules expect to find here, and only then."""
+    if name != "ModuleInfo":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .models import ModuleInfo
+
+    return ModuleInfo
 
 
 class ModuleValidationError(Exception):
@@ -194,6 +214,13 @@ class ModuleLoader:
         self._give_back_paths()
         self._installed.clear()
         self._ready_queue.clear()
+
+
+def use_loader(loader: Any, coordinator: ModuleCoordinator) -> None:
+    """Count a session as a user of `loader` until its clean-up; a loader of another make need not count."""
+    if hasattr(loader, "attach"):
+        loader.attach()
+        coordinator.register_cleanup(loader.detach)
 
 
 def _folders_of_environment() -> list[Path]:

@@ -130,12 +130,16 @@ class ResponseFormatJsonSchema(_WireModel):
     strict: bool | None = None
 
 
+ResponseFormat = ResponseFormatText | ResponseFormatJson | ResponseFormatJsonSchema
+"""Any of the three."""
+
+
 class ChatRequest(_WireModel):
     """What a provider is asked; `timeout` is in seconds."""
 
     messages: list[Message]
     tools: list[ToolSpec] | None = None
-    response_format: ResponseFormatText | ResponseFormatJson | ResponseFormatJsonSchema | None = None
+    response_format: ResponseFormat | None = None
     temperature: float | None = None
     top_p: float | None = None
     max_output_tokens: int | None = None

@@ -32,8 +32,8 @@ class ModuleSource(ABC):
 class FileSystemModuleSource(ModuleSource):
     """Folders on this machine; the first that exists holds the module."""
 
-    def __init__(self, paths: Path | str | Iterable[Path | str] = ()) -> None:
-        listed = [paths] if isinstance(paths, str | Path) else list(paths)
+    def __init__(self, paths: Path | str | Iterable[Path | str] | None = None) -> None:
+        listed = [paths] if isinstance(paths, str | Path) else list(paths or ())
         self.paths = [Path(path) for path in listed]
 
     def resolve(self) -> Path:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import events
-from .loader import module_failure_reason
+from .loader import ModuleLoader, module_failure_reason, use_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .coordinator import ModuleCoordinator
-    from .loader import ModuleLoader
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +136,24 @@ class Mounting:
             providers.clear()
             providers.update(before)
             providers.update({instance if name == own_name else name: module for name, module in mounted.items()})
+
+
+async def initialize_session(
+    config: dict[str, Any], coordinator: ModuleCoordinator, session_id: str, parent_id: str | None
+) -> None:
+    """Mount the plan `config` on a coordinator without a session, as `AmplifierSession` does on its own.
+
+    Its `loader` is used when it has one. Raises what `Mounting.mount_all` raises.
+    """
+    loader = coordinator.loader or ModuleLoader(coordinator)
+    use_loader(loader, coordinator)
+    mounting = Mounting(coordinator, loader, config)
+    await mounting.mount_all()
+    for event, data in await mounting.make_ready():
+        await coordinator.hooks.emit(event, data)
+    if parent_id is not None:
+        fork = {"parent": parent_id, "session_id": session_id, "parent_id": parent_id}
+        await coordinator.hooks.emit(events.SESSION_FORK, fork)
 
 
 def _module_of(entry: Any) -> str:

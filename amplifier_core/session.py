@@ -11,10 +11,11 @@ from uuid import uuid4
 
 from . import events
 from .coordinator import ModuleCoordinator
-from .loader import ModuleLoader
+from .loader import ModuleLoader, use_loader
 from .moments import ForkRequest, ForkResult
-from .mounting import Mounting
+from .mounting import Mounting, initialize_session
 from .transcript import Transcript
+from .utils import redact_secrets
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,7 +29,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+__all__ = [
+    "AmplifierSession",
+    "ModuleLoader",
+    "SessionState",
+    "SessionStatus",
+    "initialize_session",
+    "redact_secrets",
+]
+
 SessionState = Literal["running", "completed", "failed", "cancelled"]
+
+
+def __getattr__(name: str) -> object:
+    """Import what modules expect to find here, and only then."""
+    if name != "SessionStatus":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .models import SessionStatus
+
+    return SessionStatus
 
 
 class AmplifierSession:
@@ -108,8 +127,7 @@ class AmplifierSession:
             return
         mounting = Mounting(self.coordinator, self.loader, self.config)
         self.load_failures = mounting.failures
-        self.loader.attach()
-        self.coordinator.register_cleanup(self.loader.detach)
+        use_loader(self.loader, self.coordinator)
         try:
             await mounting.mount_all(strict=self._strict if strict is None else strict)
             await self._seed_context()
@@ -130,12 +148,17 @@ class AmplifierSession:
         for event, data in await mounting.make_ready():
             await self.coordinator.hooks.emit(event, data)
         if self.parent_id is not None:
-            await self.coordinator.hooks.emit(events.SESSION_FORK, {"parent": self.parent_id, **self._identity()})
+            fork = {"parent": self.parent_id, **self._identity(), **self._plan()}
+            await self.coordinator.hooks.emit(events.SESSION_FORK, fork)
 
     def _identity(self) -> dict[str, Any]:
         identity: dict[str, Any] = {"session_id": self.session_id, "parent_id": self.parent_id}
         metadata = self.config["session"].get("metadata")
         return {**identity, "metadata": metadata} if metadata else identity
+
+    def _plan(self) -> dict[str, Any]:
+        """Return the plan without its secrets, for hooks, when it says that they may see it (`session.raw`)."""
+        return {"raw": redact_secrets(self.config)} if self.config["session"].get("raw") else {}
 
     async def execute(self, prompt: str) -> str:
         """Run one turn and return its final text; initialises the session when nobody has.
@@ -191,6 +214,8 @@ class AmplifierSession:
         self._announced = True
         event = events.SESSION_RESUME if self.is_resumed else events.SESSION_START
         await self.coordinator.hooks.emit(event, self._identity())
+        if plan := self._plan():
+            await self.coordinator.hooks.emit("session:config", {"session_id": self.session_id, **plan})
 
     async def _announce_cancelled(self, error: str = "") -> None:
         data: dict[str, Any] = {"was_immediate": self.coordinator.cancellation.is_immediate}

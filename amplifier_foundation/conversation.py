@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.ids import new_session_id
 from amplifier_core.transcript import Transcript
 
+from .forks import detached
 from .history import interrupted_results, turn_starts
 from .paths import project_of
 from .recording import SessionRecorder
@@ -47,12 +48,14 @@ async def converse(
 ) -> Turn:
     """Take one turn in a new session made from `bundle`, or in the stored one `resume`; every message is durable.
 
-    Raises what the orchestrator raises; the session is stored as failed then, and can be resumed.
+    A session that is resumed is the bundle's from then on: its instruction is applied anew, and the record names it. A
+    fork does not go on with what a provider keeps of its source's conversation. Raises what the orchestrator raises;
+    the session is stored as failed then, and can be resumed.
     """
     prepared = await prepared_bundle(bundle)
     record = resume or await _created(prepared, store, project_of(working_dir))
     stored = await store.read(record.session_id) if resume else []
-    transcript = Transcript([*stored, *interrupted_results(stored)])
+    transcript = Transcript([*detached(stored, record), *interrupted_results(stored)])
     session = await prepared.create_session(
         session_id=record.session_id,
         parent_id=record.parent_id,
@@ -66,7 +69,7 @@ async def converse(
     recorder.attach()
     if observe is not None:
         observe(session)
-    await store.update(record.session_id, status="running", error=None)
+    await store.update(record.session_id, status="running", error=None, **_identity(prepared))
     return await _turn(session, recorder, store, prompt)
 
 
@@ -78,6 +81,11 @@ async def _created(prepared: PreparedBundle, store: SessionStore, project: str) 
 def _config(prepared: PreparedBundle, record: SessionRecord) -> dict[str, object]:
     """Return the plan to resume with: the bundle's, and what the session had taken from its parent."""
     return child_config(prepared.mount_plan, record.config, providers=True, tools=False, hooks=False)
+
+
+def _identity(prepared: PreparedBundle) -> dict[str, str]:
+    record = new_record(prepared, "")
+    return {name: getattr(record, name) for name in ("bundle", "bundle_source", "bundle_digest")}
 
 
 async def _turn(session: AmplifierSession, recorder: SessionRecorder, store: SessionStore, prompt: str) -> Turn:

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from amplifier_core.errors import SessionError
+from amplifier_core.errors import SessionConflict, SessionError
 from amplifier_core.ids import new_session_id
 from amplifier_core.moments import ForkRequest, ForkResult
+from amplifier_core.transcript import settled_length
 
-from .history import fork_point, settled_tail, turn_starts
+from .history import end_of_turn, interrupted_results, open_calls, settled_tail, turn_starts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import SessionRecord, SessionStore
+    from amplifier_core.transcript import Message
+
+Orphans = Literal["complete", "remove", "error"]
+"""What a fork does with tool calls that have no result before its point."""
 
 TAIL = 32
 """Messages at the end of a history that are looked at first."""
+
+CONTINUATIONS = frozenset({"response_id", "previous_response_id", "conversation_id", "continuation"})
+"""Metadata by which a provider goes on with a conversation it keeps itself: it belongs to one session alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPlace:
+    """Where a history is cut: it has `turns` turns there."""
+
+    at: int
+    turns: int
+    left_out: int = 0
+    """Messages before the point that was asked for which are not shared: a tool call in flight, and its results."""
+    added: tuple[Message, ...] = ()
+    """What the fork says itself first: results of calls that were in flight."""
 
 
 async def fork_stored(
@@ -25,59 +47,151 @@ async def fork_stored(
     source: SessionRecord,
     *,
     turn: int | None = None,
+    message: int | None = None,
+    orphans: Orphans = "remove",
     name: str = "",
     session_id: str | None = None,
     plugins: Plugins | None = None,
 ) -> SessionRecord:
-    """Store a fork of `source` at the end of `turn` (None: at its last settled message) and return its record.
+    """Store a fork of `source` at the end of `turn`, after `message` (1-based), or now, and return its record.
 
-    The fork has the source's bundle, config and working folder, so that it resumes as the source would. Raises
-    `SessionError` for a turn there is not, `ForkRefused` when a plugin refuses.
+    It has the source's bundle, config and working folder, so that it resumes as the source would. Tool calls in flight
+    at that point are left out (`remove`), recorded as interrupted (`complete`) or refused (`error`). Raises
+    `SessionError` for a point there is not, `SessionConflict` for refused calls, `ForkRefused` when a plugin refuses.
     """
-    at, turns = await _now(store, source) if turn is None else await _end_of_turn(store, source, turn)
+    place = await fork_place(store, source, turn=turn, message=message, orphans=orphans)
+    return await fork_there(store, source, place, name=name, session_id=session_id, plugins=plugins)
+
+
+async def fork_place(
+    store: SessionStore,
+    source: SessionRecord,
+    *,
+    turn: int | None = None,
+    message: int | None = None,
+    orphans: Orphans = "remove",
+) -> ForkPlace:
+    """Return where a fork of `source` would begin; reads no more of the history than it needs. Stores nothing."""
+    if turn is None and message is None:
+        messages, before = await _end_of_history(store, source)
+        turns = source.turn_count if before else len(turn_starts(messages))
+        return _place(source, messages, before, turns, orphans)
+    messages = await store.read(source.session_id, 0, message)
+    at = _end_of_turn(source, messages, turn) if turn is not None else _message(source, messages, message or 0)
+    return _place(source, messages[:at], 0, len(turn_starts(messages[:at])), orphans)
+
+
+async def fork_there(
+    store: SessionStore,
+    source: SessionRecord,
+    place: ForkPlace,
+    *,
+    name: str = "",
+    session_id: str | None = None,
+    plugins: Plugins | None = None,
+) -> SessionRecord:
+    """Store a fork of `source` at a place that `fork_place` found, and return its record. Raises `ForkRefused`."""
     fork_id = session_id or new_session_id(name or source.name or "fork")
     if plugins is not None:
-        await plugins.before_fork(ForkRequest(source.session_id, fork_id, at))
-    now = datetime.now(UTC)
-    record = await store.create(
-        replace(
-            source,
-            session_id=fork_id,
-            parent_id=source.session_id,
-            fork_of=source.session_id,
-            fork_at=at,
-            name=name or source.name,
-            status="idle",
-            event_id=None,
-            created=now,
-            updated=now,
-            message_count=at,
-            turn_count=turns,
-            error=None,
-        )
-    )
+        await plugins.before_fork(ForkRequest(source.session_id, fork_id, place.at))
+    record = await store.create(_record(source, place, fork_id, name))
+    if place.added:
+        await store.append(fork_id, place.added, at=place.at)
+        record = await store.get(fork_id)
     if plugins is not None:
-        await plugins.after_fork(ForkResult(source.session_id, fork_id, at))
+        await plugins.after_fork(ForkResult(source.session_id, fork_id, place.at))
     return record
 
 
-async def _now(store: SessionStore, source: SessionRecord) -> tuple[int, int]:
-    """Return (messages, turns) up to the last settled message, looking at no more of the history's end than needed."""
+def detached(messages: Sequence[Message], record: SessionRecord) -> list[Message]:
+    """Return a fork's messages without what would have its provider go on with the source's own conversation.
+
+    Stored messages are shared and stay as they are: this is what a fork is resumed with. What it said itself since
+    keeps its ids.
+    """
+    shared = record.fork_at or 0
+    return [*map(_detached, messages[:shared]), *messages[shared:]]
+
+
+def _detached(message: Message) -> Message:
+    metadata = message.get("metadata")
+    kept = _without_continuations(metadata)
+    return message if kept == metadata else {**message, "metadata": kept}
+
+
+def _without_continuations(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_continuations(each) for key, each in value.items() if not _continues(str(key))}
+
+
+def _continues(key: str) -> bool:
+    return key.replace(".", ":").rpartition(":")[2] in CONTINUATIONS  # providers put their name before: openai:…
+
+
+def _record(source: SessionRecord, place: ForkPlace, fork_id: str, name: str) -> SessionRecord:
+    now = datetime.now(UTC)
+    metadata: Mapping[str, Any] = _without_continuations(dict(source.metadata))
+    return replace(
+        source,
+        session_id=fork_id,
+        parent_id=source.session_id,
+        fork_of=source.session_id,
+        fork_at=place.at,
+        name=name or source.name,
+        status="idle",
+        event_id=None,
+        created=now,
+        updated=now,
+        message_count=place.at,
+        turn_count=place.turns,
+        error=None,
+        metadata=metadata,
+    )
+
+
+async def _end_of_history(store: SessionStore, source: SessionRecord) -> tuple[list[Message], int]:
+    """Return the end of the history, as much as tells what is settled, and how many messages lie before it."""
     length, span = source.message_count, TAIL
     while span < length:
         tail = await store.read(source.session_id, length - span, length)
-        settled = settled_tail(tail)
-        if settled is not None:
-            return length - span + settled, source.turn_count
+        if settled_tail(tail) is not None:
+            return tail, length - span
         span *= 4
-    messages = await store.read(source.session_id, 0, length)
-    at = fork_point(messages)
-    return at, len(turn_starts(messages[:at]))
+    return await store.read(source.session_id, 0, length), 0
 
 
-async def _end_of_turn(store: SessionStore, source: SessionRecord, turn: int) -> tuple[int, int]:
-    messages = await store.read(source.session_id)
+def _end_of_turn(source: SessionRecord, messages: Sequence[Message], turn: int) -> int:
     try:
-        return fork_point(messages, turn), turn
+        return end_of_turn(messages, turn)
     except ValueError as error:
         raise SessionError(source.session_id, f"session '{source.session_id}' cannot be forked: {error}") from error
+
+
+def _message(source: SessionRecord, messages: Sequence[Message], number: int) -> int:
+    if 1 <= number <= len(messages):
+        return number
+    count = source.message_count
+    valid = f"Message m{number} out of range. Valid range: m1-m{count}" if count else "it has no messages yet"
+    raise SessionError(source.session_id, f"session '{source.session_id}' cannot be forked: {valid}")
+
+
+def _place(source: SessionRecord, messages: Sequence[Message], before: int, turns: int, orphans: Orphans) -> ForkPlace:
+    settled = settled_length(messages)
+    in_flight = messages[settled:]
+    if not in_flight:
+        return ForkPlace(before + settled, turns)
+    if orphans == "complete":
+        return ForkPlace(before + len(messages), turns, added=tuple(interrupted_results(in_flight)))
+    if orphans == "error":
+        raise _orphaned(source, in_flight, before + settled)
+    return ForkPlace(before + settled, turns, left_out=len(in_flight))
+
+
+def _orphaned(source: SessionRecord, in_flight: Sequence[Message], settled: int) -> SessionConflict:
+    names = ", ".join(str(call.get("tool") or call["id"]) for call in open_calls(in_flight))
+    return SessionConflict(
+        source.session_id,
+        f"session '{source.session_id}' has tool calls without a result at m{settled + 1} ({names}). "
+        f"Fork it before them with --orphans remove, or with them as interrupted: --orphans complete",
+    )

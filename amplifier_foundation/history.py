@@ -27,7 +27,13 @@ def is_user_turn(message: Message) -> bool:
     if message.get("role") != "user" or (message.get("metadata") or {}).get("source") == "hook":
         return False
     content = message.get("content")
-    return not (isinstance(content, str) and content.lstrip().startswith("<system-reminder"))
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    return not (blocks and all(_is_reminder(block) for block in blocks))
+
+
+def _is_reminder(block: Any) -> bool:
+    text = block.get("text") if isinstance(block, dict) else None
+    return isinstance(text, str) and text.lstrip().startswith("<system-reminder")
 
 
 def turn_starts(messages: Iterable[Message]) -> list[int]:
@@ -70,13 +76,15 @@ def fork_point(messages: Sequence[Message], turn: int | None = None) -> int:
 
     Raises `ValueError` when there is no such turn.
     """
-    if turn is None:
-        return settled_length(messages)
+    return settled_length(messages if turn is None else messages[: end_of_turn(messages, turn)])
+
+
+def end_of_turn(messages: Sequence[Message], turn: int) -> int:
+    """Return how many messages there are up to the end of turn `turn` (1-based). Raises `ValueError`."""
     starts = turn_starts(messages)
     if not 1 <= turn <= len(starts):
         raise ValueError(f"Turn {turn} out of range. Valid range: 1-{len(starts)}" if starts else "it has no turns yet")
-    end = starts[turn] if turn < len(starts) else len(messages)
-    return settled_length(messages[:end])
+    return starts[turn] if turn < len(starts) else len(messages)
 
 
 def inherited(transcript: Transcript, depth: Depth, scope: Scope, turns: int) -> Transcript:

@@ -15,26 +15,33 @@ if TYPE_CHECKING:
     from amplifier_core.transcript import Message
 
 _BEFORE_ALL = -1_000_000
-_CHECKPOINTS = (events.PROVIDER_REQUEST, events.TOOL_PRE, events.ORCHESTRATOR_COMPLETE, events.EXECUTION_END)
+_CHECKPOINTS = {
+    "message": (events.PROVIDER_REQUEST, events.TOOL_PRE, events.ORCHESTRATOR_COMPLETE, events.EXECUTION_END),
+    "turn": (events.ORCHESTRATOR_COMPLETE, events.EXECUTION_END),
+    "end": (),
+}
 
 
 class SessionRecorder:
     """Keeps the stored history level with the live one.
 
-    Before the model is asked and before a tool runs, what was said so far is durable. When the store fails, the session
-    is cancelled and `failure` says why: nothing goes on that could not be kept.
+    How level, `session.persistence` in its plan says. `message` (default): before the model is asked and before a tool
+    runs, what was said so far is durable. `turn`: a turn is, when it has ended. `end`: all is, when `flush` is called;
+    a crash before loses it. When the store fails, the session is cancelled and `failure` says why: nothing goes on that
+    could not be kept.
     """
 
     def __init__(self, session: AmplifierSession, store: SessionStore, recorded: int) -> None:
         self._session = session
         self._store = store
         self._recorded = recorded
+        self._events = _CHECKPOINTS[session.config["session"].get("persistence") or "message"]
         self._lock = asyncio.Lock()
         self.failure: Exception | None = None
 
     def attach(self) -> None:
         """Begin to record at every checkpoint."""
-        for event in _CHECKPOINTS:
+        for event in self._events:
             self._session.coordinator.hooks.register(event, self._checkpoint, _BEFORE_ALL, "session-recorder")
 
     async def _checkpoint(self, event: str, data: dict[str, Any]) -> Any:

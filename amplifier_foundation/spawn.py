@@ -26,6 +26,7 @@ from .bundles.model import Bundle, PreparedBundle, merge_module_lists
 from .history import Depth, Scope, inherited, interrupted_results, turn_starts
 from .recording import SessionRecorder
 from .runners import InProcessRunner, final_answer
+from .session_storage import as_session_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from amplifier_core.moments import Runner
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
-    from amplifier_core.storage import SessionStore
+    from amplifier_core.storage import SessionStorage, SessionStore
     from amplifier_core.triggers import TriggerEvent
 
     from .events import EventRouter
@@ -88,7 +89,7 @@ async def spawn_bundle(
     context_turns: int = 5,
     session_id: str | None = None,
     session_name: str | None = None,
-    session_storage: SessionStore | None = None,
+    session_storage: SessionStore | SessionStorage | None = None,
     timeout: float | None = None,  # noqa: ASYNC109 - a published signature
     event_router: EventRouter | None = None,
     *,
@@ -118,7 +119,7 @@ async def spawn_bundle(
         request=spawn_request(parent_session, prepared, instruction, config, session_id, session_name),
         parent=parent_session,
         transcript=inherited(parent_session.transcript, context_depth, context_scope, context_turns),
-        store=session_storage,
+        store=as_session_store(session_storage) if session_storage is not None else None,
         router=event_router,
         plugins=plugins,
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class MockTool:
     """A tool that returns `output` and remembers what it was asked in `calls`."""
 
-    def __init__(self, name: str = "mock_tool", output: Any = "mock output", description: str = "") -> None:
+    def __init__(self, name: str = "mock_tool", output: Any = "Success", description: str = "") -> None:
         self.name = name
         self.description = description or f"Mock tool: {name}"
         self.input_schema: dict[str, Any] = {"type": "object", "properties": {}}
@@ -38,8 +38,8 @@ class MockTool:
 class MockContextManager:
     """A context that is a list, never cut."""
 
-    def __init__(self, messages: Sequence[dict[str, Any]] = ()) -> None:
-        self.messages: list[dict[str, Any]] = [dict(message) for message in messages]
+    def __init__(self, messages: Sequence[dict[str, Any]] | None = None) -> None:
+        self.messages: list[dict[str, Any]] = [dict(message) for message in messages or ()]
 
     async def add_message(self, message: dict[str, Any]) -> None:
         """Append `message`."""
@@ -89,7 +89,7 @@ class EventRecorder:
 
 
 class ScriptedOrchestrator:
-    """An orchestrator that answers from a list, and "DONE" when the list is used up."""
+    """An orchestrator that answers from a list, and "DONE" when the list is used up; the context is told both sides."""
 
     def __init__(self, responses: Sequence[str] = ()) -> None:
         self.responses = list(responses)
@@ -99,11 +99,16 @@ class ScriptedOrchestrator:
         """Return the next response."""
         self.prompts.append(prompt)
         position = len(self.prompts) - 1
-        return self.responses[position] if position < len(self.responses) else "DONE"
+        answer = self.responses[position] if position < len(self.responses) else "DONE"
+        for role, content in (("user", prompt), ("assistant", answer)):
+            await context.add_message({"role": role, "content": content})
+        return answer
 
 
 class MockCoordinator(ModuleCoordinator):
     """The kernel's own coordinator, which also remembers what was mounted and unmounted, in order."""
+
+    __test__ = False  # whatever it is imported as, it is no class of tests
 
     def __init__(self, *args: Any, session_id: str = "test-session", **kwargs: Any) -> None:
         super().__init__(*args, session_id=session_id, **kwargs)
@@ -122,11 +127,17 @@ class MockCoordinator(ModuleCoordinator):
 
 
 TestCoordinator = MockCoordinator
+"""An older name."""
 
 
 def create_test_coordinator() -> MockCoordinator:
-    """Return a coordinator with nothing mounted."""
-    return MockCoordinator()
+    """Return a coordinator with a context and two tools: `echo`, and `fail`, whose result is a failure."""
+    plan = {"session": {"orchestrator": "test-orchestrator", "context": "test-context"}}
+    coordinator = MockCoordinator(config=plan)
+    failure = ToolResult(success=False, error={"message": "the tool 'fail' fails"})
+    coordinator.mount_points["tools"].update(echo=MockTool("echo", "Echo response"), fail=MockTool("fail", failure))
+    coordinator.mount_points["context"] = MockContextManager()
+    return coordinator
 
 
 async def wait_for(condition: Callable[[], bool], timeout: float = 1.0) -> bool:  # noqa: ASYNC109 - a published signature

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ..llm_errors import (
@@ -32,23 +32,32 @@ _JITTER = 0.2
 class RetryConfig:
     """How often, and how long apart; delays are in seconds.
 
-    `jitter` spreads each delay by ±20 %, or by ± the given fraction. A wait that the service asked for
-    (`retry_after`) is honoured even when it is longer than `max_delay`.
+    `jitter` spreads each delay by ±20 % unless it is False, or by ± the given fraction. A wait that the service asked
+    for (`retry_after`) is honoured even when it is longer than `max_delay`. `min_delay` and `backoff_multiplier` are
+    older names of `initial_delay` and `backoff_factor`.
     """
 
     max_retries: int = 3
     initial_delay: float = 1.0
     max_delay: float = 60.0
     backoff_factor: float = 2.0
-    jitter: bool | float = True
+    jitter: bool | float | None = None
     honor_retry_after: bool = True
+    min_delay: InitVar[float | None] = None
+    backoff_multiplier: InitVar[float | None] = None
+
+    def __post_init__(self, min_delay: float | None, backoff_multiplier: float | None) -> None:
+        """Take a value that came under an older name."""
+        for name, value in (("initial_delay", min_delay), ("backoff_factor", backoff_multiplier)):
+            if value is not None:
+                object.__setattr__(self, name, value)
 
     def delay(self, attempt: int, error: LLMError) -> float:
         """Return the seconds to wait after failure number `attempt`, counted from 1."""
         import random
 
         base = self.initial_delay * self.backoff_factor ** (attempt - 1) * error.delay_multiplier
-        spread = _JITTER if self.jitter is True else float(self.jitter)
+        spread = _JITTER if self.jitter is None or self.jitter is True else float(self.jitter)
         waited = min(base * (1 + random.uniform(-spread, spread)), self.max_delay)
         if self.honor_retry_after and error.retry_after is not None:
             return max(waited, error.retry_after)

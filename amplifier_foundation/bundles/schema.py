@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -51,6 +51,8 @@ class SessionSection(Section):
     """Tokens that hooks may inject in one turn."""
     injection_size_limit: int | None = Field(default=None, ge=0)
     """Characters that one injection may have."""
+    persistence: Literal["message", "turn", "end"] | None = None
+    """When what is said becomes durable: at every step (None too), when a turn ends, or when the session does."""
     raw: bool = False
     debug: bool = False
     raw_debug: bool = False

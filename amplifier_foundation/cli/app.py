@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
 bundle_option = click.option(
     "-b", "--bundle", "bundle_path", metavar="BUNDLE", help="A bundle file or folder; default: bundle.md here."
 )
@@ -91,11 +92,33 @@ async def session_by_prefix(store: DurableStore, prefix: str) -> SessionRecord:
     return found[0]
 
 
-def split_point(text: str) -> tuple[str, int | None]:
-    """Return (session, turn) of `ID` or `ID@TURN`. Raises `click.UsageError`."""
-    session, separator, point = text.partition("@")
-    if not separator or point == "now":
-        return session, None
-    if not point.isdigit():
-        raise click.UsageError(f"'{text}': after '@' comes the number of a turn, or 'now'")
-    return session, int(point)
+class Point(NamedTuple):
+    """A place in a stored session's history; neither turn nor message: now."""
+
+    session: str
+    turn: int | None = None
+    message: int | None = None
+
+
+def split_point(text: str) -> Point:
+    """Return the point that `ID`, `ID@now`, `ID@TURN` or `ID@mMESSAGE` names. Raises `click.UsageError`."""
+    session, separator, place = text.partition("@")
+    if not separator or place == "now":
+        return Point(session)
+    number = place.removeprefix("m")
+    if not (number.isascii() and number.isdigit()):
+        raise click.UsageError(
+            f"'{text}': after '@' comes the number of a turn, the id of a message such as m12, or 'now'"
+        )
+    return Point(session, message=int(number)) if place != number else Point(session, turn=int(number))
+
+
+def confirmed(question: str, *, yes: bool) -> bool:
+    """Ask a person, unless they said yes before. Raises `click.UsageError` where nobody can be asked."""
+    import sys
+
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise click.UsageError("nobody can be asked here; say --yes")
+    return click.confirm(question, err=True)

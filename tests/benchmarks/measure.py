@@ -20,6 +20,7 @@ class Row:
     """One line of the table; times are seconds.
 
     `at_most` bounds `ours` itself, `at_most_ratio` bounds it in measures of `limit`; a row without either only informs.
+    Where the limit could not be measured, `note` says why, and its ratio is not judged.
     """
 
     what: str
@@ -28,6 +29,7 @@ class Row:
     at_most: float | None = None
     at_most_ratio: float | None = None
     unit: str = "s"
+    note: str = ""
 
     @property
     def ratio(self) -> float | None:

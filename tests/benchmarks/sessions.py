@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from amplifier_context_simple import mount as mount_context
 from amplifier_core import AmplifierSession, ModuleCoordinator
 from amplifier_core.loader import ModuleLoader
-from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock, ToolCall, ToolCallBlock
-from amplifier_core.models import ProviderInfo, ToolResult
 from amplifier_core.transcript import Transcript
 from amplifier_loop_basic import mount as mount_loop
 from amplifier_provider_playbook import mount as mount_provider
 
-from .measure import Row, awaited, in_turns
+from .measure import Row, awaited, called, in_turns
+from .scripts.instant import Adder, InstantProvider
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -92,7 +93,14 @@ async def _forks() -> AsyncIterator[Row]:
     short, long = await in_turns(*mounted, rounds=31)
     yield _growth("session.fork and its mounts", long, short)
     for session in sessions:
+        yield await _beside_deepcopy(session)
         await session.cleanup()
+
+
+async def _beside_deepcopy(session: AmplifierSession) -> Row:
+    messages = list(session.transcript)
+    fork, copy = await in_turns(_forking(session), called(partial(deepcopy, messages), 1), rounds=5)
+    return Row(f"session.fork, {len(messages):,} messages / a deepcopy of them", fork, copy, at_most_ratio=1)
 
 
 def _growth(what: str, long: float, short: float) -> Row:
@@ -124,43 +132,11 @@ def _forking(session: AmplifierSession, *, initialize: bool = False) -> Sample:
 # turns
 
 
-class _InstantProvider:
-    """Calls the tool once, then answers; it takes no time to think."""
-
-    name = "instant"
-    call = ToolCall(id="call_1", name="add", arguments={"a": 1, "b": 2})
-    calling = ChatResponse(content=[ToolCallBlock(id=call.id, name=call.name, input=call.arguments)], tool_calls=[call])
-    answering = ChatResponse(content=[TextBlock(text="3")])
-
-    def get_info(self) -> ProviderInfo:
-        return ProviderInfo(id=self.name, display_name="Instant")
-
-    async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
-        return self.calling if request.messages[-1].role == "user" else self.answering
-
-    def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
-        return list(response.tool_calls or ())
-
-
-class _Adder:
-    """A tool that takes no time."""
-
-    name = "add"
-    description = "Add two numbers."
-
-    def __init__(self) -> None:
-        number = {"type": "number"}
-        self.input_schema = {"type": "object", "properties": {"a": number, "b": number}}
-
-    async def execute(self, input: dict[str, Any]) -> ToolResult:
-        return ToolResult(output=input["a"] + input["b"])
-
-
 async def _turn() -> Row:
     session = AmplifierSession({"session": PLAN["session"]}, ModuleLoader(), "bench")
     await session.initialize()
-    await session.coordinator.mount("providers", _InstantProvider())
-    await session.coordinator.mount("tools", _Adder())
+    await session.coordinator.mount("providers", InstantProvider())
+    await session.coordinator.mount("tools", Adder())
     context = session.coordinator.get("context")
     ours, limit = await in_turns(
         _turns(lambda: session.execute("one and two"), forget=context.clear), awaited(_turn_by_hand, 1_000), rounds=15

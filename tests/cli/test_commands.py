@@ -152,12 +152,3 @@ def test_plugins_are_listed_with_their_dist(capsys: pytest.CaptureFixture[str]) 
     assert {"loop-basic", "context-simple", "provider-playbook", "tool-filesystem"} <= {
         row["name"] for row in listed["modules"]
     }
-
-
-def test_a_bundle_that_changed_since_a_session_began_is_said(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = data(capsys, "run", "one")["session_id"]
-    bundle.write_text(BUNDLE.replace("You said", "You say"), encoding="utf-8")
-    assert invoke(["run", "--resume", first, "two"]) == exits.OK
-    out, err = capsys.readouterr()
-    assert out == "You say: two\n"
-    assert f"has changed since session {first} began" in err

@@ -31,6 +31,12 @@ def test_a_new_token_asks_for_nothing(token: CancellationToken) -> None:
     assert (token.is_cancelled, token.is_graceful, token.is_immediate) == (False, False, False)
 
 
+def test_a_state_is_a_member_and_a_text(token: CancellationToken) -> None:
+    token.request_graceful()
+    assert token.state is CancellationState.GRACEFUL
+    assert (token.state == "graceful", token.state.value, f"{token.state}") == (True, "graceful", "graceful")
+
+
 def test_a_request_is_news_once(token: CancellationToken) -> None:
     assert [token.request_graceful(), token.request_graceful()] == [True, False]
     assert (token.is_cancelled, token.is_graceful, token.is_immediate) == (True, True, False)

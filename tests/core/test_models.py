@@ -310,6 +310,11 @@ def test_jitter_spreads_a_delay_and_never_past_its_limit() -> None:
     assert max(delays) <= 11
 
 
+def test_delays_go_by_their_older_names_too() -> None:
+    assert RetryConfig(min_delay=2, backoff_multiplier=3) == RetryConfig(initial_delay=2, backoff_factor=3)
+    assert RetryConfig(min_delay=0, jitter=False).delay(1, NetworkError("")) == 0
+
+
 def test_the_wait_that_a_service_asks_for_is_a_lower_bound() -> None:
     error = RateLimitError("", retry_after=90)
     assert RetryConfig(jitter=False).delay(1, error) == 90

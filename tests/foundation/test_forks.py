@@ -10,6 +10,7 @@ from amplifier_core import (
     ForkRefused,
     ForkRequest,
     ForkResult,
+    SessionConflict,
     SessionError,
     SessionRecord,
     hookimpl,
@@ -18,6 +19,7 @@ from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_core.transcript import Message
 from amplifier_foundation import fork_stored
+from amplifier_foundation.forks import detached, fork_place
 
 
 def turn(number: int) -> list[Message]:
@@ -142,3 +144,68 @@ async def test_plugins_may_refuse_and_observe_a_fork(store: DurableStore, plugin
     assert len(await store.sessions()) == 1
     fork = await fork_stored(store, source, plugins=plugins)
     assert seen == [ForkRequest("source", fork.session_id, 4), ForkResult("source", fork.session_id, 4)]
+
+
+async def in_flight(store: DurableStore) -> SessionRecord:
+    """Store a turn, and a second one whose second call has no result."""
+    calls: list[dict[str, Any]] = [{"id": each, "tool": each, "arguments": {}} for each in ("a", "b")]
+    asked = {"role": "assistant", "content": "", "tool_calls": calls}
+    return await stored(store, [*turn(1), {"role": "user", "content": "more"}, asked, result("a")], 2)
+
+
+def result(call_id: str) -> Message:
+    return {"role": "tool", "tool_call_id": call_id, "content": "r"}
+
+
+@pytest.mark.parametrize(("message", "at", "left_out"), [(1, 1, 0), (2, 1, 1), (3, 3, 0), (4, 4, 0), (7, 5, 2)])
+async def test_a_fork_at_a_message_is_never_inside_a_call(
+    message: int, at: int, left_out: int, store: DurableStore
+) -> None:
+    place = await fork_place(store, await in_flight(store), message=message)
+    assert (place.at, place.left_out, place.added) == (at, left_out, ())
+
+
+async def test_a_call_in_flight_is_completed_in_the_fork_alone(store: DurableStore) -> None:
+    source = await in_flight(store)
+    fork = await fork_stored(store, source, orphans="complete")
+    assert (fork.fork_at, fork.message_count) == (7, 8)
+    assert [each.get("tool_call_id") for each in await store.read(fork.session_id, 6)] == ["a", "b"]
+    assert (await store.get("source")).message_count == 7
+
+
+async def test_a_call_in_flight_is_refused_by_name_and_nothing_is_stored(store: DurableStore) -> None:
+    source = await in_flight(store)
+    with pytest.raises(SessionConflict, match=r"without a result at m6 \(b\)"):
+        await fork_stored(store, source, orphans="error")
+    assert len(await store.sessions()) == 1
+    assert (await fork_stored(store, source, turn=1, orphans="error")).fork_at == 4
+
+
+async def test_a_reminder_of_a_hook_is_no_turn_to_fork_at(store: DurableStore) -> None:
+    reminder = {"role": "user", "content": [{"type": "text", "text": " <system-reminder>be brief</system-reminder>"}]}
+    source = await stored(store, [*turn(1), reminder, *turn(2)], 2)
+    assert (await fork_stored(store, source, turn=1)).fork_at == 5
+    with pytest.raises(SessionError, match="Valid range: 1-2"):
+        await fork_stored(store, source, turn=3)
+
+
+async def test_what_a_provider_continues_by_stays_with_the_source(store: DurableStore) -> None:
+    metadata = {
+        "openai:response_id": "r",
+        "previous_response_id": "p",
+        "openai": {"conversation_id": "c"},
+        "model": "m",
+    }
+    said: list[Message] = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "a", "metadata": metadata},
+    ]
+    await stored(store, said, 1)
+    await store.update("source", metadata={"continuation": "x", "tags": ["t"]})
+    fork = await fork_stored(store, await store.get("source"))
+    assert fork.metadata == {"tags": ["t"]}
+    own: Message = {"role": "assistant", "content": "b", "metadata": {"response_id": "mine"}}
+    messages = detached([*await store.read(fork.session_id), own], fork)
+    assert [each.get("metadata") for each in messages] == [None, {"openai": {}, "model": "m"}, own["metadata"]]
+    assert await store.read(fork.session_id) == said
+    assert detached(said, await store.get("source")) == said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from amplifier_core import Delivery, SessionRecord, TriggerEvent, TriggerType
-from amplifier_foundation.lineage import Node, describe_event, forest, subtree
+from amplifier_foundation.lineage import Node, describe_event, forest, parting, subtree, walk
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -54,3 +54,25 @@ def test_events_are_described_in_a_few_words() -> None:
         describe_event(TriggerEvent(TriggerType.CUSTOM, "trigger-spool")),
     ]
     assert described == ["file a.py created", "timer, tick 2", "event e of s", "by hand", "trigger-spool"]
+
+
+def test_a_circle_is_cut_in_itself_and_not_below_it() -> None:
+    records = [record("below", 0, parent_id="a"), record("a", 1, parent_id="b"), record("b", 2, parent_id="a")]
+    assert shape(forest(records)) == [["a", ["below"], ["b"]]]
+
+
+def test_a_chain_of_forks_may_be_as_long_as_it_likes() -> None:
+    chain = [record("s0", 0), *(record(f"s{number}", number, fork_of=f"s{number - 1}") for number in range(1, 5_000))]
+    roots = forest(chain)
+    assert [depth for depth, _ in walk(roots)] == list(range(5_000))
+    assert subtree(roots, "s4999") is not None
+
+
+def test_two_histories_part_where_they_first_differ() -> None:
+    def said(*texts: str) -> list[dict[str, str]]:
+        return [{"role": "user", "content": text} for text in texts]
+
+    assert parting(said("a", "b", "c"), said("a", "x")) == (1, (said("b", "c"), said("x")))
+    assert parting(said("a"), said("a", "b")) == (1, ([], said("b")))
+    assert parting(said("a"), said("a")) == (1, ([], []))
+    assert parting([], said("a")) == (0, ([], said("a")))

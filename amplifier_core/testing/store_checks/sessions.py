@@ -255,4 +255,78 @@ async def check_19_a_store_is_closed_more_than_once(store: SessionStore) -> None
     await store.close()
 
 
+async def check_41_a_deleted_session_is_gone(store: SessionStore) -> None:
+    """From everything that could name it; the others stay as they were, and its id is free again."""
+    await _session(store, "gone", 3)
+    messages = await _session(store, "other", 2)
+    before = await store.get("other")
+    await store.delete("gone")
+    await refuses(store.get("gone"), SessionNotFound, "get of a deleted session")
+    await refuses(store.read("gone"), SessionNotFound, "read of a deleted session")
+    await refuses(store.append("gone", _messages(1), at=3), SessionNotFound, "append to a deleted session")
+    await refuses(store.delete("gone"), SessionNotFound, "delete of a deleted session")
+    await refuses(store.delete("../up"), InvalidSessionId, "delete of what is no session id")
+    require(await store.find("gone") == [], "find must not return a deleted session")
+    require(await store.sessions() == [before], "sessions must not return a deleted session, and change no other one")
+    require(await store.read("other") == messages, "delete must not change the messages of another session")
+    await store.create(SessionRecord("gone"))
+    require(await store.read("gone") == [], "a session that takes the id of a deleted one must begin empty")
+
+
+async def check_42_forks_keep_what_they_share_of_a_deleted_session(store: SessionStore) -> None:
+    """Whichever of them goes first."""
+    messages = await _session(store, "source", 4)
+    await store.create(SessionRecord("fork", fork_of="source", fork_at=3))
+    await store.append("fork", _messages(2, "fork"), at=3)
+    await store.create(SessionRecord("deep", fork_of="fork", fork_at=4))
+    expected = messages[:3] + _messages(2, "fork")
+    await store.delete("source")
+    require(await store.read("fork") == expected, "a fork must keep what it shares of a deleted session")
+    await store.delete("fork")
+    require(await store.read("deep") == expected[:4], "a fork of a fork must keep what it shares of both")
+    require(await store.append("deep", _messages(1), at=4) == 5, "a fork of a deleted session must go on")
+    require(await store.read("deep", 2, 5) == [*expected[2:4], *_messages(1)], "a range may span what is shared")
+    await store.delete("deep")
+    require(await store.sessions() == [], "nothing may be left when all were deleted")
+
+
+async def check_43_nothing_is_wrong_with_a_session_as_it_was_stored(store: SessionStore) -> None:
+    """And mending it changes nothing."""
+    await _session(store, "source", 3)
+    await store.create(SessionRecord("fork", fork_of="source", fork_at=2, parent_id="source"))
+    await store.create(SessionRecord("empty"))
+    for session_id in ("source", "fork", "empty"):
+        before = await store.get(session_id), await store.read(session_id)
+        require(await store.examine(session_id) == [], f"examine must find nothing wrong with '{session_id}'")
+        require(await store.mend(session_id) == [], f"mend must find nothing wrong with '{session_id}'")
+        after = await store.get(session_id), await store.read(session_id)
+        require(after == before, "mend must not change a session that nothing is wrong with")
+    for method in (store.examine, store.mend):
+        await refuses(method("nobody"), SessionNotFound, f"{method.__name__} of an unknown session")
+        await refuses(method("../up"), InvalidSessionId, f"{method.__name__} of what is no session id")
+
+
+async def check_44_a_lost_parent_is_found_and_mended(store: SessionStore) -> None:
+    """Which costs the session no message."""
+    messages = await _session(store, "child", 2, parent_id="nobody")
+    found = await store.examine("child")
+    require([finding.kind for finding in found] == ["missing_parent"], f"examine must find a lost parent, not {found}")
+    require((await store.get("child")).parent_id == "nobody", "examine must change nothing")
+    require(await store.mend("child") == found, "mend must return what examine finds")
+    require((await store.get("child")).parent_id is None, "mend must let the session stand without a parent")
+    require(await store.examine("child") == [], "nothing may be wrong with a session that was mended")
+    require(await store.read("child") == messages, "a lost parent must not cost a message")
+
+
+async def check_45_a_fork_of_a_deleted_session_is_whole_when_it_was_mended(store: SessionStore) -> None:
+    """With every message that it had."""
+    messages = await _session(store, "source", 3)
+    await store.create(SessionRecord("fork", fork_of="source", fork_at=2, parent_id="source"))
+    await store.append("fork", _messages(1), at=2)
+    await store.delete("source")
+    await store.mend("fork")
+    require(await store.examine("fork") == [], "nothing may be wrong with a session that was mended")
+    require(await store.read("fork") == [*messages[:2], *_messages(1)], "mend must keep what the fork shares")
+
+
 SESSION_STORE_CHECKS = numbered(globals())

@@ -10,7 +10,7 @@ from amplifier_core.events import CONTEXT_COMPACTION
 from .cut import Ledger, first_kept, opening_length
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from amplifier_core import ModuleCoordinator
     from amplifier_core.transcript import Transcript
@@ -41,18 +41,17 @@ class SimpleContextManager:
 
     async def add_message(self, message: Message) -> None:
         """Append a copy of `message`, with `metadata.timestamp` (UTC, ISO 8601) unless it has one."""
-        metadata = message.get("metadata")
+        added = {**message}
+        metadata = added.get("metadata")
         if metadata is None:
-            message = {**message, "metadata": {"timestamp": _now()}}
+            added["metadata"] = {"timestamp": _now()}
         elif isinstance(metadata, dict) and "timestamp" not in metadata:
-            message = {**message, "metadata": {**metadata, "timestamp": _now()}}
-        else:
-            message = {**message}
-        self.transcript.append(message)
+            added["metadata"] = {**metadata, "timestamp": _now()}
+        self.transcript.append(added)
 
     async def get_messages(self) -> list[Message]:
         """Return a copy of every message; what lies deeper in a message is shared."""
-        return [message.copy() for message in self.transcript]
+        return [*map(dict.copy, self.transcript)]
 
     async def set_messages(self, messages: Iterable[Message]) -> None:
         """Replace every message. Forks made before keep theirs."""
@@ -78,20 +77,19 @@ class SimpleContextManager:
         prompt = await self._system_prompt() if self._system_prompt is not None else ""
         system: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
         budget = token_budget or self.max_tokens or self._window_of(provider)
-        if budget is None:
-            return system + await self.get_messages()
-        return system + await self._fitting(budget - len(prompt) // 4)
+        fitting = self.transcript if budget is None else await self._fitting(budget - len(prompt) // 4)
+        return [*system, *map(dict.copy, fitting)]
 
     def _window_of(self, provider: Any) -> int | None:
         if self._window[0] is not provider:
             self._window = (provider, _window(provider))
         return self._window[1]
 
-    async def _fitting(self, budget: int) -> list[Message]:
+    async def _fitting(self, budget: int) -> Sequence[Message]:
         history, ledger = self.transcript, self._ledger
         ledger.catch_up(history)
         if ledger.total <= budget:
-            return await self.get_messages()
+            return history
         opening = opening_length(history)
         room = budget - ledger.between(0, opening)
         first = self._cut[1] if self._cut is not None and self._cut[0] == budget else opening
@@ -100,7 +98,7 @@ class SimpleContextManager:
             self._cut = (budget, first)
             if first != was:
                 await self._announce_cut(opening, first, budget)
-        return [message.copy() for message in [*history[:opening], *history[first:]]]
+        return [*history[:opening], *history[first:]]
 
     async def _announce_cut(self, opening: int, first: int, budget: int) -> None:
         if self._coordinator is None:
@@ -118,16 +116,19 @@ class SimpleContextManager:
         )
 
 
-_stamped_second = (0, "")
+_stamped_second = ("", "")
 
 
 def _now() -> str:
-    """Return the time in UTC as ISO 8601; the text of a second is made once."""
-    global _stamped_second
-    second, microsecond = divmod(time.time_ns() // 1000, 1_000_000)
-    if second != _stamped_second[0]:
-        _stamped_second = (second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)))
-    return f"{_stamped_second[1]}.{microsecond:06d}+00:00"
+    """Return the time in UTC as ISO 8601; the text of a second is made once in it."""
+    global _stamped_second  # one pair, so that a thread never joins another's second to its own text
+    now = str(time.time_ns())
+    second = now[:-9]
+    known, text = _stamped_second
+    if second != known:
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(second)))
+        _stamped_second = (second, text)
+    return f"{text}.{now[-9:-3]}+00:00"
 
 
 def _max_tokens(value: Any) -> int | None:

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.models import ContextInjection, HookResult
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from amplifier_core import HookRegistry, ModuleCoordinator
 
 MODULE = "loop-basic"
+
+_UNHEARD = HookResult()
+"""What stands when nobody listens."""
 
 
 class Signals:
@@ -17,12 +22,16 @@ class Signals:
 
     def __init__(self, hooks: HookRegistry, coordinator: ModuleCoordinator | None) -> None:
         self._hooks = hooks
+        self.is_heard: Callable[[str], bool] = getattr(hooks, "has_handlers", _always)
+        """Whether anybody listens to an event; hooks that cannot say are told everything."""
         self._coordinator = coordinator
         self._ephemeral: list[ContextInjection] = []
         self._postponed: list[tuple[str, HookResult]] = []
 
     async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
         """Emit `event`, do what the hooks ask for, and return what stands then."""
+        if not self.is_heard(event):
+            return _UNHEARD
         result = await self._hooks.emit(event, data)
         if result.action == "continue" and not result.user_message:
             return result
@@ -30,6 +39,8 @@ class Signals:
 
     async def emit_around_tool(self, event: str, data: dict[str, Any]) -> HookResult:
         """Emit like `emit`, but let injections wait for `settle`: nothing may stand between a call and its result."""
+        if not self.is_heard(event):
+            return _UNHEARD
         result = await self._hooks.emit(event, data)
         if result.action == "inject_context":
             self._postponed.append((event, result))
@@ -68,6 +79,10 @@ class Signals:
             else:
                 messages.append({"role": each.role, "content": each.content})
         return messages
+
+
+def _always(event: str) -> bool:
+    return True
 
 
 def _injections(event: str, result: HookResult) -> list[ContextInjection]:

@@ -145,6 +145,9 @@ class Turn:
 
     async def _show(self, response: ChatResponse, blocks: list[dict[str, Any]]) -> None:
         """Emit the start and end of every block; a provider may show blocks other than those of the history."""
+        is_heard = self.signals.is_heard
+        if not (is_heard(CONTENT_BLOCK_START) or is_heard(CONTENT_BLOCK_END)):
+            return
         # Asking a pydantic model for a field that it lacks costs as much as an event: only a subclass has this one.
         own = None if type(response) is ChatResponse else getattr(response, "content_blocks", None)
         shown = _as_dicts(own) if own else blocks

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+
+class Damage(Exception):
+    """What was read is not what was written; the text completes "the store is damaged: "."""
+
+
 _PERMISSIONS = "Check that you may write the file and its folder"
 _LOCKED = "is locked by another process. Try again when that one has finished"
 _UNAVAILABLE = {
@@ -24,6 +29,9 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_AUTH: f"cannot be opened. {_PERMISSIONS}",
     sqlite3.SQLITE_CANTOPEN: f"cannot be opened. {_PERMISSIONS}",
 }
+
+_DAMAGE = ("no such table", "no such column", "Could not decode", "table sessions already exists")
+"""How SQLite begins to say that a file is not what it was, without a code of its own for it."""
 
 
 @contextmanager
@@ -39,11 +47,15 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def store_error(path: Path, error: Exception) -> Exception:
-    """Return what to raise for `error`: a `StoreError` for one of SQLite, JSON or the file system, else itself."""
+    """Return what to raise for `error`: a `StoreError` for damage and for what SQLite or the system says."""
     if isinstance(error, sqlite3.IntegrityError):  # None where a record must have a value; ids are checked before
         return ValueError(str(error))
     if isinstance(error, sqlite3.Error):
         return _from_sqlite(path, error)
+    if isinstance(error, Damage):
+        return damaged(path, f"is damaged ({error})")
+    if isinstance(error, UnicodeDecodeError):  # also from SQLite's own message, which may quote what it cannot read
+        return damaged(path, "is damaged (a text is not UTF-8)")
     if isinstance(error, JSONDecodeError):
         return damaged(path, f"is damaged (a value is not JSON: {error})")
     if isinstance(error, OSError) and not isinstance(error, StoreError):
@@ -66,7 +78,7 @@ def _from_sqlite(path: Path, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
         return damaged(path, "is not a SQLite database")
-    if code == sqlite3.SQLITE_CORRUPT or str(error).startswith(("no such table", "no such column", "Could not decode")):
+    if code == sqlite3.SQLITE_CORRUPT or str(error).startswith(_DAMAGE):
         return damaged(path, f"is damaged ({error})")
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(path, f"cannot be read or written ({error}). Check the disk that it is on")

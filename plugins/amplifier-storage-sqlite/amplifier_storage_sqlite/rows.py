@@ -13,7 +13,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 from .values import Column, dumps, loads, micros, moment, plain, unplain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 Item = TypeVar("Item")
 
@@ -29,7 +29,7 @@ class Table(Generic[Item]):
         self._kind = kind
         self.names = tuple(field.name for field in fields(kind))  # type: ignore[arg-type]  # kind is a dataclass
         self.columns = ", ".join(self.names)
-        self._decoders = tuple(_decoder(name) for name in self.names)
+        self._decoders = [(at, _DECODERS[name]) for at, name in enumerate(self.names) if name in _DECODERS]
         inserted = [name for name in self.names if name != without]
         self.insert = f"({', '.join(inserted)}) VALUES ({', '.join(':' + name for name in inserted)})"
 
@@ -39,7 +39,10 @@ class Table(Generic[Item]):
 
     def item(self, row: Sequence[Any]) -> Item:
         """Return what was stored in a row of `columns`."""
-        return self._kind(*(decode(value) for decode, value in zip(self._decoders, row, strict=True)))
+        values = [unplain(value) if isinstance(value, bytes) else value for value in row]
+        for at, decode in self._decoders:
+            values[at] = decode(values[at])
+        return self._kind(*values)
 
 
 def encode(values: Mapping[str, Any]) -> dict[str, Column]:
@@ -69,13 +72,11 @@ def _encoded(name: str, value: Any) -> Column:
     return encode_trigger_event(value) if name == "event" else plain(value, name)
 
 
-def _decoder(name: str) -> Any:
-    if name in _TIMES:
-        return moment
-    if name in _JSON:
-        return loads
-    return decode_trigger_event if name == "event" else unplain
-
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_TIMES, moment),
+    **dict.fromkeys(_JSON, loads),
+    "event": decode_trigger_event,
+}
 
 SESSIONS = Table(SessionRecord)
 EVENTS = Table(SessionEvent, without="sequence")

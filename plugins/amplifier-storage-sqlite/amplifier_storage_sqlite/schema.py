@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import StoreUnavailable
 
 from .faults import damaged
+from .values import checksum
 
 if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
 APPLICATION_ID = 0x414D504C  # "AMPL", for file(1) and for telling another program's database from ours
+
+_FIRST_RECORD = (
+    "session_id, parent_id, fork_of, fork_at, name, bundle, bundle_source, bundle_digest, project, status, event_id, "
+    "created, updated, message_count, turn_count, error, config, metadata"
+)
 
 _FIRST = (
     """CREATE TABLE sessions (
@@ -86,7 +92,72 @@ _FIRST = (
     ) WITHOUT ROWID""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+# Histories of their own, which outlive the sessions that are deleted, and checksums of what a session is made of.
+_SECOND = (
+    "ALTER TABLE sessions RENAME TO first_sessions",
+    "ALTER TABLE messages RENAME TO first_messages",
+    """CREATE TABLE histories (
+        id INTEGER PRIMARY KEY,
+        source INTEGER REFERENCES histories (id),
+        shared INTEGER NOT NULL,
+        digest INTEGER NOT NULL
+    )""",
+    """INSERT INTO histories
+        SELECT fork.id, source.id, coalesce(fork.fork_at, 0),
+            checksum(fork.id, source.id, coalesce(fork.fork_at, 0))
+        FROM first_sessions AS fork LEFT JOIN first_sessions AS source ON source.session_id = fork.fork_of
+        ORDER BY fork.id""",
+    """CREATE TABLE sessions (
+        id INTEGER PRIMARY KEY,
+        session_id TEXT NOT NULL UNIQUE,
+        parent_id TEXT,
+        fork_of TEXT,
+        fork_at INTEGER,
+        name TEXT NOT NULL,
+        bundle TEXT NOT NULL,
+        bundle_source TEXT NOT NULL,
+        bundle_digest TEXT NOT NULL,
+        project TEXT NOT NULL,
+        status TEXT NOT NULL,
+        event_id TEXT,
+        created INTEGER NOT NULL,
+        updated INTEGER NOT NULL,
+        message_count INTEGER NOT NULL,
+        turn_count INTEGER NOT NULL,
+        error TEXT,
+        config TEXT NOT NULL,
+        metadata TEXT NOT NULL,
+        history INTEGER NOT NULL UNIQUE REFERENCES histories (id),
+        digest INTEGER NOT NULL
+    )""",
+    f"""INSERT INTO sessions SELECT id, {_FIRST_RECORD}, id, checksum({_FIRST_RECORD}, id)
+        FROM first_sessions ORDER BY id""",
+    """CREATE TABLE messages (
+        history INTEGER NOT NULL REFERENCES histories (id),
+        position INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        digest INTEGER NOT NULL,
+        PRIMARY KEY (history, position)
+    )""",
+    """INSERT INTO messages SELECT session, position, body, checksum(session, position, body)
+        FROM first_messages ORDER BY session, position""",
+    "DROP TABLE first_messages",
+    "DROP TABLE first_sessions",
+    "CREATE INDEX sessions_by_time ON sessions (updated)",
+    "CREATE INDEX sessions_by_project ON sessions (project, updated)",
+    "CREATE INDEX histories_by_source ON histories (source, shared) WHERE source IS NOT NULL",
+    """CREATE TABLE cuts (
+        session_id TEXT NOT NULL,
+        history INTEGER NOT NULL REFERENCES histories (id),
+        start INTEGER NOT NULL,
+        stop INTEGER NOT NULL,
+        cut INTEGER NOT NULL
+    )""",
+    "CREATE INDEX cuts_by_session ON cuts (session_id)",
+    "CREATE INDEX cuts_by_history ON cuts (history)",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 
 
@@ -97,6 +168,8 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     """
     if _checked_version(db, path) == len(MIGRATIONS):
         return
+    db.create_function("checksum", -1, checksum, deterministic=True)
+    db.execute("PRAGMA foreign_keys = OFF")  # a table that others refer to is made anew
     db.execute("BEGIN IMMEDIATE")
     try:
         # read again: another process may have done it while this one waited for the lock

@@ -12,8 +12,8 @@ from uuid import uuid4
 from amplifier_core.ids import validate_session_id
 from amplifier_core.storage import Delivery, SessionRecord
 
-from . import inbox, sessions
-from .faults import damaged
+from . import care, inbox, sessions
+from .copying import back_up
 from .opening import open_store
 from .reader import Reader
 from .rows import DELIVERIES, EVENTS, SESSIONS, encode
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amplifier_core.events import SessionEvent
-    from amplifier_core.storage import DeliveryState
+    from amplifier_core.storage import DeliveryState, Finding
     from amplifier_core.transcript import Message
     from amplifier_core.triggers import TriggerEvent
 
@@ -95,14 +95,30 @@ class SqliteStore:
         return await self._read(limit, lambda db: sessions.listed(db, column, limit))
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
-        """Return messages. Raises `StoreDamaged` when one that should be there is not."""
+        """Return messages. Raises `StoreDamaged` when one is missing, or is not what was written."""
         validate_session_id(session_id)
         count = self._reader.run(lambda db: sessions.length(db, session_id))
         first, last = max(0, start), count if stop is None else min(stop, count)
-        messages = await self._read(last - first, lambda db: sessions.read(db, session_id, first, last))
-        if messages is None:
-            raise damaged(self.path, f"is damaged (messages of session '{session_id}' are missing)")
-        return messages
+        return await self._read(last - first, lambda db: sessions.read(db, session_id, first, last))
+
+    async def delete(self, session_id: str) -> None:
+        """Forget a session, and its messages but those that forks share."""
+        validate_session_id(session_id)
+        await self._write(lambda db: sessions.delete(db, session_id))
+
+    async def examine(self, session_id: str) -> list[Finding]:
+        """Read the whole session and return what is wrong with it. Raises `StoreDamaged` when its record is."""
+        validate_session_id(session_id)
+        return await self._read(None, lambda db: care.examine(db, session_id))
+
+    async def mend(self, session_id: str) -> list[Finding]:
+        """Cut a history before its first bad message, and forget a parent or a source that is gone."""
+        validate_session_id(session_id)
+        return await self._write(lambda db: care.mend(db, session_id, _now()))
+
+    async def backup(self, path: Path) -> None:
+        """Copy the store as it is now, while it is used, to a file that is not there yet. Raises `StoreUnavailable`."""
+        await asyncio.to_thread(back_up, self.path, path)
 
     async def close(self) -> None:
         """Finish what was begun and close the file; idempotent."""
@@ -215,7 +231,7 @@ class SqliteStore:
         return await self._read(limit, lambda db: inbox.deliveries(db, wanted, limit))
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.wrap_future(self._writer.submit(work))
+        return await self._writer.run(work)
 
     async def _read(self, size: int | None, query: Callable[[sqlite3.Connection], T]) -> T:
         if size is not None and size <= SMALL:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from math import isfinite
 from pathlib import PurePath
 from typing import Any
+from zlib import crc32
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -45,6 +46,11 @@ def plain(value: object, where: str = "value") -> Column:
 def unplain(column: Any) -> Any:
     """Return what was given to `plain`."""
     return column.decode("utf-8", "surrogatepass") if isinstance(column, bytes) else column
+
+
+def checksum(*columns: Column) -> int:
+    """Return a checksum of columns as they lie in their rows: SQLite has none that would tell a flipped bit."""
+    return crc32(b"\0".join([each if isinstance(each, bytes) else str(each).encode() for each in columns]))
 
 
 def dumps(value: object, where: str = "value") -> Column:

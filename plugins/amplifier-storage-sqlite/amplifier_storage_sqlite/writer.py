@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from .faults import closed, store_error
 
@@ -16,8 +17,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
-Job: TypeAlias = "tuple[Callable[[sqlite3.Connection], Any], Future[Any]]"
+Loop: TypeAlias = "asyncio.AbstractEventLoop | None"
+AnyFuture: TypeAlias = "Future[Any] | asyncio.Future[Any]"
 Outcome: TypeAlias = "tuple[Any, Exception | None]"
+
+
+class Job(NamedTuple):
+    """What is to be done; its future belongs to `loop`, or is one that any thread may resolve."""
+
+    work: Callable[[sqlite3.Connection], Any]
+    future: AnyFuture
+    loop: Loop
 
 
 class Writer:
@@ -40,11 +50,15 @@ class Writer:
         """
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
-        with self._lock:
-            if self._closed:
-                raise closed(self._path)
-            self._jobs.put((work, future))
+        self._put(work, future, None)
         return future
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do as `submit` does, and wait; who is cancelled meanwhile does not learn how it ended."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._put(work, future, loop)
+        return await future
 
     def close(self) -> None:
         """Finish what was submitted and close the connection; idempotent."""
@@ -53,6 +67,12 @@ class Writer:
                 self._closed = True
                 self._jobs.put(None)
         self._thread.join()
+
+    def _put(self, work: Callable[[sqlite3.Connection], T], future: AnyFuture, loop: Loop) -> None:
+        with self._lock:
+            if self._closed:
+                raise closed(self._path)
+            self._jobs.put(Job(work, future, loop))
 
     def _run(self) -> None:
         while batch := self._next_batch():
@@ -73,17 +93,13 @@ class Writer:
     def _commit(self, batch: list[Job]) -> None:
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            outcomes = [self._attempt(work) for work, _ in batch]
+            outcomes = [self._attempt(job.work) for job in batch]
             self._db.execute("COMMIT")
         except Exception as error:
             with suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             outcomes = [(None, store_error(self._path, error)) for _ in batch]
-        for (_, future), (result, failure) in zip(batch, outcomes, strict=True):
-            if failure is None:
-                future.set_result(result)
-            else:
-                future.set_exception(failure)
+        _tell(batch, outcomes)
 
     def _attempt(self, work: Callable[[sqlite3.Connection], Any]) -> Outcome:
         self._db.execute("SAVEPOINT job")
@@ -97,3 +113,26 @@ class Writer:
             outcome = None, store_error(self._path, error)
         self._db.execute("RELEASE job")
         return outcome
+
+
+def _tell(batch: list[Job], outcomes: list[Outcome]) -> None:
+    """Resolve the futures, those of one event loop together: waking it for each would take longer than the write."""
+    by_loop: dict[Loop, list[tuple[AnyFuture, Outcome]]] = {}
+    for job, outcome in zip(batch, outcomes, strict=True):
+        by_loop.setdefault(job.loop, []).append((job.future, outcome))
+    for loop, resolved in by_loop.items():
+        if loop is None:
+            _resolve(resolved)
+        else:
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(_resolve, resolved)
+
+
+def _resolve(resolved: list[tuple[AnyFuture, Outcome]]) -> None:
+    for future, (result, failure) in resolved:
+        if future.done():
+            continue  # its caller was cancelled
+        if failure is None:
+            future.set_result(result)
+        else:
+            future.set_exception(failure)

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import stat
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,9 @@ import pytest
 
 from amplifier_core.errors import StoreDamaged, StoreUnavailable
 from amplifier_core.storage import SessionRecord
-from amplifier_storage_sqlite import open_sqlite, schema
-from amplifier_storage_sqlite.opening import open_store
+from amplifier_storage_sqlite import copying, open_sqlite, opening, schema, sessions
+from amplifier_storage_sqlite.faults import Damage
+from amplifier_storage_sqlite.opening import connect, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +72,11 @@ def _stored(path: Path, pages: int = 20) -> bytes:
     db.execute("INSERT INTO padding VALUES (zeroblob(?))", (4096 * pages,))
     db.close()
     return path.read_bytes()
+
+
+def _execute(path: Path, *statements: str) -> list[object]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        return [db.execute(statement).fetchone() for statement in statements]
 
 
 def _open_and_close(path: Path) -> None:
@@ -127,43 +133,168 @@ async def test_a_message_that_is_gone_is_damage(path: Path, store: SqliteStore) 
     db.execute("DELETE FROM messages WHERE position = 1")
     db.commit()
     db.close()
-    with pytest.raises(StoreDamaged, match="messages of session 's' are missing"):
+    with pytest.raises(StoreDamaged, match="message 1 is missing; see: amplifier session repair s"):
         await store.read("s")
     assert await store.read("s", 2) == [{"n": 2}]
 
 
-async def test_a_message_that_is_not_json_is_damage(path: Path, store: SqliteStore) -> None:
+@pytest.mark.parametrize("change", ["body = '{'", "body = x'ff'", "body = '{\"n\":1}'", "digest = digest + 1"])
+async def test_a_message_that_is_not_what_was_written_is_damage(change: str, path: Path, store: SqliteStore) -> None:
     await store.create(SessionRecord("s"))
     await store.append("s", [{"n": 0}], at=0)
-    db = sqlite3.connect(path)
-    db.execute("UPDATE messages SET body = '{'")
-    db.commit()
-    db.close()
-    with pytest.raises(StoreDamaged, match="a value is not JSON"):
+    _execute(path, f"UPDATE messages SET {change}")
+    with pytest.raises(StoreDamaged, match="message 0 is not what was written"):
         await store.read("s")
 
 
-def test_an_older_schema_is_migrated_once_by_all_who_open_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _open_and_close(path)
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("CREATE TABLE later (x)", "CREATE TABLE l2 (x)")))
-    with ThreadPoolExecutor(8) as pool:
-        for opened in [pool.submit(_open_and_close, path) for _ in range(8)]:
-            opened.result()
+@pytest.mark.parametrize("change", ["message_count = 0", "name = 'other'", "history = 2", "parent_id = 't'"])
+async def test_a_record_that_is_not_what_was_written_is_damage(change: str, path: Path, store: SqliteStore) -> None:
+    await store.create(SessionRecord("s"))
+    await store.append("s", [{"n": 0}], at=0)
+    await store.create(SessionRecord("t"))
+    _execute(path, "DELETE FROM sessions WHERE session_id = 't'", f"UPDATE sessions SET {change}")
+    uses = (store.get("s"), store.read("s"), store.append("s", [], at=1), store.sessions(), store.find("s"))
+    for use in uses:
+        with pytest.raises(StoreDamaged, match="the record of session 's' is not what was written"):
+            await use
+    await store.delete("s")
+    assert await store.sessions() == []
+
+
+async def test_a_history_that_is_not_what_was_written_is_damage(path: Path, store: SqliteStore) -> None:
+    await store.create(SessionRecord("s"))
+    await store.append("s", [{"n": 0}, {"n": 1}], at=0)
+    await store.create(SessionRecord("fork", fork_of="s"))
+    _execute(path, "UPDATE histories SET shared = 1 WHERE source IS NOT NULL")
+    with pytest.raises(StoreDamaged, match="message 0 is missing"):
+        await store.read("fork")
+
+
+async def test_an_index_that_lost_a_session_is_damage_and_not_an_unknown_session(path: Path) -> None:
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s"))
     db = sqlite3.connect(path)
-    assert db.execute("PRAGMA user_version").fetchone() == (2,)
-    assert db.execute("SELECT count(*) FROM later").fetchone() == (0,)
+    page = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_sessions_1'").fetchone()[0]
     db.close()
+    await store.close()
+    content = bytearray(path.read_bytes())
+    end = page * 4096
+    at = content.rindex(b"s", end - 100, end)
+    content[at] = ord("r")
+    path.write_bytes(content)
+    with pytest.raises(StoreDamaged, match=r"missing from index|is damaged"):
+        open_sqlite({"path": path})
+    with (
+        closing(connect(path, 1)) as damaged,
+        pytest.raises(Damage, match="the index of the session ids does not know 's'"),
+    ):
+        sessions.get(damaged, "s")
+
+
+def test_a_file_that_is_cut_within_its_last_page_is_damaged_whatever_its_size(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "CHECKED_AT_OPEN", 0)
+    content = _stored(path)
+    path.write_bytes(content[:-1])
+    with pytest.raises(StoreDamaged, match="its end is missing"):
+        open_sqlite({"path": path})
+
+
+def test_what_sqlite_quotes_of_a_damaged_schema_is_damage(path: Path) -> None:
+    _open_and_close(path)
+    name = b"sessions_by_time"
+    path.write_bytes(path.read_bytes().replace(b"INDEX " + name + b" ON", b"INDEX " + name[:-1] + b"\xdf ON\xdf"[:4]))
+    with pytest.raises(StoreDamaged, match=r"store\.db: is damaged"):
+        open_sqlite({"path": path})
+
+
+def _at_version(path: Path, version: int, *statements: str) -> None:
+    """Make a store as the version wrote it that knew so many migrations."""
+    path.touch(0o600)
+    with pytest.MonkeyPatch.context() as patch, closing(sqlite3.connect(path, isolation_level=None)) as db:
+        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:version])
+        db.execute("PRAGMA journal_mode = WAL")
+        schema.migrate(db, path)
+        for statement in statements:
+            db.execute(statement)
+
+
+FIRST_SESSIONS = """INSERT INTO sessions VALUES
+    (1, 's', NULL, NULL, NULL, 'one', '', '', '', '/p', 'idle', NULL, 1, 2, 3, 1, NULL, '{}', '{}'),
+    (2, 'fork', 's', 's', 2, 'two', '', '', '', '/p', 'idle', NULL, 3, 4, 3, 1, NULL, '{}', '{}'),
+    (3, 'deep', 'fork', 'fork', 3, '', '', '', '', '', 'idle', NULL, 5, 6, 3, 1, NULL, '{}', '{}')"""
+FIRST_MESSAGES = """INSERT INTO messages VALUES
+    (1, 0, '{"n":0}'), (1, 1, x'7b226e223a31 7d'), (1, 2, '{"n":2}'), (2, 2, '{"n":"own"}')""".replace(" 7d", "7d")
+
+
+async def test_a_store_of_the_first_version_is_brought_over_whole(path: Path) -> None:
+    _at_version(path, 1, FIRST_SESSIONS, FIRST_MESSAGES)
+    store = open_sqlite({"path": path})
+    assert await store.read("s") == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert await store.read("fork") == await store.read("deep") == [{"n": 0}, {"n": 1}, {"n": "own"}]
+    record = await store.get("fork")
+    assert (record.parent_id, record.fork_of, record.fork_at, record.name) == ("s", "s", 2, "two")
+    assert await store.append("deep", [{"n": 4}], at=3) == 4
+    assert [await store.examine(each) for each in ("s", "fork", "deep")] == [[], [], []]
+    await store.close()
+
+
+def test_eight_processes_that_open_an_older_store_migrate_it_once(path: Path, start: Start) -> None:
+    _at_version(path, 1, FIRST_SESSIONS, FIRST_MESSAGES)
+    processes = [start(OPEN_WHEN_TOLD, path) for _ in range(8)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert [process.communicate()[0] for process in processes] == ["3 3\n"] * 8
+    assert _execute(path, "PRAGMA user_version", "SELECT count(*) FROM messages") == [(len(schema.MIGRATIONS),), (4,)]
 
 
 def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _open_and_close(path)
+    _at_version(path, 1, FIRST_SESSIONS, FIRST_MESSAGES)
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("CREATE TABLE later (x)", "INSERT nonsense")))
     with pytest.raises(StoreUnavailable, match="SQLite failed"):
         open_sqlite({"path": path})
+    assert _execute(
+        path,
+        "PRAGMA user_version",
+        "SELECT count(*) FROM messages WHERE session = 1",
+        "SELECT count(*) FROM sqlite_master WHERE name IN ('later', 'histories')",
+    ) == [(1,), (3,), (0,)]
+
+
+async def test_a_backup_is_a_store_of_its_own_for_its_owner_alone(path: Path, store: SqliteStore) -> None:
+    await store.create(SessionRecord("s"))
+    await store.append("s", [{"n": 0}], at=0)
+    copy = path.with_name("copy.db")
+    await store.backup(copy)
+    await store.append("s", [{"n": 1}], at=1)
+    assert sorted(each.name for each in path.parent.iterdir() if "copy" in each.name) == ["copy.db"]
+    assert _mode(copy) == 0o600
+    copied = open_sqlite({"path": copy})
+    assert await copied.read("s") == [{"n": 0}]
+    await copied.close()
+    with pytest.raises(StoreUnavailable, match=r"copy\.db: is there already"):
+        await store.backup(copy)
+    with pytest.raises(StoreUnavailable, match=r"nowhere/copy\.db: cannot be opened"):
+        await store.backup(path.parent / "nowhere" / "copy.db")
+
+
+async def test_a_store_that_is_damaged_is_not_backed_up(path: Path, store: SqliteStore) -> None:
     db = sqlite3.connect(path)
-    assert db.execute("PRAGMA user_version").fetchone() == (1,)
-    assert db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'later'").fetchone() == (0,)
+    page = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'deliveries'").fetchone()[0]
     db.close()
+    await store.close()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff")
+    with pytest.raises(StoreDamaged, match=r"store\.db: is damaged"):
+        copying.back_up(path, path.with_name("copy.db"))
+    assert [each.name for each in path.parent.iterdir() if "copy" in each.name] == []
 
 
 def test_a_path_below_a_file_is_unavailable(tmp_path: Path) -> None:
@@ -179,6 +310,17 @@ def test_a_folder_in_place_of_the_file_is_unavailable(tmp_path: Path) -> None:
         open_sqlite({"path": tmp_path})
     assert _mode(tmp_path) == 0o755
 
+
+OPEN_WHEN_TOLD = """
+async def main(path):
+    say("ready")
+    sys.stdin.readline()
+    store = open_sqlite({"path": path})
+    say(len(await store.read("s")), len(await store.read("fork")))
+    await store.close()
+
+asyncio.run(main(sys.argv[1]))
+"""
 
 OPEN_AS_NOBODY = """
 import tempfile

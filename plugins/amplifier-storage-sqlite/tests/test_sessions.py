@@ -68,8 +68,7 @@ async def test_listing_the_newest_visits_the_newest_alone(path: Path, store: Sql
     db = connect(path, 1)
     db.execute("BEGIN")
     for n in range(10_000):
-        record = SESSIONS.row(SessionRecord(f"s{n}", project=f"/p{n % 2}"))
-        db.execute(f"INSERT INTO sessions {SESSIONS.insert}", record)
+        sessions.create(db, SESSIONS.row(SessionRecord(f"s{n}", project=f"/p{n % 2}")))
     db.execute("COMMIT")
     db.close()
     assert steps(lambda db: sessions.listed(db, None, 20)) < 5_000

@@ -1,0 +1,255 @@
+"""The contract of a runner, as a check that its author runs.
+
+    async def test_the_contract():
+        await check_runner(MyRunner)
+
+A runner that makes the session elsewhere cannot use the sessions of this check: it is given a mount plan of modules
+that are installed there, with an instruction and the answer that these modules give.
+
+    await check_runner(RemoteRunner, config=plan, instruction="Say yes", answer="Yes.")
+
+A broken rule raises `AssertionError` with a sentence that names it. Nothing here needs a test runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..loader import ModuleLoader
+from ..moments import SpawnRequest
+from ..session import AmplifierSession
+from .mocks import MockContextManager
+from .store_checks.rules import require
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from ..moments import Runner
+
+PLAN = {
+    "session": {"orchestrator": "loop-check", "context": "context-check"},
+    "providers": [{"module": "provider-check"}],
+}
+CANCELLED = "CancelledError"
+FAULT = "the turn failed, as the check wants it to"
+
+
+async def check_runner(
+    factory: Callable[[], Runner],
+    *,
+    config: Mapping[str, Any] | None = None,
+    instruction: str = "Say yes",
+    answer: str = "",
+    patience: float = 10.0,
+) -> None:
+    """Run one session, two at once, one that fails and one that is cancelled.
+
+    With `config` (and the `answer` that it leads to) only the first two: what goes wrong elsewhere cannot be arranged
+    from here. `patience` is how many seconds each may take. Raises `AssertionError`, and what `run` itself raises.
+    """
+    require(hasattr(factory(), "run"), "the factory must return an object with run(request, build)")
+    if config is not None:
+        await _check_answers_elsewhere(factory(), config, instruction, answer, patience)
+    else:
+        await _check_answers(factory(), instruction, patience)
+        await _check_failure(factory, instruction, patience)
+        await _check_cancellation(factory, instruction, patience)
+
+
+async def _check_answers(runner: Runner, instruction: str, patience: float) -> None:
+    """Run a session alone, then two at once, on one runner."""
+    sessions = Sessions()
+    for names in (("alone",), ("left", "right")):
+        requests = [_request(name, PLAN, f"{instruction} ({name})") for name in names]
+        for request, text in zip(requests, await _run_all(runner, requests, sessions, patience), strict=True):
+            _check_answer(text, _answer_to(request.instruction))
+        sessions.require_used(requests)
+
+
+async def _check_answers_elsewhere(
+    runner: Runner, plan: Mapping[str, Any], instruction: str, answer: str, patience: float
+) -> None:
+    for names in (("alone",), ("left", "right")):
+        requests = [_request(name, plan, instruction) for name in names]
+        for text in await _run_all(runner, requests, Sessions(), patience):
+            _check_answer(text, answer)
+
+
+async def _run_all(
+    runner: Runner, requests: list[SpawnRequest], sessions: Sessions, patience: float
+) -> list[str | BaseException]:
+    """Run the requests at once; return what each returned or raised."""
+    runs = [runner.run(request, sessions.build) for request in requests]
+    ended: list[str | BaseException] = await _in_time(
+        asyncio.gather(*runs, return_exceptions=True), patience, "run must end"
+    )
+    return ended
+
+
+def _check_answer(text: object, expected: str) -> None:
+    if isinstance(text, BaseException):
+        raise text
+    require(isinstance(text, str), f"run must return the session's final text, not {type(text).__name__}")
+    require(
+        text == expected, f"run must return the final text of its own request's session, {expected!r}, not {text!r}"
+    )
+
+
+async def _check_failure(factory: Callable[[], Runner], instruction: str, patience: float) -> None:
+    sessions = Sessions(fails=True)
+    request = _request("failing", PLAN, instruction)
+    try:
+        text = await _in_time(factory().run(request, sessions.build), patience, "run must end when its session fails")
+    except AssertionError:
+        raise
+    except Exception as error:
+        require(FAULT in str(error), f"run must raise what the session raised, not {type(error).__name__}: {error}")
+    else:
+        raise AssertionError(f"run must raise what the session raised; it returned {text!r}")
+    sessions.require_left(request)
+
+
+async def _check_cancellation(factory: Callable[[], Runner], instruction: str, patience: float) -> None:
+    sessions = Sessions(waits=True)
+    request = _request("cancelled", PLAN, instruction)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(_ending(factory().run(request, sessions.build)))
+        beginning = tasks.create_task(sessions.began.wait())
+        await asyncio.wait((running, beginning), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        beginning.cancel()
+        running.cancel()
+        await asyncio.wait((running,), timeout=patience)
+        is_prompt = running.done()
+        sessions.release()
+    require(sessions.began.is_set(), f"run must begin the session's turn; it did not within {patience:g} s")
+    require(is_prompt, f"run must end promptly when it is cancelled; it went on for {patience:g} s")
+    require(running.result() == CANCELLED, f"a run that is cancelled must raise {CANCELLED}: {running.result()}")
+    sessions.require_left(request)
+
+
+async def _ending(run: Awaitable[str]) -> str:
+    """Return how a run ended, as words."""
+    try:
+        text = await run
+    except asyncio.CancelledError:
+        return CANCELLED
+    except Exception as error:
+        return f"it raised {type(error).__name__}: {error}"
+    return f"it returned {text!r}"
+
+
+def _request(name: str, plan: Mapping[str, Any], instruction: str) -> SpawnRequest:
+    return SpawnRequest(
+        session_id=f"check-{name}",
+        parent_id="check",
+        bundle="check",
+        instruction=instruction,
+        config=plan,
+        working_dir=".",
+    )
+
+
+async def _in_time(work: Awaitable[Any], patience: float, rule: str) -> Any:
+    try:
+        async with asyncio.timeout(patience) as limit:
+            return await work
+    except TimeoutError:
+        require(not limit.expired(), f"{rule}; it did not within {patience:g} s")
+        raise
+
+
+def _answer_to(instruction: str) -> str:
+    return f"Done: {instruction}"
+
+
+class Sessions:
+    """Builds sessions whose turn answers, fails or waits, and remembers what was made of them."""
+
+    def __init__(self, *, fails: bool = False, waits: bool = False) -> None:
+        self.entered: list[str] = []
+        self.left: list[str] = []
+        self.turns: list[tuple[str, str]] = []
+        self.began = asyncio.Event()
+        self._fails = fails
+        self._released = asyncio.Event()
+        if not waits:
+            self._released.set()
+
+    @asynccontextmanager
+    async def build(self, request: SpawnRequest) -> AsyncIterator[AmplifierSession]:
+        """Make the session of a request, as a `SessionBuilder` does."""
+        session = AmplifierSession(
+            dict(request.config),
+            loader=_Modules(self),
+            session_id=request.session_id,
+            parent_id=request.parent_id,
+        )
+        self.entered.append(request.session_id)
+        try:
+            async with session:
+                yield session
+        finally:
+            self.left.append(request.session_id)
+
+    def release(self) -> None:
+        """Let the turns that wait go on."""
+        self._released.set()
+
+    async def turn(self, session_id: str, prompt: str) -> str:
+        """Be the orchestrator of one turn."""
+        self.turns.append((session_id, prompt))
+        self.began.set()
+        await self._released.wait()
+        if self._fails:
+            raise RuntimeError(FAULT)
+        return _answer_to(prompt)
+
+    def require_used(self, requests: list[SpawnRequest]) -> None:
+        """Require that each request took one turn, with its instruction, in a session of its own that has ended."""
+        for request in requests:
+            wanted = [(request.session_id, request.instruction)]
+            taken = [turn for turn in self.turns if turn[0] == request.session_id]
+            require(
+                taken == wanted, f"run must execute the request's instruction once, in its session; it did: {taken}"
+            )
+            self.require_left(request)
+
+    def require_left(self, request: SpawnRequest) -> None:
+        """Require that the request's session was made once, and had ended when `run` had."""
+        made, ended = self.entered.count(request.session_id), self.left.count(request.session_id)
+        require(made == 1, f"run must enter build(request) once; it did {made} times")
+        require(ended == 1, "run must leave the session before it ends itself, however it ends")
+
+
+class _Modules(ModuleLoader):
+    """The modules of a scripted session."""
+
+    def __init__(self, script: Sessions) -> None:
+        super().__init__()
+        self._script = script
+
+    async def load(
+        self, module_id: str, config: Any = None, source_hint: Any = None, coordinator: Any = None
+    ) -> Callable[[Any], Awaitable[Any]]:
+        async def mount(target: Any) -> None:
+            if module_id == "loop-check":
+                await target.mount("orchestrator", _Loop(self._script, target.session_id))
+            elif module_id == "context-check":
+                await target.mount("context", MockContextManager())
+            else:
+                await target.mount("providers", object(), name="check")
+
+        return mount
+
+
+class _Loop:
+    """The orchestrator of one scripted session."""
+
+    def __init__(self, script: Sessions, session_id: str) -> None:
+        self._script = script
+        self._session_id = session_id
+
+    async def execute(self, prompt: str, **kwargs: Any) -> str:
+        return await self._script.turn(self._session_id, prompt)

@@ -1,0 +1,1 @@
+"""The verbs of `amplifier session`, each imported when it is invoked."""

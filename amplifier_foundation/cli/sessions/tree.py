@@ -1,0 +1,104 @@
+"""`amplifier session tree`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..app import json_option, opened_store, plugins_of, run_async, session_by_prefix
+from ..output import console, plural, print_json, session_tree
+from .export import output_option, write_private
+from .facts import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from amplifier_core.transcript import Message
+
+    from ...lineage import Node
+
+
+@click.command()
+@click.argument("session_id", metavar="[ID]", required=False)
+@click.option("--all", "everywhere", is_flag=True, help="Sessions of every project, not of this folder alone.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["rich", "mermaid", "dot", "json", "html"]),
+    default="rich",
+    show_default=True,
+    help="html: one page, which needs no network, with what was said.",
+)
+@output_option
+@json_option
+@click.pass_context
+def tree(
+    ctx: click.Context, session_id: str | None, everywhere: bool, kind: str, output: Path | None, as_json: bool
+) -> None:
+    """Draw who made whom, whose history is whose, and what woke what: of this folder, or of ID and what is below."""
+    kind = "json" if as_json else kind
+    nodes, title, histories = run_async(_trees(ctx, session_id, everywhere=everywhere, messages=kind == "html"))
+    if output is not None:
+        if kind not in ("mermaid", "dot", "html"):
+            raise click.UsageError("--output takes --format mermaid, dot or html")
+        write_private(output, _drawn(kind, nodes, title, histories) + "\n")
+        click.echo(f"{output}: {plural(len(histories) or len(nodes), 'session')}", err=True)
+    elif kind == "json":
+        print_json("session.tree/1", branches(nodes))
+    elif kind != "rich":
+        click.echo(_drawn(kind, nodes, title, histories))
+    elif nodes:
+        console().print(session_tree(nodes, title))
+    else:
+        click.echo("No sessions in this folder. Other folders': amplifier session tree --all", err=True)
+
+
+async def _trees(
+    ctx: click.Context, prefix: str | None, *, everywhere: bool, messages: bool
+) -> tuple[list[Node], str, dict[str, list[Message]]]:
+    from ...lineage import forest, subtree
+    from ...pages import own_messages
+    from ...paths import project_of
+
+    async with opened_store(plugins_of(ctx)) as store:
+        chosen = await session_by_prefix(store, prefix) if prefix else None
+        project = chosen.project if chosen else None if everywhere else project_of()
+        roots = forest(await store.sessions(project=project), await store.deliveries(project=project, limit=100_000))
+        title = project or "every project"
+        if chosen is not None:
+            node = subtree(roots, chosen.session_id)
+            roots = [node] if node else []
+        return roots, title, await own_messages(store, roots) if messages else {}
+
+
+def _drawn(kind: str, nodes: Sequence[Node], title: str, histories: Mapping[str, list[Message]]) -> str:
+    if kind == "html":
+        from ...pages import lineage_page
+
+        return lineage_page(nodes, histories, title)
+    from ... import drawing
+
+    return drawing.mermaid(nodes) if kind == "mermaid" else drawing.dot(nodes)
+
+
+def branches(roots: Sequence[Node]) -> list[dict[str, Any]]:
+    """Return trees as JSON shows them, each node with its `children`."""
+    from ...lineage import walk
+
+    above: list[list[dict[str, Any]]] = [[]]
+    for depth, node in walk(roots):
+        branch = {**facts(node.record), "woken_by": _woken_by(node), "children": []}
+        above[depth].append(branch)
+        above[depth + 1 :] = [branch["children"]]
+    return above[0]
+
+
+def _woken_by(node: Node) -> dict[str, str] | None:
+    from ...lineage import describe_event
+
+    if node.woken_by is None:
+        return None
+    event = node.woken_by.event
+    return {"event_id": event.event_id, "summary": describe_event(event)}

@@ -1,0 +1,132 @@
+"""What a line holds: a JSON object, and after it a checksum that no reader of JSON sees.
+
+The checksum is the CRC-32 of the object's bytes, written as 32 blanks: a space for 0, a tab for 1. JSON allows blanks
+after a value, so every tool reads the object as it is; one that writes it anew drops them, and then it counts as not
+checked. A member of the object would be handed on by such tools, and be wrong as soon as they change anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from math import isfinite
+from pathlib import PurePath
+from typing import Any
+from zlib import crc32
+
+BLANKS = 32
+_AS_BLANKS = bytes.maketrans(b"01", b" \t")
+# what `str.splitlines` takes for the end of a line, and JSON leaves as it is
+_LINE_ENDS = str.maketrans({end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"})
+
+
+def dumps(value: object, where: str, indent: int | None = None) -> bytes:
+    """Return `value` as JSON; `Decimal`, `datetime` and paths become text, tuples lists, keys text.
+
+    Raises `TypeError`, naming the place below `where`, for what is not JSON; NaN and infinity are not.
+    """
+    separators = (",", ":") if indent is None else (",", ": ")
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, separators=separators, indent=indent, allow_nan=False, default=_as_json
+        )
+    except (TypeError, ValueError) as error:
+        place, reason = next(_culprits(value, where), (where, str(error)))
+        raise TypeError(f"{place}: {reason}") from None
+    except RecursionError:
+        raise TypeError(f"{where}: nested too deeply") from None
+    return text.encode() if text.isascii() else _encoded(text)
+
+
+def loads(line: bytes) -> dict[str, Any]:
+    """Return the object of a line, whole and as it was written. Raises `ValueError` when it is not that."""
+    body, blanks = split(line)
+    if blanks and blanks != checksum(body):
+        raise ValueError("its checksum is another")
+    try:
+        value = json.loads(body.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("it is no JSON object")
+    return value
+
+
+def is_good(line: bytes) -> bool:
+    """Return whether `loads` would succeed; a line with a checksum is not parsed for that."""
+    body, blanks = split(line)
+    if blanks:
+        return blanks == checksum(body)
+    try:
+        loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def sealed(body: bytes) -> bytes:
+    """Return a JSON object with its checksum."""
+    return body + checksum(body)
+
+
+def is_sealed(line: bytes) -> bool:
+    """Return whether there is a checksum, right or wrong."""
+    return bool(split(line)[1])
+
+
+def split(line: bytes) -> tuple[bytes, bytes]:
+    """Return (object, checksum); no checksum for a line of another tool."""
+    body, blanks = line[:-BLANKS], line[-BLANKS:]
+    if body.endswith(b"}") and not blanks.strip(b" \t"):
+        return body, blanks
+    return line, b""
+
+
+def checksum(body: bytes) -> bytes:
+    """Return the blanks that belong after `body`."""
+    return format(crc32(body), "032b").encode().translate(_AS_BLANKS)
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.translate(_LINE_ENDS).encode() if _has_line_ends(text) else text.encode()
+    except UnicodeEncodeError:  # lone surrogates, which are in a file name that is not UTF-8, become \ud800
+        return "".join(each if each.isascii() else json.dumps(each)[1:-1] for each in text).encode()
+
+
+def _has_line_ends(text: str) -> bool:
+    return any(end in text for end in "\x85\u2028\u2029")
+
+
+def _as_json(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, (Decimal, PurePath)):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _culprits(value: object, where: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield (place, reason) of each part that is not JSON, in the order in which the encoder meets them."""
+    if id(value) in above:
+        yield where, "contains itself"
+    elif isinstance(value, Mapping):
+        yield from _culprits_in_mapping(value, where, (*above, id(value)))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _culprits(item, f"{where}[{index}]", (*above, id(value)))
+    elif isinstance(value, float) and not isfinite(value):
+        yield where, f"{value} is not JSON"
+    elif not isinstance(value, (str, int, float, datetime, Decimal, PurePath, type(None))):
+        yield where, f"{type(value).__name__} is not JSON"
+
+
+def _culprits_in_mapping(value: Mapping[Any, Any], where: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+    for key, item in value.items():
+        if not isinstance(key, (str, int, float, type(None))):
+            yield where, f"a key that is a {type(key).__name__} is not JSON"
+        yield from _culprits(item, f"{where}.{key}", above)

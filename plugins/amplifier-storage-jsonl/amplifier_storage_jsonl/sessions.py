@@ -1,0 +1,157 @@
+"""What is done to sessions, one method for each thing; they block, and may run in any thread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import SessionConflict, SessionExists, SessionNotFound, StoreError
+from amplifier_core.storage import SessionRecord
+
+from . import transcript
+from .files import sync_folder
+from .folder import SessionFolder, make, remove
+from .history import segments
+from .lines import loads
+from .records import start_of, to_document
+from .tree import Tree, slug
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from amplifier_core.transcript import Message
+
+
+class Sessions:
+    """The sessions below a base folder; ids were validated by the caller."""
+
+    def __init__(self, base: Path) -> None:
+        self.tree = Tree(base)
+
+    def create(self, record: SessionRecord, document: Mapping[str, Any]) -> SessionRecord:
+        """Make a session's folder; a fork's says whose messages it shares."""
+        with self.tree.locked():
+            if self.tree.has(record.session_id):
+                raise SessionExists(record.session_id)
+            fork_at = self._fork_point(record.fork_of, record.fork_at) if record.fork_of is not None else None
+            path = self.tree.path(record.session_id, record.project)
+            make(path, {**document, "fork_at": fork_at})
+        return self.get(record.session_id)
+
+    def append(self, session_id: str, bodies: Sequence[bytes], at: int) -> int:
+        """Add messages at the end, which must be at `at`; return the new count."""
+        folder = self.tree.find(session_id)
+        with folder.locked() as lock:
+            start = folder.start()
+            count = start + transcript.append(folder.own, lock, bodies, at - start)
+        if count != at:
+            raise SessionConflict(
+                session_id,
+                f"session '{session_id}' has {count} messages, not {at}: somebody else wrote it. Resume it to go on",
+            )
+        return at + len(bodies)
+
+    def update(self, session_id: str, changes: Mapping[str, Any]) -> None:
+        """Change members of `metadata.json`; those of other tools stay."""
+        folder = self.tree.find(session_id)
+        with folder.locked():
+            folder.save({**folder.document(), **changes})
+
+    def get(self, session_id: str) -> SessionRecord:
+        """Return one record."""
+        return self.tree.find(session_id).record()
+
+    def find(self, prefix: str, limit: int) -> list[SessionRecord]:
+        """Return those whose id begins with `prefix`, newest first."""
+        records = [_shown(folder) for folder in self.tree.all(prefix)]
+        return sorted(records, key=lambda record: (record.created, record.session_id), reverse=True)[:limit]
+
+    def listed(self, project: str | None, limit: int | None) -> list[SessionRecord]:
+        """Return those of a project (None: of all), the last updated first.
+
+        A folder whose tool did not say its project belongs to that of the folder that it lies in.
+        """
+        records = [_of(project, folder, _shown(folder)) for folder in self.tree.all()]
+        wanted = [record for record in records if project is None or record.project == project]
+        return sorted(wanted, key=lambda record: (record.updated, record.session_id), reverse=True)[:limit]
+
+    def read(self, session_id: str, start: int, stop: int | None) -> list[Message]:
+        """Return the messages from `start` up to `stop`."""
+        folder = self.tree.find(session_id)
+        with folder.reading():
+            found = segments(self.tree, folder, folder.document(), start, stop)
+            return [loads(line) for segment in found for line in segment.lines()]
+
+    def materialize(self, session_id: str) -> None:
+        """Put the messages that a session shares into its own folder too. Raises `StoreDamaged`."""
+        self.read(session_id, 0, None)
+        self.detach(session_id)
+
+    def detach(self, session_id: str) -> None:
+        """Do what `materialize` does, with good and bad messages as they are."""
+        folder = self.tree.find(session_id)
+        with folder.locked() as lock:
+            document = folder.document()
+            if start_of(document):
+                shared = segments(self.tree, folder, document)
+                lines = [line for segment in shared for line in segment.raw()]
+                folder.make_whole(lock, {**document, "whole": True}, lines)
+
+    def delete(self, session_id: str) -> None:
+        """Remove a session's folder, when its forks have what they share of it in their own."""
+        with self.tree.locked():
+            folder = self.tree.find(session_id)
+            for fork in self.forks_of(session_id):
+                self.detach(fork)
+            with folder.locked():
+                gone = folder.path.with_name(f".{folder.session_id}.gone")
+                remove(gone)
+                folder.path.rename(gone)
+                sync_folder(gone.parent)
+                remove(gone)
+
+    def forks_of(self, session_id: str) -> list[str]:
+        """Return the sessions that share messages of this one's folder."""
+        return [folder.session_id for folder in self.tree.all() if _shares(folder, session_id)]
+
+    def _fork_point(self, source: str, at: int | None) -> int:
+        count = self.get(source).message_count
+        point = count if at is None else at
+        if not 0 <= point <= count:
+            raise IndexError(f"fork point {point} is not within 0 and {count}")
+        return point
+
+
+def new_document(record: SessionRecord) -> dict[str, Any]:
+    """Return `metadata.json` of a new session. Raises `TypeError` for what cannot be stored."""
+    names = SessionRecord.__dataclass_fields__
+    return to_document({name: getattr(record, name) for name in names})
+
+
+def changed_document(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members that an update changes. Raises `TypeError` for what cannot be stored."""
+    return to_document({**changes, "updated": datetime.now(UTC)})
+
+
+def _shares(folder: SessionFolder, source: str) -> bool:
+    try:
+        document = folder.document()
+    except (StoreError, SessionNotFound):
+        return False
+    return document.get("fork_of") == source and start_of(document) > 0
+
+
+def _shown(folder: SessionFolder) -> SessionRecord:
+    """Return the record; of a damaged folder one that says so: a list must neither fail for it nor hide it."""
+    try:
+        return folder.record()
+    except (StoreError, SessionNotFound) as error:
+        return SessionRecord(folder.session_id, status="interrupted", error=str(error))
+
+
+def _of(project: str | None, folder: SessionFolder, record: SessionRecord) -> SessionRecord:
+    if project is None or record.project or folder.path.parent.parent.name != slug(project):
+        return record
+    return replace(record, project=project)

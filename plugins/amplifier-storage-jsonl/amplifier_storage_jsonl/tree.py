@@ -1,0 +1,104 @@
+"""The folders below the base: `projects/<slug>/sessions/<session_id>`."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import InvalidSessionId, SessionNotFound
+from amplifier_core.ids import validate_session_id
+
+from .files import locked, make_folder, translated
+from .folder import SessionFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_LONGEST = 200
+"""Bytes of a slug; file systems take names of 255."""
+
+
+def slug(project: str) -> str:
+    """Return the folder name of a project, as other amplifier tools make it: `/work/app` is `-work-app`."""
+    name = re.sub(r"[/\\]", "-", project).replace(":", "")
+    name = "-" + re.sub(r"[\x00-\x1f\ud800-\udfff]", "-", name).removeprefix("-")
+    if len(name.encode()) > _LONGEST:
+        name = name.encode()[:_LONGEST].decode(errors="ignore") + "-" + sha256(name.encode()).hexdigest()[:8]
+    return name
+
+
+class Tree:
+    """Finds sessions by id, wherever they lie, and remembers where they lay."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self._projects = base / "projects"
+        self._known: dict[str, SessionFolder] = {}
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the whole tree while an id is taken or given up."""
+        with translated(self.base):
+            make_folder(self.base)
+            with locked(self.base / ".lock"):
+                yield
+
+    def path(self, session_id: str, project: str) -> Path:
+        """Return where a new session's folder belongs."""
+        return self._projects / slug(project) / "sessions" / session_id
+
+    def find(self, session_id: str) -> SessionFolder:
+        """Return a session's folder. Raises `SessionNotFound`, `InvalidSessionId`."""
+        validate_session_id(session_id)
+        known = self._known.get(session_id)
+        if known is not None and known.exists():
+            return known
+        for sessions in self._sessions_folders():
+            folder = SessionFolder(sessions / session_id)
+            if folder.exists():
+                self._known[session_id] = folder
+                return folder
+        self._known.pop(session_id, None)
+        raise SessionNotFound(session_id)
+
+    def has(self, session_id: str) -> bool:
+        """Return whether there is such a session."""
+        try:
+            self.find(session_id)
+        except (SessionNotFound, InvalidSessionId):
+            return False
+        return True
+
+    def all(self, prefix: str = "") -> Iterator[SessionFolder]:
+        """Yield every session whose id begins with `prefix`, in no order."""
+        for sessions in self._sessions_folders():
+            for name in _names(sessions):
+                if name.startswith(prefix) and _is_id(name):
+                    folder = self._known.get(name)
+                    if folder is None or folder.path.parent != sessions:
+                        folder = SessionFolder(sessions / name)
+                    if folder.exists():
+                        yield folder
+
+    def _sessions_folders(self) -> Iterator[Path]:
+        for name in _names(self._projects):
+            if not name.startswith("."):
+                yield self._projects / name / "sessions"
+
+
+def _is_id(name: str) -> bool:
+    with suppress(InvalidSessionId):
+        return bool(validate_session_id(name))
+    return False
+
+
+def _names(folder: Path) -> list[str]:
+    with translated(folder):
+        try:
+            return os.listdir(folder)  # noqa: PTH208  # ten thousand names, of which no path is wanted yet
+        except (FileNotFoundError, NotADirectoryError):
+            return []

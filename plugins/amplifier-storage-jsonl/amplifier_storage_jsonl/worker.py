@@ -1,0 +1,69 @@
+"""The one thread that writes, so that no event loop waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+Job: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
+
+
+class Worker:
+    """Runs functions in the order in which they come; starts its thread with the first.
+
+    A future of the event loop is all that passes between the threads: `asyncio.to_thread` takes 40 µs more, which is a
+    third of what the disk takes.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns; what was begun is carried out, also when the caller is cancelled."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if self._thread is None:
+                # a daemon, so that a program that forgets to close ends; nothing that it then loses was acknowledged
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+            self._jobs.put((work, future))
+        return await future
+
+    def close(self) -> None:
+        """Finish what was begun and end the thread; idempotent."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._jobs.put(None)
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, future = job
+            result, error = None, None
+            try:
+                result = work()
+            except Exception as raised:
+                error = raised
+            with suppress(RuntimeError):  # its event loop has ended, and nobody waits
+                future.get_loop().call_soon_threadsafe(_settle, future, result, error)
+
+
+def _settle(future: asyncio.Future[Any], result: object, error: Exception | None) -> None:
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

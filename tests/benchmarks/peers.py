@@ -1,0 +1,85 @@
+"""Our kernel beside the packages that people use today, each in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .environment import peers_python
+from .measure import Row, in_turns
+from .worker import SCRIPTS, environment, worker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from .worker import Worker
+
+KERNEL = "amplifier-core"
+AGENTS = ("langgraph", "openai-agents", "pydantic-ai")
+
+EMIT_AT_MOST = 1 / 200  # goal: times the peer
+LIFE_AT_MOST = 60e-6  # goal: seconds, with modules already resolved
+TURN_AT_MOST = 1 / 20_000  # goal: seconds, nothing stored
+MEMORY_AT_MOST = 3 * 1024  # goal: bytes
+
+PROCESSES = 200
+OURS = Path(sys.executable)
+
+
+async def rows() -> AsyncIterator[Row]:
+    """Ask the same of ours and of the peers, turn by turn; without the peers, of ours alone."""
+    peers = peers_python()
+    async with AsyncExitStack() as processes:
+        kernels = [await processes.enter_async_context(worker(python, "kernel")) for python in (OURS, peers) if python]
+        for handlers in (0, 1, 10):
+            figures = await _asked(f"emit_{handlers}", kernels, rounds=15)
+            what = f"hooks.emit, {handlers} handler{'s' * (handlers != 1)}"
+            yield _beside(KERNEL, what, figures, at_most_ratio=EMIT_AT_MOST)
+        figures = await _asked("life", kernels, rounds=7)
+        yield _beside(KERNEL, "session made, initialised, cleaned up", figures, at_most=LIFE_AT_MOST)
+        scripts = [f"turn_{name.replace('-', '_')}" for name in AGENTS if peers]
+        agents = [await processes.enter_async_context(worker(peers or OURS, script)) for script in scripts]
+        ours, *theirs = await _asked("turn", kernels + agents, rounds=7)
+        for index, name in enumerate((KERNEL, *AGENTS)):
+            yield _beside(name, "a turn with one tool call", [ours, *theirs[index:]], at_most=TURN_AT_MOST)
+    pythons = [python for python in (OURS, peers) if python]
+    figures = await in_turns(*(partial(_memory, python) for python in pythons), rounds=3)
+    yield _beside(KERNEL, "memory of an idle session, of 1,000", figures, at_most=MEMORY_AT_MOST, unit="B")
+    figures = [await _crashes(python) for python in pythons]
+    yield _beside(KERNEL, f"crashes in {PROCESSES} processes of one session", figures, at_most=0, unit="")
+
+
+def _beside(peer: str, what: str, figures: list[float], **allowed: Any) -> Row:
+    """Return a row of the first figure beside the second; without one, the peer is not there."""
+    ours, *theirs = figures
+    return Row(f"{what} / {peer}", ours, theirs[0] if theirs else None, note="not installed", **allowed)
+
+
+async def _asked(question: str, workers: list[Worker], rounds: int) -> list[float]:
+    return await in_turns(*(each.sample(question) for each in workers), rounds=rounds)
+
+
+async def _memory(python: Path) -> float:
+    """Return the bytes of a session in a new process: one that has freed memory would hand that out again."""
+    async with worker(python, "kernel") as process:
+        return await process.measure("memory")
+
+
+async def _crashes(python: Path) -> float:
+    """Return how many processes did not end well."""
+    free = asyncio.Semaphore(os.cpu_count() or 1)
+
+    async def crashes() -> bool:
+        async with free:
+            quiet = asyncio.subprocess.DEVNULL
+            process = await asyncio.create_subprocess_exec(
+                python, SCRIPTS / "start.py", stdout=quiet, stderr=quiet, env=environment()
+            )
+            return await process.wait() != 0
+
+    return sum(await asyncio.gather(*(crashes() for _ in range(PROCESSES))))

@@ -1,0 +1,20 @@
+"""Start a session, say something to it, stop it: how this process ends then is the question."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+
+from instant import PROMPT
+from kernel import IDLE, started
+
+
+async def main() -> None:
+    """Live once."""
+    session = await started(IDLE)
+    assert await session.execute(PROMPT) == PROMPT
+    await session.cleanup()
+
+
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is counted, and leaves nothing behind
+asyncio.run(main())

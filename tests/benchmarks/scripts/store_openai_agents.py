@@ -1,0 +1,35 @@
+"""A turn more, and a fork, of a session that openai-agents keeps in SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from agents import SQLiteSession
+from answering import answer, seconds_of
+
+NUMBERS = count()
+TURN: Any = [{"role": "user", "content": "x" * 1000}, {"role": "assistant", "content": "y" * 1000}]
+
+
+def asked(path: Path, messages: int) -> dict[str, Any]:
+    """Fill a session, and return the questions about it."""
+    session = SQLiteSession(f"session-{messages}", path)
+    history: Any = [{"role": "user", "content": "x" * 200}] * messages
+    asyncio.run(session.add_items(history))
+
+    async def turn() -> None:
+        await session.add_items(TURN)
+
+    async def fork() -> None:
+        await SQLiteSession(f"session-{messages}-{next(NUMBERS)}", path).add_items(await session.get_items())
+
+    return {f"turn_{messages}": lambda: seconds_of(turn, 10), f"fork_{messages}": lambda: seconds_of(fork, 2)}
+
+
+with TemporaryDirectory(prefix="amplifier-bench-") as folder:
+    file = Path(folder) / "store.db"
+    answer(**asked(file, 10), **asked(file, 10_000))

@@ -1,0 +1,216 @@
+"""The embedded store in use: one more turn, many sessions at once, forks of long sessions, lists, ends of histories."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.storage import SessionRecord
+from amplifier_storage_sqlite import open_sqlite
+
+from .environment import peers_python
+from .measure import Row, awaited, called, in_turns
+from .worker import worker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from amplifier_core.storage import SessionStore
+
+    from .measure import Sample
+
+SHORT, LONG, LONGEST = 10, 10_000, 100_000
+"""Messages of a history."""
+CALLS, ROUNDS = 20, 15
+TOGETHER, MANY, KEPT = 16, 10_000, 2_000
+"""Sessions that write at the same time; sessions of a list, and forks of one session; messages of that session."""
+TAIL = 50
+"""Messages that a context asks for."""
+
+TURN_AT_MOST = 2.0  # goal: times one transaction of the same durability
+TURN_GROWTH_AT_MOST = 1.2  # goal: times one more turn of a short session
+FORK_AT_MOST = 3.0  # goal: times a one-row transaction of the same durability
+FORK_GROWTH_AT_MOST = 1.5  # goal: times the fork of a short session
+TOGETHER_AT_MOST = 0.4  # goal: times a transaction of its own: 60 µs where that takes 150 µs
+LIST_AT_MOST = 0.2  # goal: seconds
+FORKS_AT_MOST = 60.0  # goal: seconds
+FORK_SIZE_AT_MOST = 2048  # goal: bytes of the file
+TAIL_GROWTH_AT_MOST = 1.5
+
+PEERS = ("langgraph", "openai-agents")
+"""Those that keep sessions in SQLite."""
+
+MESSAGE = {"role": "user", "content": "x" * 200}
+TURN = [{"role": "user", "content": "x" * 1000}, {"role": "assistant", "content": "y" * 1000}]
+
+
+async def rows() -> AsyncIterator[Row]:
+    """Measure each in a store of its own."""
+    for part in (_turns, _forks, _peers, _together, _tails, _lists, _many_forks):
+        with TemporaryDirectory(prefix="amplifier-bench-") as folder:
+            async for row in part(Path(folder)):
+                yield row
+
+
+async def _turns(folder: Path) -> AsyncIterator[Row]:
+    async with _store(folder) as store:
+        shorts = [f"short-{number}" for number in range(CALLS * (ROUNDS + 1))]
+        for name in shorts:
+            await _session(store, name, SHORT)
+        await _session(store, "long", LONG)
+        with closing(_raw(folder)) as raw:
+            samples = _next_turns(store, iter(shorts)), _more_turns(store, "long"), _by_hand(raw, 2100)
+            short, long, limit = await in_turns(*samples, rounds=ROUNDS)
+    yield Row(f"one more turn of 2 KB, {SHORT} messages / a transaction", short, limit, at_most_ratio=TURN_AT_MOST)
+    yield Row(f"one more turn of 2 KB, {LONG:,} messages / a transaction", long, limit, at_most_ratio=TURN_AT_MOST)
+    yield Row(f"one more turn, {LONG:,} / {SHORT} messages", long, short, at_most_ratio=TURN_GROWTH_AT_MOST)
+
+
+async def _forks(folder: Path) -> AsyncIterator[Row]:
+    async with _store(folder) as store:
+        for name, messages in (("short", SHORT), ("long", LONGEST)):
+            await _session(store, name, messages)
+        with closing(_raw(folder)) as raw:
+            samples = _forking(store, "short"), _forking(store, "long"), _by_hand(raw, 200)
+            short, long, limit = await in_turns(*samples, rounds=ROUNDS)
+    yield Row(f"durable fork, {LONGEST:,} messages / a one-row transaction", long, limit, at_most_ratio=FORK_AT_MOST)
+    yield Row(f"durable fork, {LONGEST:,} / {SHORT} messages", long, short, at_most_ratio=FORK_GROWTH_AT_MOST)
+
+
+async def _peers(folder: Path) -> AsyncIterator[Row]:
+    """Ask the same of ours and of the peers, turn by turn; without the peers, of ours alone."""
+    python = peers_python()
+    async with AsyncExitStack() as opened:
+        store = await opened.enter_async_context(_store(folder))
+        await _session(store, "long", LONG)
+        scripts = [f"store_{name.replace('-', '_')}" for name in PEERS if python]
+        workers = [await opened.enter_async_context(worker(python or Path(), script)) for script in scripts]
+        for what, ours, question in (
+            ("one more turn", _more_turns(store, "long"), f"turn_{LONG}"),
+            ("durable fork", _forking(store, "long"), f"fork_{LONG}"),
+        ):
+            here, *there = await in_turns(ours, *(each.sample(question) for each in workers), rounds=3)
+            for index, name in enumerate(PEERS):
+                figure = there[index] if there else None
+                yield Row(f"{what}, {LONG:,} messages / {name}", here, figure, note="not installed")
+
+
+async def _together(folder: Path) -> AsyncIterator[Row]:
+    async with _store(folder) as store:
+        names = [f"s{number}" for number in range(TOGETHER)]
+        for name in names:
+            await _session(store, name, SHORT)
+        each = [_more_turns(store, name) for name in names]
+
+        async def together() -> float:
+            return sum(await asyncio.gather(*(sample() for sample in each))) / TOGETHER / TOGETHER
+
+        with closing(_raw(folder)) as raw:
+            turn, limit = await in_turns(together, _by_hand(raw, 2100), rounds=ROUNDS)
+    yield Row(f"a turn, {TOGETHER} sessions at once / a transaction each", turn, limit, at_most_ratio=TOGETHER_AT_MOST)
+
+
+async def _tails(folder: Path) -> AsyncIterator[Row]:
+    async with _store(folder) as store:
+        await _session(store, "short", TAIL)
+        await _session(store, "long", LONGEST)
+        ends = [awaited(lambda: store.read("short", 0), CALLS)]
+        ends.append(awaited(lambda: store.read("long", LONGEST - TAIL), CALLS))
+        short, long = await in_turns(*ends, rounds=ROUNDS)
+    what = f"the last {TAIL} messages, of {LONGEST:,} / of {TAIL}"
+    yield Row(what, long, short, at_most_ratio=TAIL_GROWTH_AT_MOST)
+
+
+async def _lists(folder: Path) -> AsyncIterator[Row]:
+    async with _store(folder) as store:
+        plan = {"session": {"orchestrator": "loop-basic", "context": "context-simple"}, "tools": ["x" * 200]}
+        records = (SessionRecord(f"s{number}", project=f"/p{number % 2}", config=plan) for number in range(MANY))
+        await asyncio.gather(*(store.create(record) for record in records))
+        whole, page = await in_turns(awaited(store.sessions, 1), awaited(lambda: store.sessions(limit=20), 1), rounds=7)
+    yield Row(f"list of {MANY:,} sessions", whole, at_most=LIST_AT_MOST)
+    yield Row(f"the newest 20 of {MANY:,} sessions", page)
+
+
+async def _many_forks(folder: Path) -> AsyncIterator[Row]:
+    async with _store(folder) as store:
+        await store.create(SessionRecord("source"))
+        await store.append("source", [{"role": "user", "content": "x" * 5_000}] * KEPT, at=0)
+        before = _size(folder)
+        start = perf_counter()
+        for number in range(MANY):
+            await store.create(SessionRecord(f"fork-{number}", parent_id="source", fork_of="source", fork_at=KEPT))
+        seconds = perf_counter() - start
+    yield Row(f"{MANY:,} forks of a session of 10 MB", seconds, at_most=FORKS_AT_MOST)
+    yield Row("the file grows for each by", (_size(folder) - before) / MANY, at_most=FORK_SIZE_AT_MOST, unit="B")
+
+
+# sessions and samples
+
+
+@asynccontextmanager
+async def _store(folder: Path) -> AsyncIterator[SessionStore]:
+    store = open_sqlite({"path": folder / "store.db"})
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def _session(store: SessionStore, name: str, messages: int) -> None:
+    await store.create(SessionRecord(name))
+    await store.append(name, [MESSAGE] * messages, at=0)
+
+
+def _next_turns(store: SessionStore, names: Iterator[str]) -> Sample:
+    """Return a sample of the next turn of sessions that nobody went on with yet."""
+    return awaited(lambda: store.append(next(names), TURN, at=SHORT), CALLS)
+
+
+def _more_turns(store: SessionStore, name: str) -> Sample:
+    async def sample() -> float:
+        at = (await store.get(name)).message_count
+        start = perf_counter()
+        for _ in range(CALLS):
+            at = await store.append(name, TURN, at=at)
+        return (perf_counter() - start) / CALLS
+
+    return sample
+
+
+def _forking(store: SessionStore, source: str) -> Sample:
+    numbers = count()
+
+    async def fork() -> Any:
+        return await store.create(SessionRecord(f"{source}-{next(numbers)}", parent_id=source, fork_of=source))
+
+    return awaited(fork, CALLS)
+
+
+def _by_hand(db: sqlite3.Connection, size: int) -> Sample:
+    def insert() -> None:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("INSERT INTO rows (body) VALUES (?)", ("x" * size,))
+        db.execute("COMMIT")
+
+    return called(insert, CALLS)
+
+
+def _raw(folder: Path) -> sqlite3.Connection:
+    """Open a database beside the store, as durable as that: each commit waits for the disk."""
+    db = sqlite3.connect(folder / "raw.db", isolation_level=None)
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "fullfsync = ON"):
+        db.execute(f"PRAGMA {pragma}")
+    db.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
+    return db
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of the store, without what its log holds a second time."""
+    with closing(sqlite3.connect(folder / "store.db")) as db:
+        return int(db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0])

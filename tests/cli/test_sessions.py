@@ -1,0 +1,451 @@
+"""The verbs of `amplifier session`, on real sessions in a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import Delivery, SessionRecord, TriggerEvent, TriggerType, load_plugins
+from amplifier_core.storage import DurableStore
+from amplifier_core.transcript import Message
+from amplifier_foundation import open_store
+from amplifier_foundation.cli import exits, invoke
+
+BUNDLE = """---
+bundle: {name: echo}
+providers:
+  - module: provider-playbook
+    config: {rules: [], otherwise: {say: "You said: {prompt}"}}
+---
+Answer.
+"""
+
+pytestmark = pytest.mark.usefixtures("home")
+
+VERBS = ("delete", "diff", "export", "fork", "list", "prune", "rename", "repair", "resume", "show", "tree")
+
+
+@pytest.fixture
+def bundle(project: Path) -> Path:
+    path = project / "bundle.md"
+    path.write_text(BUNDLE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line; return its exit code, and what it said on stdout and stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = invoke(arguments)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err, err
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def data(told: Told) -> Callable[..., Any]:
+    """Run a command with --json; return its data, when its schema is that of the verb."""
+
+    def run(*arguments: str) -> Any:
+        code, out, err = told(*arguments, "--json")
+        assert code == exits.OK, err
+        envelope = json.loads(out)
+        verb = f"session.{arguments[1]}" if arguments[0] == "session" else arguments[0]
+        assert envelope["schema"] == f"amplifier/{verb}/1"
+        return envelope["data"]
+
+    return run
+
+
+Told = Callable[..., tuple[int, str, str]]
+Data = Callable[..., Any]
+
+
+def in_store(work: Callable[[DurableStore], Any]) -> Any:
+    """Await what `work` makes of the store."""
+
+    async def run() -> Any:
+        store = open_store(load_plugins(environ={}))
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def stored(session_id: str, messages: list[Message], **fields: Any) -> str:
+    """Store a session of this folder."""
+    fields = {"status": "completed", "project": str(Path.cwd()), **fields}
+
+    async def write(store: DurableStore) -> None:
+        await store.create(SessionRecord(session_id, **fields))
+        await store.append(session_id, messages, at=0)
+        await store.update(session_id, turn_count=sum(message["role"] == "user" for message in messages))
+
+    in_store(write)
+    return session_id
+
+
+def aged(session_id: str, days: int, **fields: Any) -> None:
+    """Store a session of this folder that changed so many days ago."""
+    moment = datetime.now(UTC) - timedelta(days=days)
+    fields = {"status": "completed", "project": str(Path.cwd()), "created": moment, "updated": moment, **fields}
+    in_store(lambda store: store.create(SessionRecord(session_id, **fields)))
+
+
+CALLS = [{"id": "c1", "tool": "read_file", "arguments": {"file_path": "a"}}, {"id": "c2", "tool": "grep"}]
+IN_FLIGHT: list[Message] = [
+    {"role": "user", "content": "one"},
+    {"role": "assistant", "content": "first"},
+    {"role": "user", "content": "two"},
+    {"role": "assistant", "content": "", "tool_calls": CALLS},
+    {"role": "tool", "tool_call_id": "c1", "content": "text"},
+]
+
+
+def texts(data: Data, session_id: str) -> list[str]:
+    return [message["content"] for message in data("session", "show", session_id)["messages"]]
+
+
+def test_help_lists_the_verbs_and_each_says_what_it_is(told: Told) -> None:
+    code, out, _ = told("session", "--help")
+    listed = [line.split()[0] for line in out.partition("Commands:")[2].splitlines() if line.strip()]
+    assert (code, tuple(listed)) == (exits.OK, VERBS)
+    for verb in VERBS:
+        code, out, _ = told("session", verb, "--help")
+        assert code == exits.OK
+        assert "--json" in out
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("list", "prune")])
+def test_an_unknown_session_is_not_found(verb: str, bundle: Path, told: Told) -> None:
+    more = {"diff": ["absent"], "rename": ["name"], "resume": ["hello"], "delete": ["--yes"]}
+    code, out, err = told("session", verb, "absent", *more.get(verb, []))
+    assert (code, out) == (exits.NOT_FOUND, "")
+    assert err == "amplifier: no session 'absent'. See: amplifier session list --all\n"
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("list", "prune", "tree")])
+def test_a_verb_without_its_session_is_a_mistake(verb: str, told: Told) -> None:
+    code, out, err = told("session", verb)
+    assert (code, out) == (exits.USAGE, "")
+    assert "Missing argument" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("fork", "x@y"), "the number of a turn, the id of a message such as m12, or 'now'"),
+        (("fork", "x@m"), "the id of a message such as m12"),
+        (("fork", "x", "--orphans", "keep"), "'complete', 'remove', 'error'"),
+        (("rename", "x", " \t"), "1 to 128 printable characters"),
+        (("rename", "x", "a\x1b[31m"), "1 to 128 printable characters"),
+        (("prune",), "--older-than 30d, or --keep 20"),
+        (("prune", "--older-than", "30"), "such as 30d"),
+        (("prune", "--keep", "-1"), "--keep"),
+        (("list", "--limit", "0"), "--limit"),
+        (("tree", "--format", "png"), "--format"),
+        (("tree", "--output", "x"), "--format mermaid, dot or html"),
+        (("lst",), "Did you mean 'list'?"),
+    ],
+)
+def test_a_mistake_is_told_with_its_remedy(arguments: tuple[str, ...], remedy: str, project: Path, told: Told) -> None:
+    code, out, err = told("session", *arguments)
+    assert (code, out) == (exits.USAGE, "")
+    assert remedy in err
+
+
+# fork
+
+
+def test_messages_are_shown_with_the_ids_that_fork_takes(project: Path, told: Told, data: Data) -> None:
+    source = stored("source", IN_FLIGHT)
+    assert [each["id"] for each in data("session", "show", source)["messages"]] == ["m1", "m2", "m3", "m4", "m5"]
+    shown = told("session", "show", source)[1]
+    assert "m3 user\ntwo" in shown
+    assert 'm4 assistant\n→ read_file {"file_path": "a"}' in shown
+
+
+@pytest.mark.parametrize(
+    ("point", "at", "turns"), [("", 3, 2), ("@now", 3, 2), ("@1", 2, 1), ("@2", 3, 2), ("@m1", 1, 1), ("@m3", 3, 2)]
+)
+def test_a_fork_is_made_now_at_a_turn_or_at_a_message(
+    point: str, at: int, turns: int, project: Path, data: Data
+) -> None:
+    fork = data("session", "fork", stored("source", IN_FLIGHT) + point)
+    assert (fork["fork_at"], fork["message_count"], fork["turn_count"]) == (at, at, turns)
+    assert (fork["fork_of"], fork["parent_id"]) == ("source", "source")
+
+
+@pytest.mark.parametrize("point", ["@3", "@m6", "@m0", "@0"])
+def test_a_point_there_is_not_is_told_with_those_there_are(point: str, project: Path, told: Told) -> None:
+    code, out, err = told("session", "fork", stored("source", IN_FLIGHT) + point)
+    assert (code, out) == (exits.FAILED, "")
+    assert "out of range. Valid range: " + ("m1-m5" if "m" in point else "1-2") in err
+
+
+@pytest.mark.parametrize("point", ["", "@2", "@m5"])
+def test_calls_in_flight_are_left_out_completed_or_refused(point: str, project: Path, told: Told, data: Data) -> None:
+    source = stored("source", IN_FLIGHT) + point
+    removed = data("session", "fork", source)
+    assert (removed["fork_at"], removed["left_out"], removed["completed"]) == (3, 2, 0)
+    completed = data("session", "fork", source, "--orphans", "complete")
+    assert (completed["fork_at"], completed["message_count"], completed["completed"]) == (5, 6, 1)
+    added = data("session", "show", completed["session_id"])["messages"][-1]
+    assert (added["tool_call_id"], json.loads(added["content"])["interrupted"]) == ("c2", True)
+    code, out, err = told("session", "fork", source, "--orphans", "error")
+    assert (code, out) == (exits.CONFLICT, "")
+    assert "tool calls without a result at m4 (grep)" in err
+    assert "--orphans remove" in err
+
+
+def test_a_person_is_told_what_a_fork_shares_and_leaves_out(project: Path, told: Told) -> None:
+    source = stored("source", IN_FLIGHT)
+    code, out, err = told("session", "fork", source, "--name", "what if")
+    assert code == exits.OK
+    assert out.startswith("what-if-")
+    assert "shares 3 messages of source\n2 messages left out: a tool call in flight" in err
+    assert (
+        "1 tool call in flight recorded as interrupted" in told("session", "fork", source, "--orphans", "complete")[2]
+    )
+
+
+def test_a_running_session_is_forked_and_goes_on(project: Path, data: Data) -> None:
+    source = stored("source", IN_FLIGHT, status="running")
+    fork = data("session", "fork", source)
+    again = data("session", "fork", fork["session_id"])
+    rest = [{"role": "tool", "tool_call_id": "c2", "content": "found"}, {"role": "assistant", "content": "done"}]
+    in_store(lambda store: store.append(source, rest, at=5))
+    assert texts(data, source)[-1] == "done"
+    assert texts(data, fork["session_id"]) == texts(data, again["session_id"]) == ["one", "first", "two"]
+
+
+def test_a_fork_is_resumed_without_its_sources_continuation(bundle: Path, data: Data) -> None:
+    answer: Message = {"role": "assistant", "content": "a", "metadata": {"openai:response_id": "r1", "model": "m"}}
+    source = stored("source", [{"role": "user", "content": "q"}, answer], bundle_source=str(bundle))
+    fork = data("session", "resume", data("session", "fork", source)["session_id"], "more")
+    assert (fork["output"], fork["turn_count"]) == ("You said: more", 2)
+    for session_id in (source, fork["session_id"]):
+        assert data("session", "show", session_id)["messages"][1]["metadata"] == answer["metadata"]
+
+
+# resume
+
+
+def test_resume_takes_one_more_turn(bundle: Path, told: Told, data: Data) -> None:
+    first = data("run", "one")["session_id"]
+    code, out, err = told("session", "resume", first[:9], "two")
+    assert (code, out) == (exits.OK, "You said: two\n")
+    assert f"session {first}" in err
+    assert data("session", "resume", first, "three")["turn_count"] == 3
+
+
+@pytest.mark.parametrize("command", [("run", "two", "--resume"), ("run", "two", "--fork"), ("session", "resume")])
+def test_a_bundle_that_changed_is_refused_until_it_is_accepted(
+    command: tuple[str, ...], bundle: Path, told: Told, data: Data
+) -> None:
+    first = data("run", "one")["session_id"]
+    bundle.write_text(BUNDLE.replace("You said", "You say"), encoding="utf-8")
+    prompt = () if command[0] == "run" else ("two",)
+    code, out, err = told(*command, first, *prompt)
+    assert (code, out) == (exits.CONFLICT, "")
+    assert f"is not what session {first} last ran with. Go on all the same with --accept" in err
+    assert len(data("session", "list")) == 1
+    code, out, err = told(*command, first, *prompt, "--accept")
+    assert (code, out) == (exits.OK, "You say: two\n")
+    assert "going on with it as it is now" in err
+
+
+def test_a_change_is_accepted_once(bundle: Path, told: Told, data: Data) -> None:
+    first = data("run", "one")["session_id"]
+    bundle.rename(bundle.with_name("other.md"))
+    other = str(bundle.with_name("other.md"))
+    bundle.with_name("other.md").write_text(BUNDLE.replace("You said", "You say"), encoding="utf-8")
+    assert told("session", "resume", first, "two", "-b", other)[0] == exits.CONFLICT
+    assert told("session", "resume", first, "two", "-b", other, "--accept")[1] == "You say: two\n"
+    assert told("session", "resume", first, "three")[1] == "You say: three\n"
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", exits.OK), ("n\n", exits.CONFLICT)])
+def test_a_person_is_asked_whether_to_go_on_with_a_changed_bundle(
+    answer: str, code: int, bundle: Path, data: Data, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = data("run", "one")["session_id"]
+    bundle.write_text(BUNDLE.replace("You said", "You say"), encoding="utf-8")
+    at_a_terminal(monkeypatch, answer)
+    got, _, err = told("session", "resume", first, "two")
+    assert got == code
+    assert "Go on with it as it is now? [y/N]" in err
+
+
+def at_a_terminal(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """Have stdin be a person who types `answer`."""
+    import io
+    import sys
+
+    class Typed(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Typed(answer))
+
+
+# rename, export, diff
+
+
+def test_a_session_is_renamed(project: Path, told: Told, data: Data) -> None:
+    stored("source", IN_FLIGHT)
+    assert data("session", "rename", "source", "  a good name ")["name"] == "a good name"
+    assert "a good name" in told("session", "list")[1]
+    assert told("session", "rename", "source", "best")[1] == "source: best\n"
+
+
+def test_a_session_is_exported_as_json_lines(project: Path, told: Told) -> None:
+    stored("source", IN_FLIGHT)
+    head, *rest = map(json.loads, told("session", "export", "source")[1].splitlines())
+    assert (head["schema"], head["session"]["session_id"]) == ("amplifier/session.export/1", "source")
+    assert rest == [{"id": f"m{number}", "message": message} for number, message in enumerate(IN_FLIGHT, 1)]
+
+
+def test_a_session_is_exported_as_markdown_to_a_private_file(project: Path, told: Told, data: Data) -> None:
+    stored("source", IN_FLIGHT, name="reader")
+    code, out, err = told("session", "export", "source", "--format", "markdown", "-o", "out.md")
+    assert (code, out, err) == (exits.OK, "", "out.md: 5 messages of source\n")
+    assert stat.S_IMODE(Path("out.md").stat().st_mode) == 0o600
+    text = Path("out.md").read_text(encoding="utf-8")
+    assert text.startswith("# reader\n\nSession `source`, completed")
+    assert "## m2 assistant\n\nfirst\n" in text
+    assert data("session", "export", "source", "-o", "out.jsonl")["path"] == "out.jsonl"
+    assert len(Path("out.jsonl").read_text(encoding="utf-8").splitlines()) == 6
+    assert len(data("session", "export", "source")["messages"]) == 5
+    code, _, err = told("session", "export", "source", "-o", "absent/out")
+    assert (code, "absent/out cannot be written" in err) == (exits.USAGE, True)
+
+
+def test_diff_shows_where_forks_part_and_what_each_says_then(bundle: Path, told: Told, data: Data) -> None:
+    first = data("run", "one")["session_id"]
+    a = data("run", "red", "--fork", first)["session_id"]
+    b = data("run", "blue", "--fork", first)["session_id"]
+    found = data("session", "diff", a, b)
+    assert found["shared"] == 2
+    assert [side["session_id"] for side in found["sessions"]] == [a, b]
+    assert [side["messages"][0]["content"] for side in found["sessions"]] == ["red", "blue"]
+    assert {side["messages"][0]["id"] for side in found["sessions"]} == {"m3"}
+    out = told("session", "diff", a, b)[1]
+    assert out.startswith(f"The first 2 messages are the same\n\n── {a}: 2 messages of its own\n\nm3 user\nred\n")
+    assert "m3 user\nblue\n" in out
+    stored("stranger", IN_FLIGHT)
+    assert told("session", "diff", a, "stranger")[1].startswith("Nothing is the same\n")
+
+
+# delete, prune, repair
+
+
+def test_deleting_says_what_forks_keep_and_they_keep_it(project: Path, told: Told, data: Data) -> None:
+    stored("source", IN_FLIGHT)
+    fork = data("session", "fork", "source")["session_id"]
+    code, out, err = told("session", "delete", "source", "--yes")
+    assert (code, out) == (exits.OK, "deleted source\n")
+    assert err == "source: 5 messages; 1 fork keeps what it shares\n"
+    assert texts(data, fork) == ["one", "first", "two"]
+    assert told("session", "show", "source")[0] == exits.NOT_FOUND
+    assert data("session", "delete", fork, "--yes") == [{"session_id": fork, "forks": []}]
+    assert data("session", "list") == []
+
+
+def test_deleting_asks_a_person_and_needs_yes_elsewhere(
+    project: Path, told: Told, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored("source", IN_FLIGHT)
+    code, out, err = told("session", "delete", "source")
+    assert (code, out) == (exits.USAGE, "")
+    assert "say --yes" in err
+    at_a_terminal(monkeypatch, "n\n")
+    assert told("session", "delete", "source")[:2] == (exits.OK, "")
+    assert len(data("session", "list")) == 1
+    at_a_terminal(monkeypatch, "y\n")
+    assert told("session", "delete", "source")[1] == "deleted source\n"
+
+
+def test_a_session_that_runs_is_deleted_by_force_alone(project: Path, told: Told) -> None:
+    stored("source", IN_FLIGHT, status="running")
+    code, _, err = told("session", "delete", "source", "--yes")
+    assert (code, "--force" in err) == (exits.CONFLICT, True)
+    assert told("session", "delete", "source", "--yes", "--force")[0] == exits.OK
+
+
+def test_pruning_forgets_what_is_old_and_nobody_needs(project: Path, told: Told, data: Data) -> None:
+    for number in range(4):
+        aged(f"old-{number}", 40 + number)
+    aged("at-work", 90, status="running")
+    aged("awaited", 90)
+    stored("fresh", IN_FLIGHT)
+    event = TriggerEvent(TriggerType.MANUAL, "by hand")
+    in_store(lambda store: offered(store, event, "awaited"))
+    code, out, _ = told("session", "prune", "--older-than", "30d", "--keep", "2", "--dry-run")
+    assert (code, [line.split()[2].strip(",") for line in out.splitlines()]) == (exits.OK, ["old-3", "old-2", "old-1"])
+    assert len(data("session", "list")) == 7
+    assert told("session", "prune", "--older-than", "30d")[0] == exits.USAGE
+    pruned = data("session", "prune", "--older-than", "6w", "--yes")
+    assert pruned == {"deleted": True, "sessions": ["old-3", "old-2"]}
+    assert told("session", "prune", "--older-than", "30d", "--yes")[1].count("deleted old-") == 2
+    assert {each["session_id"] for each in data("session", "list")} == {"fresh", "at-work", "awaited"}
+    assert told("session", "prune", "--older-than", "1d", "--yes")[2] == "No session is that old.\n"
+
+
+async def offered(store: DurableStore, event: TriggerEvent, session_id: str) -> Delivery | None:
+    await store.offer("/p", "lane", "t", event)
+    return await store.claim("/p", "lane", owner="me", lease=60, session_id=session_id)
+
+
+def test_repair_says_what_it_would_do_and_does_it_when_told(project: Path, told: Told, data: Data) -> None:
+    assert told("session", "repair", stored("sound", IN_FLIGHT[:3]))[1:] == ("", "sound: nothing is wrong\n")
+    stored("lost", IN_FLIGHT[:3], parent_id="nobody")
+    code, out, err = told("session", "repair", "lost")
+    assert (code, "(missing_parent)" in out) == (exits.OK, True)
+    assert err == "nothing was changed. Do it with: amplifier session repair lost --yes\n"
+    found = data("session", "repair", "lost")
+    assert (found["session_id"], found["mended"], len(found["findings"])) == ("lost", False, 1)
+    assert told("session", "repair", "lost", "--yes")[2] == "lost: 1 finding mended\n"
+    assert data("session", "repair", "lost")["findings"] == []
+
+
+def test_calls_without_a_result_are_found_and_settled(project: Path, told: Told, data: Data) -> None:
+    [finding] = data("session", "repair", stored("cut", IN_FLIGHT))["findings"]
+    assert finding["kind"] == "unpaired_call"
+    assert told("session", "repair", "cut")[1].startswith("m4: the call of grep has no result")
+    assert data("session", "repair", "cut", "--yes")["mended"] is True
+    assert data("session", "repair", "cut")["findings"] == []
+    messages = data("session", "show", "cut")["messages"]
+    assert messages[:5] == [{**message, "id": f"m{number}"} for number, message in enumerate(IN_FLIGHT, 1)]
+    assert messages[5]["tool_call_id"] == "c2"
+
+
+# tree
+
+
+def test_the_tree_is_drawn_in_every_format(bundle: Path, told: Told, data: Data) -> None:
+    first = data("run", "one")["session_id"]
+    fork = data("session", "fork", first)["session_id"]
+    assert told("session", "tree", "--format", "json")[1] == told("session", "tree", "--json")[1]
+    assert f"└── {fork}" in told("session", "tree")[1]
+    drawn = told("session", "tree", first, "--format", "mermaid")[1]
+    assert drawn.startswith("flowchart LR\n")
+    assert 's0 ==>|"fork at m2"| s1' in drawn
+    assert 's0 -> s1 [style=bold, label="fork at m2"]' in told("session", "tree", "--format", "dot")[1]
+    assert told("session", "tree", "--format", "html")[1].startswith("<!doctype html>")
+    code, out, err = told("session", "tree", "--format", "html", "-o", "tree.html")
+    assert (code, out, err) == (exits.OK, "", "tree.html: 2 sessions\n")
+    assert "You said: one" in Path("tree.html").read_text(encoding="utf-8")

@@ -1,0 +1,542 @@
+"""The embedded store under faults: killed at each system call, cut, flipped, out of space, on a disk that fails.
+
+`make test` takes a small share; all of it: `STRIDE=1 FLIPS=2000 CUTS=4096`. `SEED` chooses other bits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from amplifier_core.errors import InvalidSessionId, SessionConflict, StoreDamaged, StoreUnavailable
+from amplifier_core.storage import SessionRecord
+from amplifier_storage_sqlite import open_sqlite, opening
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from amplifier_storage_sqlite.store import SqliteStore
+
+    Sessions = dict[str, tuple[SessionRecord, list[dict[str, Any]]]]
+
+T = TypeVar("T")
+
+FLIPS = int(os.environ.get("FLIPS", "200"))
+STRIDE = int(os.environ.get("STRIDE", "6"))
+"""Of so many system calls, the process is killed at one."""
+CUTS = int(os.environ.get("CUTS", "64"))
+SEED = int(os.environ.get("SEED", "20261121"))
+
+SHIM = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+enum { KILL = 1, TEAR, FAIL_WRITE, FAIL_SYNC };
+static int mode, left;
+static long seen;
+
+void fault_arm(int new_mode, int calls) { mode = new_mode; left = calls; seen = 0; }
+long fault_seen(void) { return seen; }
+
+static int of_store(int fd) {
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    if (size < 0) return 0;
+    path[size] = 0;
+    return strstr(path, "store.db") != NULL;
+}
+
+static int is_due(int sync) {
+    if (!mode || (mode == FAIL_WRITE && sync) || (mode == FAIL_SYNC && !sync)) return 0;
+    seen++;
+    if (mode == KILL || mode == TEAR) return --left == 0;
+    return left-- > 0;
+}
+
+static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
+
+ssize_t pwrite64(int fd, const void *data, size_t size, off_t at) {
+    if (!real_pwrite) real_pwrite = dlsym(RTLD_NEXT, "pwrite64");
+    if (mode && of_store(fd) && is_due(0)) {
+        if (mode == FAIL_WRITE) { errno = ENOSPC; return -1; }
+        if (mode == TEAR) real_pwrite(fd, data, size / 2, at);
+        raise(SIGKILL);
+    }
+    return real_pwrite(fd, data, size, at);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at) { return pwrite64(fd, data, size, at); }
+
+#define SYNC(name)                                                          \
+    int name(int fd) {                                                      \
+        static int (*real)(int);                                            \
+        if (!real) real = dlsym(RTLD_NEXT, #name);                          \
+        if (mode && is_due(1)) {                                            \
+            if (mode == FAIL_SYNC) { errno = EIO; return -1; }              \
+            raise(SIGKILL);                                                 \
+        }                                                                   \
+        return real(fd);                                                    \
+    }
+SYNC(fsync)
+SYNC(fdatasync)
+
+#define ON_PATHS(name, parameters, arguments)                               \
+    int name parameters {                                                   \
+        static int (*real) parameters;                                      \
+        if (!real) real = dlsym(RTLD_NEXT, #name);                          \
+        if ((mode == KILL || mode == TEAR) && is_due(1)) raise(SIGKILL);    \
+        return real arguments;                                              \
+    }
+ON_PATHS(unlink, (const char *path), (path))
+ON_PATHS(rename, (const char *from, const char *to), (from, to))
+ON_PATHS(link, (const char *from, const char *to), (from, to))
+ON_PATHS(linkat, (int f, const char *from, int t, const char *to, int flags), (f, from, t, to, flags))
+ON_PATHS(ftruncate64, (int fd, off_t size), (fd, size))
+"""
+KILL, TEAR, FAIL_WRITE, FAIL_SYNC = 1, 2, 3, 4
+
+PRELUDE = """
+import asyncio, ctypes, os, sys
+from amplifier_core.errors import StoreUnavailable
+from amplifier_core.storage import SessionRecord
+from amplifier_storage_sqlite import open_sqlite
+shim = ctypes.CDLL(None)
+path = sys.argv[1]
+"""
+
+KILLED_AT_EACH_CALL = """
+import shutil, signal
+from pathlib import Path
+
+TURN = [{"role": role, "content": "x" * 3000} for role in ("user", "assistant", "tool")]
+
+async def turn(path, say):
+    store = open_sqlite({"path": path})
+    try:
+        await store.get("s")
+    except LookupError:
+        await store.create(SessionRecord("s"))
+    count = await store.append("s", TURN, at=(await store.get("s")).message_count)
+    say(count)
+    await store.update("s", turn_count=count // 3)
+    await store.close()
+
+def in_child(work):
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        work(lambda count: os.write(write, b"%d\\n" % count))
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as said:
+        counts = [int(line) for line in said]
+    return os.waitpid(child, 0)[1], counts
+
+def killed(mode, call):
+    def work(say):
+        shim.fault_arm(mode, call)
+        asyncio.run(turn(path, say))
+    return in_child(work)
+
+async def counted(path, say):
+    store = open_sqlite({"path": path})
+    found = await store.sessions()
+    for record in found:
+        assert await store.read("s") == TURN * (record.message_count // 3)
+        assert await store.examine("s") == []
+    say(found[0].message_count if found else 0)
+    await store.close()
+
+def survivors():
+    status, counts = in_child(lambda say: asyncio.run(counted(path, say)))
+    assert status == 0, "the store could not be read"
+    return counts[0]
+
+mode, turns, stride = map(int, sys.argv[2:])
+whole = Path(path).parent / "whole"
+for number in range(turns):
+    assert in_child(lambda say: asyncio.run(turn(path, say)))[0] == 0
+before, call = survivors() if turns else 0, 1 - stride
+if turns:
+    shutil.copyfile(path, whole)
+while True:
+    call += stride
+    for each in Path(path).parent.glob("store.db*"):
+        each.unlink()
+    if turns:
+        shutil.copyfile(whole, path)
+    status, counts = killed(mode, call)
+    after = survivors()
+    assert after in (before, before + 3), (call, after)
+    assert after >= max(counts, default=before), (call, after, counts)
+    if status == 0:
+        break
+    assert status == signal.SIGKILL, (call, status)
+print(call)
+"""
+
+FAILS_AND_WORKS_AGAIN = """
+async def main():
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s"))
+    acknowledged = await store.append("s", [{"n": 0}], at=0)
+    shim.fault_arm(int(sys.argv[2]), 3)
+    for _ in range(3):
+        try:
+            acknowledged = await store.append("s", [{"n": acknowledged}], at=acknowledged)
+        except StoreUnavailable as error:
+            print(error)
+    assert await store.read("s") == [{"n": n} for n in range(acknowledged)]
+    shim.fault_arm(0, 0)
+    for at in range(acknowledged, acknowledged + 3):
+        await store.append("s", [{"n": at}], at=at)
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that lets a chosen system call fail, or kills the process at it."""
+    compiler = shutil.which("gcc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("faults of system calls need gcc and Linux")
+    folder = tmp_path_factory.mktemp("shim")
+    (folder / "shim.c").write_text(SHIM)
+    command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(folder / "shim.so"), str(folder / "shim.c"), "-ldl"]
+    subprocess.run(command, check=True)
+    return folder / "shim.so"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def _under(shim: Path, script: str, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + script, *map(str, arguments)],
+        env={**os.environ, "LD_PRELOAD": str(shim)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+# killed
+
+
+@pytest.mark.parametrize("turns", [0, 1, 20], ids=["the first turn", "the second turn", "a later turn"])
+@pytest.mark.parametrize("mode", [KILL, TEAR], ids=["before each call", "in the middle of each write"])
+def test_a_turn_killed_at_any_call_is_there_whole_when_it_was_acknowledged(
+    mode: int, turns: int, shim: Path, path: Path
+) -> None:
+    calls = int(_under(shim, KILLED_AT_EACH_CALL, path, mode, turns, STRIDE))
+    assert calls > 10
+
+
+# a disk that fails
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [(FAIL_WRITE, "the disk is full; what was acknowledged is kept"), (FAIL_SYNC, "cannot be read or written")],
+    ids=["no space", "no fsync"],
+)
+def test_a_disk_that_fails_loses_nothing_acknowledged_and_is_used_again(
+    mode: int, said: str, shim: Path, path: Path
+) -> None:
+    output = _under(shim, FAILS_AND_WORKS_AGAIN, path, mode)
+    assert output.startswith(f"{path}: {said}")
+    store = open_sqlite({"path": path})
+    messages = asyncio.run(_closing(store, store.read("s")))
+    assert messages == [{"n": n} for n in range(len(messages))]
+    assert len(messages) >= 4
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a file system can only be mounted by root")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+async def test_a_full_disk_loses_nothing_acknowledged_and_is_used_again(small_disk: Path) -> None:
+    (small_disk / "ballast").write_bytes(bytes(300_000))
+    path = small_disk / "store.db"
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s"))
+    count = await _append_until_it_fails(store, "the disk is full; what was acknowledged is kept")
+    assert count > 0
+    (small_disk / "ballast").unlink()
+    assert await store.append("s", [_message(count)], at=count) == count + 1
+    await store.close()
+    again = open_sqlite({"path": path})
+    assert await again.read("s") == [_message(n) for n in range(count + 1)]
+    await again.close()
+
+
+def test_a_full_disk_ends_a_command_with_75_and_the_path(small_disk: Path, project: Path) -> None:
+    (project / "bundle.md").write_text("---\nbundle:\n  name: any\n---\nYou help.\n")
+    (small_disk / "ballast").write_bytes(bytes(1_000_000))
+    done = subprocess.run(
+        [sys.executable, "-m", "amplifier_foundation", "session", "list"],
+        cwd=project,
+        env={**os.environ, "AMPLIFIER_HOME": str(small_disk / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 75
+    assert str(small_disk / "home" / "amplifier.db") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def test_a_file_that_may_not_grow_loses_nothing_acknowledged(path: Path) -> None:
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s"))
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, before[1]))
+    try:
+        count = await _append_until_it_fails(store, "the disk is full|cannot be read or written")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert await store.append("s", [_message(count)], at=count) == count + 1
+    assert await store.read("s") == [_message(n) for n in range(count + 1)]
+    await store.close()
+
+
+def _message(number: int) -> dict[str, Any]:
+    return {"n": number, "content": "x" * 5000}
+
+
+async def _append_until_it_fails(store: SqliteStore, said: str) -> int:
+    """Append message by message and return how many were acknowledged before the disk was full."""
+    count = 0
+    with pytest.raises(StoreUnavailable, match=rf"store\.db: ({said})"):
+        while count < 1000:
+            count = await store.append("s", [_message(count)], at=count)
+    return count
+
+
+# cut and flipped
+
+
+async def _closing(store: SqliteStore, work: Awaitable[T]) -> T:
+    try:
+        return await work
+    finally:
+        await store.close()
+
+
+async def _filled(path: Path) -> Sessions:
+    """Make a store of some sessions, forks and long messages, and return what is in it."""
+    store = open_sqlite({"path": path})
+    for number in range(12):
+        await store.create(
+            SessionRecord(f"session-{number}", name=f"name {number}", project="/p", config={"a": number})
+        )
+        turns = [{"role": "user", "content": f"{n} {'text ' * 40}"} for n in range(number * 3)]
+        await store.append(f"session-{number}", [*turns, {"role": "tool", "content": "long" * 3000}], at=0)
+        await store.create(SessionRecord(f"fork-{number}", fork_of=f"session-{number}", fork_at=number))
+        await store.append(f"fork-{number}", [{"role": "user", "content": "own"}], at=number)
+    return await _closing(store, _contents(store))
+
+
+async def _contents(store: SqliteStore) -> Sessions:
+    return {record.session_id: (record, await store.read(record.session_id)) for record in await store.sessions()}
+
+
+async def _seen(path: Path, expected: Sessions) -> Sessions:
+    """Return what the store says it holds, asked in every way; also by the ids that it should know."""
+    store = open_sqlite({"path": path})
+    try:
+        listed = await _contents(store)
+        for session_id, found in expected.items():
+            assert found == (await store.get(session_id), await store.read(session_id))
+        return listed
+    finally:
+        await store.close()
+
+
+async def _is_said_or_harmless(path: Path, content: bytes, expected: Sessions) -> bool:
+    """Return whether damage was said; assert that what was not said did no harm."""
+    for each in path.parent.glob("store.db*"):
+        each.unlink()
+    path.write_bytes(content)
+    try:
+        assert await _seen(path, expected) == expected
+    except (StoreDamaged, StoreUnavailable) as error:
+        assert str(path) in str(error)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("checked", [True, False], ids=["a small file", "a file too large to be checked when opened"])
+async def test_a_flipped_bit_is_said_or_harmless(checked: bool, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = await _filled(path)
+    whole = path.read_bytes()
+    if not checked:
+        monkeypatch.setattr(opening, "CHECKED_AT_OPEN", 0)
+    chosen, said = random.Random(SEED), 0
+    for _ in range(FLIPS):
+        content, bit = bytearray(whole), chosen.randrange(len(whole) * 8)
+        content[bit // 8] ^= 1 << bit % 8
+        said += await _is_said_or_harmless(path, bytes(content), expected)
+    assert said > FLIPS / 4, "most of the file is messages"
+
+
+async def test_a_store_cut_within_its_last_bytes_is_said(path: Path) -> None:
+    expected = await _filled(path)
+    whole = path.read_bytes()
+    for missing in range(1, 4097, 4096 // CUTS):
+        assert await _is_said_or_harmless(path, whole[:-missing], expected), f"{missing} bytes are missing"
+
+
+async def test_a_log_cut_anywhere_is_never_a_half_turn(path: Path) -> None:
+    """What the log lost was never acknowledged, unless somebody cut it: what is left is whole all the same."""
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s"))
+    for turn in range(6):
+        await store.append("s", [{"turn": turn}, {"turn": turn}], at=turn * 2)
+    files = {each.name: each.read_bytes() for each in path.parent.glob("store.db*") if not each.name.endswith("-shm")}
+    await store.close()
+    log = files.pop("store.db-wal")
+    for missing in range(1, 4097, 4096 // CUTS):
+        path.with_name("store.db-wal").write_bytes(log[:-missing])
+        path.write_bytes(files["store.db"])
+        left = open_sqlite({"path": path})
+        messages = await _closing(left, left.read("s"))
+        assert messages == [{"turn": n // 2} for n in range(len(messages))]
+        assert len(messages) in (10, 12)
+
+
+# two processes, hostile ids, hostile values
+
+ONE_OF_TWO = """
+async def main():
+    store = open_sqlite({"path": path})
+    print("ready", flush=True)
+    sys.stdin.readline()
+    won = 0
+    for at in range(0, 60, 3):
+        try:
+            await store.append("s", [{"by": sys.argv[2], "n": n} for n in range(3)], at=at)
+            won += 1
+        except RuntimeError as error:
+            assert type(error).__name__ == "SessionConflict", error
+            while (await store.get("s")).message_count <= at:
+                pass
+    print(won)
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_of_two_processes_on_one_session_one_wins_each_turn(path: Path) -> None:
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s"))
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + ONE_OF_TWO, path, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "two")
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    won = [int(process.communicate(timeout=60)[0]) for process in processes]
+    messages = await store.read("s")
+    turns = [messages[at : at + 3] for at in range(0, len(messages), 3)]
+    assert (sum(won), len(messages)) == (20, 60)
+    for turn in turns:
+        assert [message["n"] for message in turn] == [0, 1, 2]
+        assert len({message["by"] for message in turn}) == 1
+    with pytest.raises(SessionConflict, match="has 60 messages, not 57: somebody else wrote it"):
+        await store.append("s", [], at=57)
+    await store.close()
+
+
+# fmt: off
+HOSTILE_IDS = [
+    "", ".", "..", "../up", "a/b", "/etc/passwd", "a\\b", "C:\\x", "~", "~root", "-a", "--help", "_a", "a b", " a",
+    "a ", "a\0b", "\0", "a\n", "\ra", "a\tb", "\x1b[31m", "a\x7f", "a\x85", "\u2028", "\u202eabc", "\ufeffa", "é",
+    "日本", "\uff41", "a'--", "' OR 1=1", '"', "a;DROP TABLE sessions", "a%", "a*", "a?", "[a]", "{a}", "$HOME",
+    "`id`", "$(id)", "a|b", "a&b", "a<b", "a>b", "a:b", "a=b", "a,b", "a.b", "a@b", "a#b", "a!b", "a+b", "a^b",
+    "(a)", "NUL", "nul", "CON", "PRN", "AUX", "COM1", "com9", "LPT1", "x" * 129, "x" * 10_000_000, "\ud800",
+    "a\udcff", "\u0661", "%2e%2e", "file:x",
+]
+# fmt: on
+
+
+@pytest.mark.parametrize("session_id", HOSTILE_IDS, ids=range(len(HOSTILE_IDS)))
+async def test_a_hostile_id_is_refused_by_everything_and_leaves_nothing(session_id: str, path: Path) -> None:
+    store = open_sqlite({"path": path})
+    before = sorted(each.name for each in path.parent.iterdir())
+    uses: list[Callable[[], Any]] = [
+        lambda: store.create(SessionRecord(session_id)),
+        lambda: store.create(SessionRecord("fork", fork_of=session_id)),
+        lambda: store.create(SessionRecord("child", parent_id=session_id)),
+        lambda: store.append(session_id, [{}], at=0),
+        lambda: store.update(session_id, name="x"),
+        lambda: store.get(session_id),
+        lambda: store.read(session_id),
+        lambda: store.delete(session_id),
+        lambda: store.examine(session_id),
+        lambda: store.mend(session_id),
+    ]
+    for use in uses:
+        with pytest.raises(InvalidSessionId) as refused:
+            await use()
+        assert len(str(refused.value)) < 300
+        assert str(refused.value).isprintable()
+    assert await store.sessions() == []
+    assert sorted(each.name for each in path.parent.iterdir()) == before
+    await store.close()
+
+
+async def test_a_message_of_ten_megabytes_is_stored_and_read(path: Path) -> None:
+    store = open_sqlite({"path": path})
+    message = {"role": "tool", "content": "\N{PARTY POPPER}ä" * 1_700_000}
+    await store.create(SessionRecord("s"))
+    await store.append("s", [message], at=0)
+    assert await store.read("s") == [message]
+    await store.delete("s")
+    assert await store.sessions() == []
+    await store.close()
