@@ -58,7 +58,8 @@ async def test_ctrl_c_at_any_moment_is_one_line_and_leaves_the_store_whole(momen
         time.sleep(moment)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
-    assert (process.returncode, err.split(b"\n")) == (130, [b"", b"amplifier: interrupted", b""])
+    ends = [(130, b"\namplifier: interrupted\n"), (-signal.SIGINT, b"")]  # the second, while Python still starts
+    assert (process.returncode, err) in ends
     ledger = await _ledger(tmp_path)
     assert not [each for each in ledger.deliveries.values() if each.state == "claimed"]
     assert not [each for each in ledger.records.values() if each.status == "running"]

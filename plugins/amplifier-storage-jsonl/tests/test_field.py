@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from amplifier_core.errors import StoreDamaged
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_jsonl.store import JsonlStore
 from amplifier_storage_jsonl.tree import slug
@@ -120,6 +123,17 @@ async def test_a_materialized_fork_is_whole_for_other_tools(store: JsonlStore, f
     assert (after.fork_of, after.fork_at, after.message_count) == (before.fork_of, before.fork_at, 3)
     assert await store.append("fork", MESSAGES[:1], at=3) == 4
     assert await store.read("fork", 1, 4) == [MESSAGES[1], MESSAGES[4], MESSAGES[0]]
+
+
+async def test_a_materialized_fork_that_is_cut_is_said_too(store: JsonlStore, folder: Path) -> None:
+    await store.create(SessionRecord("s", project="/work/app"))
+    await store.append("s", MESSAGES, at=0)
+    await store.create(SessionRecord("fork", fork_of="s", project="/work/app"))
+    await store.materialize("fork")
+    transcript = folder.with_name("fork") / "transcript.jsonl"
+    transcript.write_bytes(b"".join(transcript.read_bytes().splitlines(keepends=True)[:3]))
+    with pytest.raises(StoreDamaged, match="it has 3 messages of 5"):
+        await store.read("fork")
 
 
 async def test_a_name_that_is_no_session_id_is_no_session(folder: Path, store: JsonlStore) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from inspect import isawaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ README = Path(__file__).parent.parent.joinpath("README.md").read_text(encoding="
 
 
 async def test_text_with_lone_surrogates_and_a_message_of_10_mb_come_back(store: JsonlStore) -> None:
-    messages: list[dict[str, object]] = [
+    messages: list[dict[str, Any]] = [
         {"content": "\ud800 é \udc80"},
         {"content": "x" * 10_000_000},
         {"content": "\u2028\x85\r\n\0", "\ud8ff": 1},
@@ -39,7 +40,7 @@ async def test_what_is_not_json_is_refused_by_its_place(store: JsonlStore) -> No
     await store.create(SessionRecord("s"))
     looped: list[object] = []
     looped.append(looped)
-    refused = {
+    refused: dict[str, dict[str, Any]] = {
         r"messages\[1\]\.usage\.cost: nan is not JSON": {"usage": {"cost": float("nan")}},
         r"messages\[1\]\.a\[0\]: -inf is not JSON": {"a": [float("-inf")]},
         r"messages\[1\]\.a: object is not JSON": {"a": object()},
