@@ -1,0 +1,82 @@
+"""Modules as others write them, one of each kind, under `amplifier run`."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ECOSYSTEM = Path(__file__).parents[1] / "ecosystem"
+
+BUNDLE = """---
+bundle: {{name: tidy}}
+session:
+  orchestrator: {{module: loop-stream, source: ./modules/amplifier-module-loop-stream}}
+  context: {{module: context-memory, source: ./modules/amplifier-module-context-memory}}
+providers:
+  - module: provider-cloud
+    source: ./modules/amplifier-module-provider-cloud
+    config: {{base_url: "{url}", min_retry_delay: 0, default_model: large}}
+tools:
+  - {{module: tool-files, source: ./modules/amplifier-module-tool-files}}
+  - {{module: tool-todo, source: ./modules/amplifier-module-tool-todo}}
+hooks:
+  - {{module: hooks-log, source: ./modules/amplifier-module-hooks-log, config: {{path: log/events.jsonl}}}}
+---
+You tidy.
+"""
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ECOSYSTEM / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def amplifier(*arguments: str) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "amplifier_foundation", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+@pytest.mark.usefixtures("home")
+async def test_they_run_unchanged_and_their_session_is_kept(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = load("cloud")
+    monkeypatch.setenv("CLOUD_API_KEY", "key-of-the-cloud")
+    shutil.copytree(ECOSYSTEM / "modules", project / "modules", ignore=shutil.ignore_patterns("__pycache__"))
+    (project / "notes.md").write_text("b\na\n", encoding="utf-8")
+    (project / "log").mkdir()
+    script = [
+        cloud.says(cloud.text("I will look."), cloud.calls("1", "read_file", path="notes.md")),
+        cloud.says(cloud.text("Sorted.")),
+    ]
+    async with cloud.Cloud(script) as service:
+        (project / "bundle.md").write_text(BUNDLE.format(url=service.url), encoding="utf-8")
+        code, out, err = await amplifier("run", "--json", "Tidy my notes")
+    assert code == 0, err
+    turn = json.loads(out)["data"]
+    assert (turn["output"], turn["status"]) == ("Sorted.", "completed")
+    assert len(service.requests) == 2
+    assert "You tidy." in json.dumps(service.requests[0])
+
+    code, out, err = await amplifier("session", "show", "--json", turn["session_id"])
+    assert code == 0, err
+    messages = json.loads(out)["data"]["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
+    assert "key-of-the-cloud" not in out
+    logged = [json.loads(line)["event"] for line in (project / "log" / "events.jsonl").read_text().splitlines()]
+    assert logged[0] == "session:start"
+    assert logged[-1] == "session:end"
