@@ -87,7 +87,7 @@ class AmplifierSession:
         self._strict = strict
         self._plugins = plugins
         self._fork_numbers = count(1)
-        self._fork_ids: set[str] = set()
+        self._fork_ids: dict[str, None] = {}  # a set would be the largest thing in an idle session
         self._announced = False
         self._ended = False
         self.coordinator = ModuleCoordinator(self, approval_system, display_system)
@@ -278,7 +278,7 @@ class AmplifierSession:
         shared = (await self._history()).fork(at) if share_history else Transcript()
         shared = shared.fork(shared.settled())
         child_id = session_id or self._next_fork_id()
-        self._fork_ids.add(child_id)
+        self._fork_ids[child_id] = None
         if self._plugins is not None:
             await self._plugins.before_fork(ForkRequest(self.session_id, child_id, len(shared)))
         child = self._child(child_id, config if config is not None else self.config, shared)

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+LASTING = 0.03
+"""Seconds of one measurement: processes take turns, and a processor that was idle is slow at first."""
+
 
 def answer(**questions: Callable[[], Awaitable[float]]) -> None:
     """Write what each question measures that is named on standard input: one a line, as JSON."""
@@ -27,9 +30,14 @@ def answer(**questions: Callable[[], Awaitable[float]]) -> None:
     asyncio.run(all_of_them())
 
 
-async def seconds_of(work: Callable[[], Awaitable[Any]], times: int) -> float:
-    """Return the seconds that one call of `work` takes."""
-    start = perf_counter()
-    for _ in range(times):
-        await work()
-    return (perf_counter() - start) / times
+async def seconds_of(work: Callable[[], Awaitable[Any]], times: int = 0) -> float:
+    """Return the seconds that one call of `work` takes: the mean of `times`, or of as many as fit in `LASTING`."""
+    batch, lasting = (times, 0.0) if times else (20, LASTING)
+    calls, start = 0, perf_counter()
+    while True:
+        for _ in range(batch):
+            await work()
+        calls += batch
+        seconds = perf_counter() - start
+        if seconds >= lasting:
+            return seconds / calls

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from answering import answer, seconds_of
+from answering import LASTING, answer, seconds_of
 from instant import ANSWER, PROMPT, ResolvedLoader, mount_adder, mount_echo, mount_messages, mount_provider
 
 from amplifier_context_simple import mount as mount_context
@@ -60,7 +60,7 @@ async def emit(handlers: int) -> float:
     hooks.set_default_fields(session_id="bench", parent_id=None)
     for number in range(handlers):
         hooks.register(EVENT, handle, name=f"handler-{number}")
-    return await seconds_of(partial(hooks.emit, EVENT, DATA), 100)
+    return await seconds_of(partial(hooks.emit, EVENT, DATA))
 
 
 async def handle(event: str, data: dict[str, Any]) -> None:
@@ -74,22 +74,23 @@ async def life() -> float:
         session = await started(IDLE)
         await session.cleanup()
 
-    return await seconds_of(live, 100)
+    return await seconds_of(live)
 
 
 async def turn() -> float:
     """Return the seconds of one turn with one tool call, the first of its session."""
     session = await started(TALKING)
     context = session.coordinator.get("context")
-    seconds = 0.0
-    for _ in range(50):
+    turns, seconds = 0, 0.0
+    while seconds < LASTING:
         await context.clear()
         start = perf_counter()
         said = await session.execute(PROMPT)
         seconds += perf_counter() - start
+        turns += 1
         assert said == ANSWER
     await session.cleanup()
-    return seconds / 50
+    return seconds / turns
 
 
 async def memory() -> float:

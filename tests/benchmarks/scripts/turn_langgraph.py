@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from answering import answer, seconds_of
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
@@ -37,8 +39,4 @@ async def turn() -> None:
     assert float(state["messages"][-1].content) == 3
 
 
-async def turns() -> float:
-    return await seconds_of(turn, 10)
-
-
-answer(turn=turns)
+answer(turn=partial(seconds_of, turn))

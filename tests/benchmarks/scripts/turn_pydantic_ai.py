@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from answering import answer, seconds_of
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
@@ -31,8 +33,4 @@ async def turn() -> None:
     assert float(result.output) == 3
 
 
-async def turns() -> float:
-    return await seconds_of(turn, 10)
-
-
-answer(turn=turns)
+answer(turn=partial(seconds_of, turn))
