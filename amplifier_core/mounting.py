@@ -41,7 +41,7 @@ class Mounting:
         self._coordinator = coordinator
         self._loader = loader
         self._config = config
-        self._time_limit = config["session"].get("mount_timeout", MOUNT_TIME_LIMIT)
+        self._time_limit = config["session"].get("mount_timeout") or MOUNT_TIME_LIMIT
         self._ready: list[tuple[str, Callable[..., Any]]] = []
         self._untold: list[tuple[str, dict[str, Any]]] = []
 

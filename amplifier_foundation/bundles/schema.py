@@ -51,6 +51,8 @@ class SessionSection(Section):
     """Tokens that hooks may inject in one turn."""
     injection_size_limit: int | None = Field(default=None, ge=0)
     """Characters that one injection may have."""
+    mount_timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Seconds that finding and mounting one module may take; None: 60."""
     persistence: Literal["message", "turn", "end"] | None = None
     """When what is said becomes durable: at every step (None too), when a turn ends, or when the session does."""
     raw: bool = False

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
          "or a mapping such as {module: …, config: …}"),
         ("session: {loop: x}\n",
          "3:11: error[AMP102] session.loop: unknown key; known here: orchestrator, context, orchestrator_source, "
-         "context_source, injection_budget_per_turn, injection_size_limit, persistence, raw, debug, raw_debug, "
-         "metadata"),
+         "context_source, injection_budget_per_turn, injection_size_limit, mount_timeout, persistence, raw, debug, "
+         "raw_debug, metadata"),
         ("session: {persistence: often}\n",
          "3:24: error[AMP104] session.persistence: Input should be 'message', 'turn' or 'end'"),
         ("includes: [{bundel: x}]\n", "3:13: error[AMP102] includes[0].bundel: unknown key; did you mean 'bundle'?"),
