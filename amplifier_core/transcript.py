@@ -95,6 +95,8 @@ class Transcript(Sequence[Message]):
         return self._length
 
     def __iter__(self) -> Iterator[Message]:
+        if self._tail.base is None:
+            return iter(self._tail.messages[: self._length])
         return self._walk(0, self._length)
 
     @overload

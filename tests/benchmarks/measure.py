@@ -39,7 +39,7 @@ class Row:
     @property
     def is_judged(self) -> bool:
         """Whether there is something that it can miss."""
-        return self.at_most is not None or self.at_most_ratio is not None
+        return self.at_most is not None or (self.at_most_ratio is not None and self.ratio is not None)
 
     @property
     def ok(self) -> bool:

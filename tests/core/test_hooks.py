@@ -360,3 +360,14 @@ def test_the_registry_offers_the_published_names_of_events() -> None:
     names = "SESSION_START SESSION_END PROMPT_SUBMIT TOOL_PRE TOOL_POST CONTEXT_PRE_COMPACT ORCHESTRATOR_COMPLETE"
     for name in [*names.split(), "USER_NOTIFICATION"]:
         assert getattr(HookRegistry, name) == getattr(events, name)
+
+
+async def test_whether_anybody_listens_is_known_before_anything_is_emitted() -> None:
+    registry = HookRegistry()
+    assert not registry.has_handlers("a")
+    unregister = registry.register("a", lambda event, data: None)
+    assert registry.has_handlers("a")
+    unregister()
+    assert not registry.has_handlers("a")
+    registry.emit = registry.emit  # type: ignore[method-assign]  # as a test double would be
+    assert registry.has_handlers("a")
