@@ -38,7 +38,7 @@ async def check_01_a_session_is_returned_as_it_was_stored(store: SessionStore) -
         bundle="reviewer",
         bundle_source="bundle.md",
         bundle_digest="sha256:0",
-        project="/work/a project",
+        project="/projects/a b",
         status="idle",
         event_id="e1",
         created=LATER - timedelta(days=1),
