@@ -8,13 +8,10 @@ checked. A member of the object would be handed on by such tools, and be wrong a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from datetime import datetime
-from decimal import Decimal
-from math import isfinite
-from pathlib import PurePath
 from typing import Any
 from zlib import crc32
+
+from amplifier_core.storable import to_json
 
 BLANKS = 32
 _AS_BLANKS = bytes.maketrans(b"01", b" \t")
@@ -23,20 +20,8 @@ _LINE_ENDS = str.maketrans({end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u20
 
 
 def dumps(value: object, where: str, indent: int | None = None) -> bytes:
-    """Return `value` as JSON; `Decimal`, `datetime` and paths become text, tuples lists, keys text.
-
-    Raises `TypeError`, naming the place below `where`, for what is not JSON; NaN and infinity are not.
-    """
-    separators = (",", ":") if indent is None else (",", ": ")
-    try:
-        text = json.dumps(
-            value, ensure_ascii=False, separators=separators, indent=indent, allow_nan=False, default=_as_json
-        )
-    except (TypeError, ValueError) as error:
-        place, reason = next(_culprits(value, where), (where, str(error)))
-        raise TypeError(f"{place}: {reason}") from None
-    except RecursionError:
-        raise TypeError(f"{where}: nested too deeply") from None
+    """Return `value` as JSON. Raises `TypeError`, naming the place below `where`, for what is not JSON."""
+    text = to_json(value, where, indent)
     return text.encode() if text.isascii() else _encoded(text)
 
 
@@ -98,35 +83,3 @@ def _encoded(text: str) -> bytes:
 
 def _has_line_ends(text: str) -> bool:
     return any(end in text for end in "\x85\u2028\u2029")
-
-
-def _as_json(value: object) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, (Decimal, PurePath)):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-def _culprits(value: object, where: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield (place, reason) of each part that is not JSON, in the order in which the encoder meets them."""
-    if id(value) in above:
-        yield where, "contains itself"
-    elif isinstance(value, Mapping):
-        yield from _culprits_in_mapping(value, where, (*above, id(value)))
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _culprits(item, f"{where}[{index}]", (*above, id(value)))
-    elif isinstance(value, float) and not isfinite(value):
-        yield where, f"{value} is not JSON"
-    elif not isinstance(value, (str, int, float, datetime, Decimal, PurePath, type(None))):
-        yield where, f"{type(value).__name__} is not JSON"
-
-
-def _culprits_in_mapping(value: Mapping[Any, Any], where: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
-    for key, item in value.items():
-        if not isinstance(key, (str, int, float, type(None))):
-            yield where, f"a key that is a {type(key).__name__} is not JSON"
-        yield from _culprits(item, f"{where}.{key}", above)

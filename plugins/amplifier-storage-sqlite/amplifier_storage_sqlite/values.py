@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from math import isfinite
-from pathlib import PurePath
 from typing import Any
 from zlib import crc32
+
+from amplifier_core.storable import to_json
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -54,52 +52,10 @@ def checksum(*columns: Column) -> int:
 
 
 def dumps(value: object, where: str = "value") -> Column:
-    """Return `value` as compact JSON; `Decimal`, `datetime` and paths become text, tuples lists, keys text.
-
-    Raises `TypeError`, naming the place below `where`, for what is not JSON; NaN and infinity are not.
-    """
-    try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_as_json)
-    except (TypeError, ValueError) as error:
-        place, reason = next(_culprits(value, where), (where, str(error)))
-        raise TypeError(f"{place}: {reason}") from None
-    except RecursionError:
-        raise TypeError(f"{where}: nested too deeply") from None
-    return plain(text, where)
+    """Return `value` as compact JSON. Raises `TypeError`, naming the place below `where`, for what is not JSON."""
+    return plain(to_json(value, where), where)
 
 
 def loads(column: Any) -> Any:
     """Return what was given to `dumps`. Raises `ValueError` when it is damaged."""
     return {} if column == "{}" else json.loads(unplain(column))
-
-
-def _as_json(value: object) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, (Decimal, PurePath)):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-def _culprits(value: object, where: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield (place, reason) of each part that is not JSON, in the order in which the encoder meets them."""
-    if id(value) in above:
-        yield where, "contains itself"
-    elif isinstance(value, Mapping):
-        yield from _culprits_in_mapping(value, where, (*above, id(value)))
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _culprits(item, f"{where}[{index}]", (*above, id(value)))
-    elif isinstance(value, float) and not isfinite(value):
-        yield where, f"{value} is not JSON"
-    elif not isinstance(value, (str, int, float, datetime, Decimal, PurePath, type(None))):
-        yield where, f"{type(value).__name__} is not JSON"
-
-
-def _culprits_in_mapping(value: Mapping[Any, Any], where: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
-    for key, item in value.items():
-        if not isinstance(key, (str, int, float, type(None))):
-            yield where, f"a key that is a {type(key).__name__} is not JSON"
-        yield from _culprits(item, f"{where}.{key}", above)

@@ -1,0 +1,60 @@
+"""What a store may keep: Python's plain values as JSON text, and a refusal that names the place of anything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from math import isfinite
+from pathlib import PurePath
+from typing import Any
+
+
+def to_json(value: object, where: str = "value", indent: int | None = None) -> str:
+    """Return `value` as JSON, compact without `indent`; `Decimal`, `datetime` and paths become text, tuples lists.
+
+    Raises `TypeError`, naming the place below `where`, for what is not JSON; NaN and infinity are not.
+    """
+    separators = (",", ":") if indent is None else (",", ": ")
+    try:
+        return json.dumps(
+            value, ensure_ascii=False, separators=separators, indent=indent, allow_nan=False, default=_as_json
+        )
+    except (TypeError, ValueError) as error:
+        place, reason = next(_culprits(value, where), (where, str(error)))
+        raise TypeError(f"{place}: {reason}") from None
+    except RecursionError:
+        raise TypeError(f"{where}: nested too deeply") from None
+
+
+def _as_json(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, (Decimal, PurePath)):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _culprits(value: object, where: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield (place, reason) of each part that is not JSON, in the order in which the encoder meets them."""
+    if id(value) in above:
+        yield where, "contains itself"
+    elif isinstance(value, Mapping):
+        yield from _culprits_in_mapping(value, where, (*above, id(value)))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _culprits(item, f"{where}[{index}]", (*above, id(value)))
+    elif isinstance(value, float) and not isfinite(value):
+        yield where, f"{value} is not JSON"
+    elif not isinstance(value, (str, int, float, datetime, Decimal, PurePath, type(None))):
+        yield where, f"{type(value).__name__} is not JSON"
+
+
+def _culprits_in_mapping(value: Mapping[Any, Any], where: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+    for key, item in value.items():
+        if not isinstance(key, (str, int, float, type(None))):
+            yield where, f"a key that is a {type(key).__name__} is not JSON"
+        yield from _culprits(item, f"{where}.{key}", above)
