@@ -11,9 +11,9 @@ from amplifier_core.transcript import Transcript
 from .forks import detached
 from .history import interrupted_results, turn_starts
 from .paths import project_of
-from .recording import SessionRecorder
+from .recording import recorded
 from .runners import take_turn
-from .spawn import child_config, new_record, prepared_bundle
+from .spawn import bundle_identity, child_config, new_record, prepared_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,12 +65,22 @@ async def converse(
         transcript=transcript,
         plugins=plugins,
     )
-    recorder = SessionRecorder(session, store, len(stored))
-    recorder.attach()
-    if observe is not None:
-        observe(session)
-    await store.update(record.session_id, status="running", error=None, **_identity(prepared))
-    return await _turn(session, recorder, store, prompt)
+    status, error = "failed", None
+    try:
+        async with recorded(session, store, len(stored)):
+            if observe is not None:
+                observe(session)
+            await store.update(record.session_id, status="running", error=None, **bundle_identity(prepared))
+            output = await take_turn(session, prompt)
+        status = session.state
+    except BaseException as problem:
+        error = f"{type(problem).__name__}: {problem}"
+        status = "failed" if isinstance(problem, Exception) else "interrupted"
+        raise
+    finally:
+        turns = len(turn_starts(session.transcript))
+        await store.update(session.session_id, status=status, turn_count=turns, error=error)
+    return Turn(session.session_id, output, status, turns)
 
 
 async def _created(prepared: PreparedBundle, store: SessionStore, project: str) -> SessionRecord:
@@ -81,27 +91,3 @@ async def _created(prepared: PreparedBundle, store: SessionStore, project: str) 
 def _config(prepared: PreparedBundle, record: SessionRecord) -> dict[str, object]:
     """Return the plan to resume with: the bundle's, and what the session had taken from its parent."""
     return child_config(prepared.mount_plan, record.config, providers=True, tools=False, hooks=False)
-
-
-def _identity(prepared: PreparedBundle) -> dict[str, str]:
-    record = new_record(prepared, "")
-    return {name: getattr(record, name) for name in ("bundle", "bundle_source", "bundle_digest")}
-
-
-async def _turn(session: AmplifierSession, recorder: SessionRecorder, store: SessionStore, prompt: str) -> Turn:
-    status, error = "failed", None
-    try:
-        output = await take_turn(session, prompt)
-        status = session.state
-    except BaseException as problem:
-        error = f"{type(problem).__name__}: {problem}"
-        status = "failed" if isinstance(problem, Exception) else "interrupted"
-        raise
-    finally:
-        await recorder.flush()
-        await session.cleanup()
-        turns = len(turn_starts(session.transcript))
-        await store.update(session.session_id, status=status, turn_count=turns, error=error)
-    if recorder.failure is not None:
-        raise recorder.failure
-    return Turn(session.session_id, output, status, turns)

@@ -11,7 +11,7 @@ from amplifier_core.ids import new_session_id
 from amplifier_core.moments import ForkRequest, ForkResult
 from amplifier_core.transcript import settled_length
 
-from .history import end_of_turn, interrupted_results, open_calls, settled_tail, turn_starts
+from .history import end_of_turn, interrupted_results, open_calls, turn_starts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,7 +155,7 @@ async def _end_of_history(store: SessionStore, source: SessionRecord) -> tuple[l
     length, span = source.message_count, TAIL
     while span < length:
         tail = await store.read(source.session_id, length - span, length)
-        if settled_tail(tail) is not None:
+        if any(message.get("role") == "assistant" for message in tail):
             return tail, length - span
         span *= 4
     return await store.read(source.session_id, 0, length), 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
-from amplifier_core.transcript import Message, Transcript, settled_length
+from amplifier_core.transcript import Message, Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,11 +53,6 @@ def open_calls(messages: Sequence[Message]) -> list[dict[str, Any]]:
     ]
 
 
-def settled_tail(tail: Sequence[Message]) -> int | None:
-    """Return how many messages of the end of a history are settled; None when more of the history must be seen."""
-    return settled_length(tail) if any(message.get("role") == "assistant" for message in tail) else None
-
-
 def interrupted_results(messages: Sequence[Message]) -> list[Message]:
     """Return the tool messages that settle a history which a crash cut: each open call is recorded as interrupted."""
     return [
@@ -69,14 +64,6 @@ def interrupted_results(messages: Sequence[Message]) -> list[Message]:
         }
         for call in open_calls(messages)
     ]
-
-
-def fork_point(messages: Sequence[Message], turn: int | None = None) -> int:
-    """Return how many messages a fork shares: all settled ones, or those up to the end of turn `turn` (1-based).
-
-    Raises `ValueError` when there is no such turn.
-    """
-    return settled_length(messages if turn is None else messages[: end_of_turn(messages, turn)])
 
 
 def end_of_turn(messages: Sequence[Message], turn: int) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core import events
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncIterator, Coroutine
 
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
@@ -71,6 +72,28 @@ class SessionRecorder:
         shares = getattr(context, "transcript", None) is shared
         messages: list[Message] = [] if shares else await context.get_messages()
         return shared.since(self._recorded) if shares else messages[self._recorded :]
+
+
+@asynccontextmanager
+async def recorded(session: AmplifierSession, store: SessionStore | None, stored: int) -> AsyncIterator[None]:
+    """Record `session`, of which `stored` messages are kept already, while the block runs; without a store, nothing.
+
+    Then what is left is stored and the session ends, whatever happened. Raises why the store failed meanwhile, when the
+    block itself did not raise.
+    """
+    recorder = SessionRecorder(session, store, stored) if store is not None else None
+    try:
+        if recorder is not None:
+            recorder.attach()
+        yield
+    finally:
+        try:
+            if recorder is not None:
+                await recorder.flush()
+        finally:
+            await session.cleanup()
+    if recorder is not None and recorder.failure is not None:
+        raise recorder.failure
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:

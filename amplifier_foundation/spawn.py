@@ -24,7 +24,7 @@ from amplifier_core.transcript import Transcript
 from .bundles.load import load_bundle
 from .bundles.model import Bundle, PreparedBundle, merge_module_lists
 from .history import Depth, Scope, inherited, interrupted_results, turn_starts
-from .recording import SessionRecorder
+from .recording import recorded
 from .runners import InProcessRunner, final_answer
 from .session_storage import as_session_store
 
@@ -231,15 +231,18 @@ def new_record(
     """Return the record of a session made from `prepared`; secrets in its config are redacted."""
     from amplifier_core.utils import redact_secrets
 
-    bundle = prepared.bundle
     return SessionRecord(
         session_id=session_id,
-        bundle=bundle.name,
-        bundle_source=str(bundle.source_path or ""),
-        bundle_digest=bundle.digest,
+        **bundle_identity(prepared),
         config=redact_secrets(dict(config if config is not None else prepared.mount_plan)),
         **fields,
     )
+
+
+def bundle_identity(prepared: PreparedBundle) -> dict[str, Any]:
+    """Return the fields of a record that say which bundle its session is made from."""
+    bundle = prepared.bundle
+    return {"bundle": bundle.name, "bundle_source": str(bundle.source_path or ""), "bundle_digest": bundle.digest}
 
 
 async def _load(spawn: Spawn) -> None:
@@ -321,24 +324,14 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
         plugins=spawn.plugins,
         capabilities=_capabilities(spawn, request),
     )
-    recorder = None
-    if spawn.store is not None:
-        recorder = SessionRecorder(session, spawn.store, spawn.recorded)
-        recorder.attach()
-    if spawn.observe is not None:
-        spawn.observe(session)
-    try:
-        with linked(spawn.parent, session):
-            yield session
-    finally:
-        spawn.stopped = session.coordinator.cancellation.is_cancelled
+    async with recorded(session, spawn.store, spawn.recorded):
+        if spawn.observe is not None:
+            spawn.observe(session)
         try:
-            if recorder is not None:
-                await recorder.flush()
+            with linked(spawn.parent, session):
+                yield session
         finally:
-            await session.cleanup()
-    if recorder is not None and recorder.failure is not None:
-        raise recorder.failure
+            spawn.stopped = session.coordinator.cancellation.is_cancelled
 
 
 def _capabilities(spawn: Spawn, request: SpawnRequest) -> dict[str, Any]:

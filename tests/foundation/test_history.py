@@ -10,7 +10,7 @@ import pytest
 from amplifier_core import Transcript
 from amplifier_core.transcript import settled_length
 from amplifier_foundation.history import (
-    fork_point,
+    end_of_turn,
     inherited,
     interrupted_results,
     is_user_turn,
@@ -75,13 +75,13 @@ def test_calls_that_a_crash_cut_are_recorded_as_interrupted() -> None:
 
 
 def test_a_fork_point_is_a_turn_or_the_last_settled_message() -> None:
-    assert fork_point(TWO_TURNS, turn=1) == 5
-    assert fork_point(TWO_TURNS, turn=2) == 7
-    assert fork_point([*TWO_TURNS, user("three"), calls("c")]) == 8
+    assert settled_length(TWO_TURNS[: end_of_turn(TWO_TURNS, 1)]) == 5
+    assert settled_length(TWO_TURNS[: end_of_turn(TWO_TURNS, 2)]) == 7
+    assert settled_length([*TWO_TURNS, user("three"), calls("c")]) == 8
     with pytest.raises(ValueError, match="Turn 3 out of range. Valid range: 1-2"):
-        fork_point(TWO_TURNS, turn=3)
+        end_of_turn(TWO_TURNS, 3)
     with pytest.raises(ValueError, match="no turns yet"):
-        fork_point([], turn=1)
+        end_of_turn([], 1)
 
 
 def test_inheriting_everything_shares_and_copies_nothing() -> None:
