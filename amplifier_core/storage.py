@@ -95,6 +95,14 @@ class Finding:
     position: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """How much `Inbox.trim` forgot."""
+
+    deliveries: int = 0
+    events: int = 0
+
+
 @runtime_checkable
 class SessionStorage(Protocol):
     """The small contract: whole sessions in, whole sessions out; synchronous."""
@@ -148,6 +156,10 @@ class SessionStore(Protocol):
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Return the messages from `start` up to `stop` (None: the end), shared ones included."""
+        ...
+
+    def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
+        """Do what `read` does in the calling thread, within an event loop or without one: a page of a long history."""
         ...
 
     async def delete(self, session_id: str) -> None:
@@ -256,6 +268,14 @@ class Inbox(Protocol):
         limit: int = 100,
     ) -> list[Delivery]:
         """Return deliveries, newest first."""
+        ...
+
+    async def trim(self, *, before: datetime, event_bytes: int = 0) -> Trimmed:
+        """Forget what is over: the deliveries done or refused before `before`, with their dedupe keys; of the events
+        emitted before it the oldest, until the data of all that are left, as JSON in UTF-8, is at most `event_bytes`.
+
+        What is pending, claimed or dead stays, and sequences are never used again.
+        """
         ...
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+from .continuations import detached
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -20,7 +22,8 @@ class _Segment:
         self.base = base
         self.base_length = base_length
         """How many messages, counted from the beginning of the history, lie before this segment."""
-        self.messages: list[Message] = []
+        self.messages: Any = []
+        """A list; of the first segment of a stored history, any sequence, which nobody appends to."""
 
 
 class Transcript(Sequence[Message]):
@@ -28,15 +31,32 @@ class Transcript(Sequence[Message]):
 
     `append` and `fork` take constant time whatever the length; reading walks lists, one for each place where the
     history branched. A fork and its source never see each other's later messages. Messages are shared, not copied:
-    treat one that was appended as read-only. One thread at a time may append within a family of forks.
+    treat one that was appended as read-only. A fork shows what it shares without the ids by which a provider would go
+    on with the source's own conversation. One thread at a time may append within a family of forks.
     """
 
-    __slots__ = ("_length", "_tail")
+    __slots__ = ("_detached", "_length", "_tail")
 
     def __init__(self, messages: Iterable[Mapping[str, Any]] = ()) -> None:
         self._tail = _Segment(None, 0)
         self._tail.messages.extend(dict(message) for message in messages)
         self._length = len(self._tail.messages)
+        self._detached = 0
+        """How many messages at the beginning are another session's."""
+
+    @classmethod
+    def over(cls, history: Sequence[Message], *, forked_at: int = 0) -> Transcript:
+        """Return a transcript that begins with `history`, whose messages are read from it when they are asked for.
+
+        It must not change. `forked_at` says how many of its first messages it shares with a session it is a fork of.
+        """
+        transcript = cls()
+        stored = _Segment(None, 0)
+        stored.messages = history
+        transcript._length = len(history)
+        transcript._tail = _Segment(stored, transcript._length)
+        transcript._detached = forked_at
+        return transcript
 
     def append(self, message: Message) -> None:
         """Add `message` at the end."""
@@ -54,7 +74,7 @@ class Transcript(Sequence[Message]):
     def replace(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Begin anew with copies of `messages`; forks keep what they share."""
         fresh = Transcript(messages)
-        self._tail, self._length = fresh._tail, fresh._length
+        self._tail, self._length, self._detached = fresh._tail, fresh._length, 0
 
     def fork(self, at: int | None = None) -> Transcript:
         """Return a transcript that shares the first `at` messages (all, when None).
@@ -68,7 +88,7 @@ class Transcript(Sequence[Message]):
         child._tail = self._tail
         while length < child._tail.base_length and child._tail.base is not None:
             child._tail = child._tail.base
-        child._length = length
+        child._length = child._detached = length
         return child
 
     def settled(self) -> int:
@@ -88,14 +108,17 @@ class Transcript(Sequence[Message]):
                 stop = segment.base_length
             segment = segment.base
         for segment, end in reversed(pieces):
-            first = max(0, start - segment.base_length)
-            yield from segment.messages[first : end - segment.base_length]
+            base = segment.base_length
+            begin = max(base, start)
+            shared = min(max(begin, self._detached), end)
+            yield from map(detached, segment.messages[begin - base : shared - base])
+            yield from segment.messages[shared - base : end - base]
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[Message]:
-        if self._tail.base is None:
+        if self._tail.base is None and not self._detached:
             return iter(self._tail.messages[: self._length])
         return self._walk(0, self._length)
 
@@ -113,7 +136,8 @@ class Transcript(Sequence[Message]):
         segment = self._tail
         while position < segment.base_length and segment.base is not None:
             segment = segment.base
-        return segment.messages[position - segment.base_length]
+        message: Message = segment.messages[position - segment.base_length]
+        return detached(message) if position < self._detached else message
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and not isinstance(other, str) and list(self) == list(other)

@@ -93,6 +93,12 @@ class SessionStorageAdapter:
         validate_session_id(session_id)
         return (await self._run(lambda: self._load(session_id)[0]))[start:stop]
 
+    def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
+        """Do what `read` does."""
+        validate_session_id(session_id)
+        with self._lock:
+            return self._load(session_id)[0][start:stop]
+
     async def delete(self, session_id: str) -> None:
         """Empty a session and mark it as deleted; its forks have their own messages."""
         validate_session_id(session_id)

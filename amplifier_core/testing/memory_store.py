@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from ..errors import SessionConflict, SessionExists, SessionNotFound, StaleEpoch
 from ..ids import validate_session_id
-from ..storage import Delivery, Finding, SessionRecord
+from ..storage import Delivery, Finding, SessionRecord, Trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,6 +66,7 @@ class MemoryStore:
         self._records: dict[str, SessionRecord] = {}
         self._histories: dict[str, _History] = {}
         self._log: list[SessionEvent] = []
+        self._sequence = 0
         self._deliveries: dict[str, _Kept] = {}
         self._offered: set[tuple[str, str, str]] = set()
         self._states: dict[tuple[str, str], dict[str, Any]] = {}
@@ -118,6 +119,10 @@ class MemoryStore:
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Return messages, which are the caller's own."""
+        return self.read_sync(session_id, start, stop)
+
+    def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
+        """Do what `read` does."""
         self._record(session_id)
         return [json.loads(text) for text in self._histories[session_id].texts()[start:stop]]
 
@@ -157,11 +162,11 @@ class MemoryStore:
 
     async def events(self, *, since: int = 0, limit: int = 1000) -> list[SessionEvent]:
         """Return logged events, oldest first."""
-        return deepcopy(self._log[since : since + limit])
+        return deepcopy([event for event in self._log if (event.sequence or 0) > since][:limit])
 
     async def last_sequence(self) -> int:
         """Return the sequence of the newest event."""
-        return len(self._log)
+        return self._sequence
 
     async def offer(
         self,
@@ -272,6 +277,20 @@ class MemoryStore:
         found = [each for each in newest_first if all(getattr(each, name) == value for name, value in wanted.items())]
         return found[:limit]
 
+    async def trim(self, *, before: datetime, event_bytes: int = 0) -> Trimmed:
+        """Forget what is over."""
+        over = [each for each in (kept.delivery for kept in self._deliveries.values()) if _is_over(each, before)]
+        for delivery in over:
+            del self._deliveries[delivery.delivery_id]
+            self._offered.discard((delivery.project, delivery.lane, delivery.event.dedupe_key or ""))
+        size = sum(map(_size, self._log))
+        events = 0
+        while events < len(self._log) and size > event_bytes and self._log[events].timestamp < before:
+            size -= _size(self._log[events])
+            events += 1
+        del self._log[:events]
+        return Trimmed(len(over), events)
+
     def _fork(self, source: str, at: int | None) -> _History:
         self._record(source)
         history = self._histories[source]
@@ -294,8 +313,9 @@ class MemoryStore:
         self._records[record.session_id] = replace(record, **{**deepcopy(dict(changes)), "updated": _now()})
 
     def _emitted(self, events: Sequence[SessionEvent]) -> list[SessionEvent]:
-        logged = [replace(event, sequence=number) for number, event in enumerate(events, len(self._log) + 1)]
+        logged = [replace(event, sequence=number) for number, event in enumerate(events, self._sequence + 1)]
         self._log += deepcopy(logged)
+        self._sequence += len(logged)
         return logged
 
     def _claimed(self, delivery: Delivery) -> _Kept:
@@ -314,6 +334,14 @@ def _is_due(kept: _Kept, project: str, lane: str, now: datetime) -> bool:
     if (delivery.project, delivery.lane) != (project, lane) or delivery.state not in ("pending", "claimed"):
         return False
     return delivery.available_at <= now and (kept.lease_until is None or kept.lease_until <= now)
+
+
+def _is_over(delivery: Delivery, before: datetime) -> bool:
+    return delivery.state in ("done", "refused") and delivery.updated < before
+
+
+def _size(event: SessionEvent) -> int:
+    return len(json.dumps(event.data, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass"))
 
 
 def _now() -> datetime:

@@ -345,3 +345,58 @@ def test_what_every_sequence_can_do_works() -> None:
     assert transcript.count(said(0)) == 1
     assert not Transcript()
     assert repr(transcript) == "<Transcript of 3 messages>"
+
+
+class Pages(list[dict[str, object]]):
+    """A history that notes which messages were asked for."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__({"role": "user", "content": str(number)} for number in range(count))
+        self.asked: list[int] = []
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = super().__getitem__(index)
+        self.asked += [int(str(m["content"])) for m in (chosen if isinstance(index, slice) else [chosen])]
+        return chosen
+
+
+def test_a_transcript_over_a_stored_history_reads_only_what_is_asked_for() -> None:
+    pages = Pages(1000)
+    transcript = Transcript.over(pages)
+    transcript.append({"role": "user", "content": "new"})
+    assert len(transcript) == 1001
+    assert [message["content"] for message in transcript.since(998)] == ["998", "999", "new"]
+    assert transcript[-2]["content"] == "999"
+    fork = transcript.fork(3)
+    assert len(fork) == 3
+    assert set(pages.asked) == {998, 999}
+    assert [message["content"] for message in fork] == ["0", "1", "2"]
+    assert list(transcript)[:1000] == list(pages)
+    assert len(pages) == 1000
+
+
+def test_a_fork_shows_no_continuation_id_of_what_it_shares() -> None:
+    said = {"role": "assistant", "content": "a", "metadata": {"openai:response_id": "r1", "timestamp": "t", "n": 1}}
+    nested = {"role": "assistant", "content": "b", "metadata": {"openai": {"previous_response_id": "r0", "k": 2}}}
+    transcript = Transcript([said, nested])
+    fork = transcript.fork()
+    own = {"role": "assistant", "content": "c", "metadata": {"response_id": "r2"}}
+    fork.append(own)
+    expected = [
+        {**said, "metadata": {"timestamp": "t", "n": 1}},
+        {**nested, "metadata": {"openai": {"k": 2}}},
+        own,
+    ]
+    assert list(fork) == expected
+    assert [fork[0], fork[1], fork[2]] == expected
+    assert fork.since(1) == expected[1:]
+    assert fork[:2] == expected[:2]
+    assert list(transcript) == [said, nested]
+    assert list(fork.fork(2)) == expected[:2]
+    assert fork.fork()[2]["metadata"] == {}
+
+
+def test_what_a_stored_fork_said_itself_keeps_its_ids() -> None:
+    stored = [{"role": "assistant", "content": str(n), "metadata": {"response_id": f"r{n}"}} for n in range(4)]
+    transcript = Transcript.over(stored, forked_at=2)
+    assert [message["metadata"] for message in transcript] == [{}, {}, {"response_id": "r2"}, {"response_id": "r3"}]

@@ -218,4 +218,43 @@ async def check_32_deliveries_are_listed_newest_first(store: DurableStore) -> No
     require(len(await store.deliveries()) == 4, "deliveries without conditions must return those of all projects")
 
 
+async def check_33_trim_forgets_the_deliveries_that_are_over(store: DurableStore) -> None:
+    """With their dedupe keys; what still waits, or waits for a person, stays."""
+    for lane in ("done", "dead", "waits", "claimed"):
+        await _offered(store, lane=lane, dedupe_key="k")
+    await store.offer("/p", "refused", "trigger", _event(dedupe_key="k"), refused="too deep")
+    await store.commit(await _claimed(store, lane="done"))
+    await store.bury(await _claimed(store, lane="dead"), reason="gave up")
+    await _claimed(store, lane="claimed")
+    early = await store.trim(before=datetime(2000, 1, 1, tzinfo=UTC))
+    require(early.deliveries == 0, "trim must keep what was over only later")
+    trimmed = await store.trim(before=LATER + timedelta(days=400))
+    require(trimmed.deliveries == 2, f"trim must return how many deliveries it forgot: {trimmed}")
+    left = {delivery.lane for delivery in await store.deliveries()}
+    require(left == {"dead", "waits", "claimed"}, f"trim must forget what is done or refused, and left {sorted(left)}")
+    await _offered(store, lane="done", dedupe_key="k")
+    known = await store.offer("/p", "dead", "trigger", _event(dedupe_key="k"))
+    require(known is None, "a dead letter's dedupe key must stay known")
+
+
+async def check_34_trim_shortens_the_log_from_its_beginning(store: DurableStore) -> None:
+    """To the size that is asked for, and no further than the time; sequences go on."""
+    for number in range(6):
+        await store.emit(SessionEvent(f"e{number}", {"x": "y" * 90}, timestamp=LATER + timedelta(days=number)))
+    kept = await store.events()
+    require(
+        (await store.trim(before=LATER + timedelta(days=9), event_bytes=700)).events == 0, "trim of a log that fits"
+    )
+    trimmed = await store.trim(before=LATER + timedelta(days=9), event_bytes=400)
+    require(trimmed.events == 2, f"six events of 98 bytes must be four in 400 bytes: {trimmed}")
+    require(await store.events() == kept[2:], "trim must forget the oldest events, and no others")
+    require((await store.trim(before=LATER + timedelta(days=3))).events == 1, "trim must keep what is not old enough")
+    require(await store.events() == kept[3:], "events must return what trim left")
+    require((await store.trim(before=LATER + timedelta(days=9))).events == 3, "trim to no size must forget all")
+    require(await store.last_sequence() == kept[-1].sequence, "last_sequence must not go back")
+    again = await store.emit(SessionEvent("again", {}))
+    require((again.sequence or 0) > (kept[-1].sequence or 0), "a sequence must not be used again")
+    require(await store.events(since=kept[0].sequence or 0) == [again], "events after a place that is gone must follow")
+
+
 INBOX_CHECKS = numbered(globals())

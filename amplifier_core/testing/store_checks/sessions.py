@@ -131,10 +131,9 @@ async def check_09_a_range_is_read_as_a_slice(store: SessionStore) -> None:
     messages = await _session(store, "s", 6)
     for start in (0, 1, 5, 6, 9):
         for stop in (None, 0, 1, 4, 6, 9):
-            require(
-                await store.read("s", start, stop) == messages[start:stop],
-                f"read from {start} to {stop} must return what a slice of the whole would",
-            )
+            what = f"from {start} to {stop} must return what a slice of the whole would"
+            require(await store.read("s", start, stop) == messages[start:stop], f"read {what}")
+            require(store.read_sync("s", start, stop) == messages[start:stop], f"read_sync {what}")
 
 
 async def check_10_a_fork_begins_with_what_it_shares(store: SessionStore) -> None:
