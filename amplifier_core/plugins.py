@@ -36,6 +36,10 @@ logger = logging.getLogger(__name__)
 IMPORT_TIME_LIMIT = 10.0
 """Seconds that one plugin may take to import before it is given up."""
 
+SPECS_GROUP = f"{hookspecs.GROUP}.hookspecs"
+"""Entry points of modules that specify hooks besides the kernel's."""
+_OFFER = "amplifier_register_"
+
 Factory = TypeVar("Factory")
 
 
@@ -99,13 +103,17 @@ class Plugins:
         for specs in (hookspecs, *extra_specs):
             self._manager.add_hookspecs(specs)
         self.rows: list[PluginRow] = []
-        self.triggers: Registry[TriggerFactory] = Registry("trigger")
-        self.storages: Registry[StorageFactory] = Registry("storage")
-        self.runners: Registry[RunnerFactory] = Registry("runner")
         self._registries: dict[str, Registry[Any]] = {
-            f"amplifier_register_{registry.kind}": registry for registry in (self.triggers, self.storages, self.runners)
+            name: Registry(name.removeprefix(_OFFER)) for name in vars(self._manager.hook) if name.startswith(_OFFER)
         }
+        self.triggers: Registry[TriggerFactory] = self.offered("trigger")
+        self.storages: Registry[StorageFactory] = self.offered("storage")
+        self.runners: Registry[RunnerFactory] = self.offered("runner")
         self._owners: dict[str, str] = {}
+
+    def offered(self, kind: str) -> Registry[Any]:
+        """Return what is offered through `amplifier_register_<kind>`. Raises `KeyError` when there is no such hook."""
+        return self._registries[f"{_OFFER}{kind}"]
 
     def register(self, plugin: object, name: str = "", row: PluginRow | None = None) -> PluginRow:
         """Take one plugin: a module or object with `@hookimpl` functions.
@@ -214,9 +222,10 @@ def load_plugins(
 
     `AMPLIFIER_LOAD_PLUGINS=a,b` allows these alone (empty: none), `AMPLIFIER_BLOCK_PLUGINS=a,b` denies these; both name
     entry points of the group `amplifier`. `safe_mode` loads none. Never raises for a bad plugin: its row says why.
+    Hooks that others specify come from the entry points of the group `amplifier.hookspecs`, and from `extra_specs`.
     """
     environ = os.environ if environ is None else environ
-    plugins = Plugins(extra_specs)
+    plugins = Plugins([*_specs_of_others(), *extra_specs])
     for entry in sorted(entry_points(group=hookspecs.GROUP), key=lambda entry: entry.name):
         row = _row(entry)
         plugins.rows.append(row)
@@ -225,6 +234,14 @@ def load_plugins(
         else:
             _load(plugins, entry, row)
     return plugins
+
+
+def _specs_of_others() -> Iterator[ModuleType]:
+    for entry in entry_points(group=SPECS_GROUP):
+        try:
+            yield entry.load()
+        except Exception as error:
+            logger.warning("the hooks that '%s' specifies are unknown: %s", entry.value, _one_line(error))
 
 
 def _load(plugins: Plugins, entry: EntryPoint, row: PluginRow) -> None:

@@ -16,11 +16,9 @@ def to_json(value: object, where: str = "value", indent: int | None = None) -> s
 
     Raises `TypeError`, naming the place below `where`, for what is not JSON; NaN and infinity are not.
     """
-    separators = (",", ":") if indent is None else (",", ": ")
+    encoder = _COMPACT if indent is None else _encoder(indent)
     try:
-        return json.dumps(
-            value, ensure_ascii=False, separators=separators, indent=indent, allow_nan=False, default=_as_json
-        )
+        return encoder.encode(value)
     except (TypeError, ValueError) as error:
         place, reason = next(_culprits(value, where), (where, str(error)))
         raise TypeError(f"{place}: {reason}") from None
@@ -36,6 +34,14 @@ def _as_json(value: object) -> Any:
     if isinstance(value, (Decimal, PurePath)):
         return str(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _encoder(indent: int | None) -> json.JSONEncoder:
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.JSONEncoder(ensure_ascii=False, separators=separators, indent=indent, allow_nan=False, default=_as_json)
+
+
+_COMPACT = _encoder(None)  # made once: that takes as long as a short message
 
 
 def _culprits(value: object, where: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, str]]:

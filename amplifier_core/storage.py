@@ -31,9 +31,9 @@ def _utc_now() -> datetime:
 class SessionRecord:
     """What is known of one session besides its messages.
 
-    `parent_id` says who made it, `fork_of` whose first `fork_at` messages it shares. `project` is the absolute path
-    of its working folder, `config` its mount plan with secrets redacted, `event_id` the delivery that woke it.
-    `message_count` counts the shared messages too.
+    `parent_id` says who made it, and is for good; `fork_of` says whose first `fork_at` messages it shares. `project` is
+    the absolute path of its working folder, `config` its mount plan with secrets redacted, `event_id` the delivery that
+    woke it. `message_count` counts the shared messages too.
     """
 
     session_id: str
@@ -127,7 +127,8 @@ class SessionStore(Protocol):
     async def create(self, record: SessionRecord) -> SessionRecord:
         """Store a new session; with `fork_of`, one whose history begins with the source's first `fork_at` messages.
 
-        Copies nothing. Raises `SessionExists`, `SessionNotFound` (the source), `IndexError` (`fork_at`).
+        Copies nothing. Raises `SessionExists`, `SessionNotFound` (the source), `IndexError` (`fork_at`),
+        `SessionConflict` (`parent_id` is the session itself, or one that descends from it).
         """
         ...
 
@@ -139,7 +140,11 @@ class SessionStore(Protocol):
         ...
 
     async def update(self, session_id: str, **changes: Any) -> None:
-        """Change fields of the record, `updated` to now. Raises `SessionNotFound`, `TypeError` (no such field)."""
+        """Change fields of the record, `updated` to now.
+
+        Raises `SessionNotFound`, and `TypeError` for what is no field or stays as it was created: `session_id`,
+        `parent_id`, `fork_of`, `fork_at`, `message_count`, `updated`.
+        """
         ...
 
     async def get(self, session_id: str) -> SessionRecord:
@@ -208,8 +213,8 @@ class Inbox(Protocol):
         """Accept an event: store it and its trigger's `state` in one transaction; it is due at once.
 
         An event without `state` leaves the stored one as it is. None when the lane knows its `dedupe_key` already; the
-        state is stored all the same. With `refused`, record
-        it in state `refused` with that reason instead of delivering it.
+        state is stored all the same. With `refused`, record it in state `refused` with that reason instead of
+        delivering it.
         """
         ...
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .recording import SessionRecorder
     from .runners import InProcessRunner
     from .spawn import SpawnResult, spawn_bundle
-    from .stores import open_store
+    from .stores import open_inbox, open_store
     from .up import Up, brought_up
 
 _HOMES = {
@@ -52,7 +52,7 @@ _HOMES = {
     ".recording": "SessionRecorder",
     ".runners": "InProcessRunner",
     ".spawn": "SpawnResult spawn_bundle",
-    ".stores": "open_store",
+    ".stores": "open_inbox open_store",
     ".up": "Up brought_up",
     "amplifier_core": (
         "BundleDependencyError BundleError BundleLoadError BundleNotFoundError BundleValidationError "
@@ -96,6 +96,7 @@ __all__ = [
     "fork_stored",
     "load_bundle",
     "merge_module_lists",
+    "open_inbox",
     "open_store",
     "spawn_bundle",
 ]

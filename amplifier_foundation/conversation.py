@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from amplifier_core.ids import new_session_id
 from amplifier_core.transcript import Transcript
 
-from .forks import detached
-from .history import interrupted_results, turn_starts
+from .history import turn_starts
 from .paths import project_of
 from .recording import recorded
 from .runners import take_turn
-from .spawn import bundle_identity, child_config, new_record, prepared_bundle
+from .spawn import bundle_identity, child_config, new_record, prepared_bundle, taken_up
+from .stored_history import stored_transcript, turns_so_far
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +54,8 @@ async def converse(
     """
     prepared = await prepared_bundle(bundle)
     record = resume or await _created(prepared, store, project_of(working_dir))
-    stored = await store.read(record.session_id) if resume else []
-    transcript = Transcript([*detached(stored, record), *interrupted_results(stored)])
+    transcript = stored_transcript(store, record) if resume else Transcript()
+    stored, turns = record.message_count, turns_so_far(record, transcript)
     session = await prepared.create_session(
         session_id=record.session_id,
         parent_id=record.parent_id,
@@ -67,10 +67,10 @@ async def converse(
     )
     status, error = "failed", None
     try:
-        async with recorded(session, store, len(stored)):
+        async with recorded(session, store, stored):
             if observe is not None:
                 observe(session)
-            await store.update(record.session_id, status="running", error=None, **bundle_identity(prepared))
+            await store.update(record.session_id, **taken_up(record), **bundle_identity(prepared))
             output = await take_turn(session, prompt)
         status = session.state
     except BaseException as problem:
@@ -78,7 +78,7 @@ async def converse(
         status = "failed" if isinstance(problem, Exception) else "interrupted"
         raise
     finally:
-        turns = len(turn_starts(session.transcript))
+        turns += len(turn_starts(session.transcript.since(stored)))
         await store.update(session.session_id, status=status, turn_count=turns, error=error)
     return Turn(session.session_id, output, status, turns)
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from amplifier_core.continuations import without_continuations
 from amplifier_core.errors import SessionConflict, SessionError
 from amplifier_core.ids import new_session_id
 from amplifier_core.moments import ForkRequest, ForkResult
 from amplifier_core.transcript import settled_length
 
 from .history import end_of_turn, interrupted_results, open_calls, turn_starts
+from .presence import KEY as PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,9 +27,6 @@ Orphans = Literal["complete", "remove", "error"]
 
 TAIL = 32
 """Messages at the end of a history that are looked at first."""
-
-CONTINUATIONS = frozenset({"response_id", "previous_response_id", "conversation_id", "continuation"})
-"""Metadata by which a provider goes on with a conversation it keeps itself: it belongs to one session alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,35 +102,10 @@ async def fork_there(
     return record
 
 
-def detached(messages: Sequence[Message], record: SessionRecord) -> list[Message]:
-    """Return a fork's messages without what would have its provider go on with the source's own conversation.
-
-    Stored messages are shared and stay as they are: this is what a fork is resumed with. What it said itself since
-    keeps its ids.
-    """
-    shared = record.fork_at or 0
-    return [*map(_detached, messages[:shared]), *messages[shared:]]
-
-
-def _detached(message: Message) -> Message:
-    metadata = message.get("metadata")
-    kept = _without_continuations(metadata)
-    return message if kept == metadata else {**message, "metadata": kept}
-
-
-def _without_continuations(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {key: _without_continuations(each) for key, each in value.items() if not _continues(str(key))}
-
-
-def _continues(key: str) -> bool:
-    return key.replace(".", ":").rpartition(":")[2] in CONTINUATIONS  # providers put their name before: openai:…
-
-
 def _record(source: SessionRecord, place: ForkPlace, fork_id: str, name: str) -> SessionRecord:
     now = datetime.now(UTC)
-    metadata: Mapping[str, Any] = _without_continuations(dict(source.metadata))
+    kept = {key: value for key, value in source.metadata.items() if key != PROCESS}
+    metadata: Mapping[str, Any] = without_continuations(kept)
     return replace(
         source,
         session_id=fork_id,

@@ -84,7 +84,7 @@ def inherited(transcript: Transcript, depth: Depth, scope: Scope, turns: int) ->
         return Transcript()
     if scope == "full" and depth == "all":
         return transcript.fork(transcript.settled())
-    messages = list(transcript)[: transcript.settled()]
+    messages = list(transcript.fork(transcript.settled()))
     if depth == "recent":
         starts = turn_starts(messages)
         messages = messages[starts[-turns] :] if len(starts) > turns else messages

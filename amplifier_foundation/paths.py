@@ -30,11 +30,6 @@ def make_private(folder: Path) -> Path:
     return folder
 
 
-def store_path() -> Path:
-    """Return where the embedded store keeps everything."""
-    return data_home() / "amplifier.db"
-
-
 def project_of(folder: Path | str | None = None) -> str:
     """Return the project that `folder` (default: the current one) stands for: its real absolute path."""
     return str(Path(folder or Path.cwd()).expanduser().resolve())

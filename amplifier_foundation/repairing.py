@@ -8,6 +8,7 @@ from amplifier_core.storage import Finding
 from amplifier_core.transcript import settled_length
 
 from .history import interrupted_results
+from .presence import as_it_is
 
 if TYPE_CHECKING:
     from amplifier_core.storage import SessionStore
@@ -40,7 +41,7 @@ async def mend(store: SessionStore, session_id: str) -> list[Finding]:
 
 async def _unsettled(store: SessionStore, session_id: str) -> tuple[int, list[Message]]:
     """Return the position of the calls that have no result, and the results that settle them."""
-    if (await store.get(session_id)).status == "running":
+    if as_it_is(await store.get(session_id)).status == "running":
         return 0, []
     messages = await store.read(session_id)
     settled = settled_length(messages)

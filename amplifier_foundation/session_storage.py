@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _FOUND = 20
 _TIMES = ("created", "updated")
-_FIXED = ("session_id", "fork_of", "fork_at", "message_count", "updated")
+_FIXED = ("session_id", "parent_id", "fork_of", "fork_at", "message_count", "updated")
 _FIELDS = tuple(field.name for field in fields(SessionRecord))
 _DELETED = "deleted"
 _PARENT, _SOURCE = "missing_parent", "missing_source"
@@ -131,8 +131,21 @@ class SessionStorageAdapter:
             record = replace(record, fork_at=len(messages))
         if self._is_there(record.session_id):
             raise SessionExists(record.session_id)
+        self._refuse_a_circle(record)
         self._save(messages, record, {})
         return self._load(record.session_id)[1]
+
+    def _refuse_a_circle(self, record: SessionRecord) -> None:
+        above, seen = record.parent_id, set[str]()  # what another program saved may be a circle already
+        while above is not None and above != record.session_id and above not in seen:
+            seen.add(above)
+            above = self._load(above)[1].parent_id if self._is_there(above) else None
+        if above == record.session_id:
+            raise SessionConflict(
+                record.session_id,
+                f"session '{record.session_id}' cannot have the parent '{record.parent_id}', which is the session "
+                f"itself or descends from it. Choose another id",
+            )
 
     def _append(self, session_id: str, messages: Sequence[Message], at: int) -> int:
         stored, record, besides = self._load(session_id)

@@ -19,14 +19,16 @@ from amplifier_core.events import SESSION_COMPLETED, SESSION_ERROR
 from amplifier_core.ids import new_session_id, validate_session_id
 from amplifier_core.moments import SpawnOutcome, SpawnRequest
 from amplifier_core.storage import SessionRecord
-from amplifier_core.transcript import Transcript
 
 from .bundles.load import load_bundle
 from .bundles.model import Bundle, PreparedBundle, merge_module_lists
-from .history import Depth, Scope, inherited, interrupted_results, turn_starts
+from .history import Depth, Scope, inherited, turn_starts
+from .presence import KEY as PROCESS
+from .presence import this_process
 from .recording import recorded
 from .runners import InProcessRunner, final_answer
 from .session_storage import as_session_store
+from .stored_history import stored_transcript, turns_so_far
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStorage, SessionStore
+    from amplifier_core.transcript import Transcript
     from amplifier_core.triggers import TriggerEvent
 
     from .events import EventRouter
@@ -63,6 +66,8 @@ class Spawn:
     transcript: Transcript
     recorded: int = 0
     """How many messages of the transcript are stored already."""
+    turns: int = 0
+    """How many turns those are."""
     resumed: bool = False
     store: SessionStore | None = None
     router: EventRouter | None = None
@@ -198,7 +203,7 @@ async def prepare_spawn(spawn: Spawn, *, resume: bool = False) -> None:
     if stored is None:
         await _create(spawn)
     elif resume:
-        await _load(spawn)
+        await _load(spawn, stored)
     else:
         raise SessionExists(spawn.request.session_id)
 
@@ -235,8 +240,14 @@ def new_record(
         session_id=session_id,
         **bundle_identity(prepared),
         config=redact_secrets(dict(config if config is not None else prepared.mount_plan)),
+        metadata={PROCESS: this_process()},
         **fields,
     )
+
+
+def taken_up(record: SessionRecord) -> dict[str, Any]:
+    """Return the fields of a record that change when this process goes on with its session."""
+    return {"status": "running", "error": None, "metadata": {**record.metadata, PROCESS: this_process()}}
 
 
 def bundle_identity(prepared: PreparedBundle) -> dict[str, Any]:
@@ -245,16 +256,15 @@ def bundle_identity(prepared: PreparedBundle) -> dict[str, Any]:
     return {"bundle": bundle.name, "bundle_source": str(bundle.source_path or ""), "bundle_digest": bundle.digest}
 
 
-async def _load(spawn: Spawn) -> None:
+async def _load(spawn: Spawn, record: SessionRecord) -> None:
     """Take up what was stored: the history, with the calls that a crash cut recorded as interrupted."""
     assert spawn.store is not None
-    messages = await spawn.store.read(spawn.request.session_id)
-    spawn.resumed = bool(messages)
-    spawn.recorded = len(messages)
-    spawn.transcript = Transcript([*messages, *interrupted_results(messages)])
-    if messages:
+    spawn.transcript = stored_transcript(spawn.store, record)
+    spawn.recorded, spawn.turns = record.message_count, turns_so_far(record, spawn.transcript)
+    spawn.resumed = spawn.recorded > 0
+    if spawn.resumed:
         spawn.request = replace(spawn.request, instruction="")
-    await spawn.store.update(spawn.request.session_id, status="running", error=None)
+    await spawn.store.update(spawn.request.session_id, **taken_up(record))
 
 
 async def run_spawn(spawn: Spawn, timeout: float | None = None) -> SpawnOutcome:  # noqa: ASYNC109 - handed on
@@ -273,7 +283,7 @@ async def run_spawn(spawn: Spawn, timeout: float | None = None) -> SpawnOutcome:
         parent_id=spawn.request.parent_id,
         status="cancelled" if spawn.stopped else _status(spawn.error),
         output=output,
-        turn_count=len(turn_starts(spawn.transcript)),
+        turn_count=spawn.turns + len(turn_starts(spawn.transcript.since(spawn.recorded))),
         duration=time.monotonic() - began,
         error=_cause(spawn.error),
     )

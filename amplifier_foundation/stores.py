@@ -1,35 +1,52 @@
-"""Open the store that the installed plugins offer."""
+"""Open the store that an installed plugin offers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+import os
+from typing import TYPE_CHECKING, cast
 
 from amplifier_core.errors import StoreUnavailable
 from amplifier_core.storage import Inbox
 
-from .paths import make_private, store_path
+from .paths import data_home, make_private
+from .session_storage import as_session_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from amplifier_core.plugins import Plugins
-    from amplifier_core.storage import DurableStore
+    from amplifier_core.storage import DurableStore, SessionStore
 
 DEFAULT_STORAGE = "storage-sqlite"
+VARIABLE = "AMPLIFIER_STORAGE"
+"""The environment variable that names another storage."""
 
 
-def open_store(plugins: Plugins, name: str = DEFAULT_STORAGE, path: Path | None = None) -> DurableStore:
-    """Open the store `name` at `path` (default: in the data folder).
+def open_store(plugins: Plugins, name: str | None = None, path: Path | None = None) -> SessionStore:
+    """Open the storage `name`, else the one that `AMPLIFIER_STORAGE` names, else `storage-sqlite`.
 
-    Raises `UnknownName` when nothing installed offers it, `StoreUnavailable` when it cannot be opened or has no inbox.
+    It keeps its files in the data folder, or at `path` where one is given. A small `SessionStorage` is adapted. Raises
+    `UnknownName` when nothing installed offers it, `StoreUnavailable` when it cannot be opened.
     """
-    factory = plugins.storages.get(name)
-    target = path or store_path()
-    make_private(target.parent)
-    store: Any = factory({"path": str(target)})
-    if not isinstance(store, Inbox):
-        raise StoreUnavailable(
-            target, f"{name} has no inbox, which background sessions need. Use {DEFAULT_STORAGE}: pip install "
-            f"amplifier-{DEFAULT_STORAGE}"
-        )  # fmt: skip
-    return cast("DurableStore", store)
+    factory = plugins.storages.get(_chosen(name))
+    where = {"folder": make_private(data_home())} if path is None else {"path": path}
+    return as_session_store(factory({key: str(value) for key, value in where.items()}))
+
+
+def open_inbox(plugins: Plugins, name: str | None = None, path: Path | None = None) -> DurableStore:
+    """Open a store as `open_store` does, and one that background sessions can run on.
+
+    Raises `StoreUnavailable` for a storage without an inbox.
+    """
+    store = open_store(plugins, name, path)
+    if isinstance(store, Inbox):
+        return cast("DurableStore", store)
+    raise StoreUnavailable(
+        path or data_home(),
+        f"{_chosen(name)} keeps no inbox, which background sessions need. Use {DEFAULT_STORAGE} for them: unset "
+        f"{VARIABLE}, or set it to {DEFAULT_STORAGE} (pip install amplifier-{DEFAULT_STORAGE})",
+    )
+
+
+def _chosen(name: str | None) -> str:
+    return name or os.environ.get(VARIABLE) or DEFAULT_STORAGE

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from amplifier_core.clock import SystemClock
 from amplifier_core.errors import BundleValidationError, SessionNotFound
 
 from .background.manager import BackgroundSessionManager
 from .events import EventRouter
 from .lock import project_lock
 from .paths import project_of
-from .spawn import new_record
+from .retention import kept_small
+from .spawn import new_record, taken_up
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -64,6 +66,7 @@ async def brought_up(
             names = [bundle.name for bundle in bundles if projects[bundle.name] == project]
             stack.enter_context(project_lock(project, {"bundles": names}))
             await store.release(project)
+        await stack.enter_async_context(kept_small(store, SystemClock()))
         yield [
             await stack.enter_async_context(_running(bundle, projects[bundle.name], store, router, plugins, observer))
             for bundle in bundles
@@ -104,8 +107,8 @@ async def _root_session(
 ) -> AmplifierSession:
     session_id = root_id(prepared.bundle.name, project)
     try:
-        await store.get(session_id)
-        await store.update(session_id, status="running", bundle_digest=prepared.bundle.digest)
+        record = await store.get(session_id)
+        await store.update(session_id, **taken_up(record), bundle_digest=prepared.bundle.digest)
     except SessionNotFound:
         await store.create(new_record(prepared, session_id, name=prepared.bundle.name, project=project))
     return await prepared.create_session(session_id=session_id, session_cwd=project, plugins=plugins)

@@ -51,6 +51,7 @@ SPAWNERS = {
     "amplifier_core/testing/trigger_checks.py:_watching": "cancels it and waits for it at the end of its block",
     "amplifier_foundation/background/manager.py:start": "one task a background session, which `stop` ends and awaits",
     "amplifier_foundation/recording.py:_to_the_end": "waits for it, also when it is cancelled itself",
+    "amplifier_foundation/retention.py:kept_small": "cancels it and waits for it at the end of its block",
     "amplifier_tool_filesystem/tools.py:to_the_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
     "amplifier_trigger_session_event/trigger.py:_next": "cancels what it waits for, and waits until that has ended",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _FOUND = 20
 _CHANGEABLE = frozenset(each.name for each in fields(SessionRecord)) - {
     "session_id",
+    "parent_id",
     "fork_of",
     "fork_at",
     "message_count",
@@ -79,6 +80,7 @@ class MemoryStore:
         history = _History() if record.fork_of is None else self._fork(record.fork_of, record.fork_at)
         if record.session_id in self._records:
             raise SessionExists(record.session_id)
+        self._refuse_a_circle(record)
         config, metadata = _copied(record.config), _copied(record.metadata)
         fork_at = None if record.fork_of is None else history.shared
         self._records[record.session_id] = replace(record, fork_at=fork_at, config=config, metadata=metadata)
@@ -98,7 +100,7 @@ class MemoryStore:
         return history.count()
 
     async def update(self, session_id: str, **changes: Any) -> None:
-        """Change fields of the record: any but the id, what it shares, its length and `updated`."""
+        """Change fields of the record: any but its id, its parent, what it shares, its length and `updated`."""
         self._update(session_id, changes)
 
     async def get(self, session_id: str) -> SessionRecord:
@@ -298,6 +300,17 @@ class MemoryStore:
         if not 0 <= point <= history.count():
             raise IndexError(f"fork point {point} is not within 0 and {history.count()}")
         return _History(history, point)
+
+    def _refuse_a_circle(self, record: SessionRecord) -> None:
+        above = record.parent_id
+        while above is not None and above != record.session_id:
+            above = self._records[above].parent_id if above in self._records else None
+        if above is not None:
+            raise SessionConflict(
+                record.session_id,
+                f"session '{record.session_id}' cannot have the parent '{record.parent_id}', which is the session "
+                f"itself or descends from it. Choose another id",
+            )
 
     def _record(self, session_id: str) -> SessionRecord:
         validate_session_id(session_id)

@@ -104,7 +104,7 @@ class Worker:
         if outcome.status == "completed":
             await self._commit(delivery, spawn, outcome)
         elif outcome.status == "cancelled":
-            await self._interrupted(delivery, spawn)
+            await self._interrupted(delivery, spawn, outcome)
         else:
             await self._failed(delivery, outcome.error or "failed", spawn, outcome)
 
@@ -173,10 +173,10 @@ class Worker:
             depth=event.depth,
         )
 
-    async def _interrupted(self, delivery: Delivery, spawn: Spawn) -> None:
+    async def _interrupted(self, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome) -> None:
         """Put the delivery back, to be gone on with at the next start."""
         store = self.engine.store
-        await store.update(spawn.request.session_id, status="interrupted")
+        await store.update(spawn.request.session_id, status="interrupted", turn_count=outcome.turn_count)
         await store.retry(delivery, reason="interrupted", available_at=self.engine.clock.now())
         if isinstance(spawn.error, asyncio.CancelledError):
             raise spawn.error

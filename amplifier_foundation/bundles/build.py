@@ -77,6 +77,7 @@ def _bundle(document: Document, sources: dict[str, LocalSource], warnings: list[
         hooks=_entries(data.get("hooks")),
         spawn=data.get("spawn") or {},
         agents=_agents(data.get("agents") or {}),
+        _pending_agents=_agent_references(data, about["name"]),
         instruction=document.body.strip() or data.get("instruction") or None,
         workflows=data.get("workflows"),
         source_path=document.path,
@@ -85,6 +86,7 @@ def _bundle(document: Document, sources: dict[str, LocalSource], warnings: list[
         local_sources=sources,
         places=places,
         problems=warnings,
+        positions=document.positions,
     )
 
 
@@ -107,6 +109,12 @@ def _entries(entries: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
 def _agents(section: dict[str, Any]) -> dict[str, Any]:
     inline = {name: plan for name, plan in section.items() if name != "include"}
     return {name: {"name": name} for name in section.get("include") or ()} | inline
+
+
+def _agent_references(data: dict[str, Any], bundle: str) -> dict[str, str]:
+    """Return where the agents of other files are, as `namespace:name`, by how they are named here."""
+    included = at_path(data, ("agents", "include")) or ()
+    return {name: name if ":" in name else f"{bundle}:{name}" for name in included}
 
 
 def _with_absolute_bundle(config: BackgroundSessionConfig, bundle: Bundle) -> BackgroundSessionConfig:
@@ -186,5 +194,7 @@ def _places(document: Document) -> Iterator[tuple[tuple[str, ...], Place]]:
             key = "module" if "module" in trigger else "type"
             place = positions.at((*path, "triggers", number, key))
             yield ("background_sessions", entry["name"], str(number)), place
+    for number, name in enumerate(at_path(data, ("agents", "include")) or ()):
+        yield ("agents", name), positions.at(("agents", "include", number))
     for number, _ in enumerate(data.get("includes") or ()):
         yield ("includes", str(number)), positions.at(("includes", number))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BundleError
 
+from .agents import load_or_raise
 from .documents import read_document
 from .positions import Place, show_file
 from .problems import BrokenInclude, BundleProblems, error_at
-from .references import find_bundle
+from .references import file_in, find_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,10 +32,11 @@ async def load_bundle(
     registry: Mapping[str, str | Path] | None = None,
     strict: bool = False,
 ) -> Bundle:
-    """Load a bundle from a file, its folder, a `file://` URL, or a name of `registry` (names and where they are).
+    """Load a bundle from a file, its folder, a URL, or a name of `registry` (names and where they are).
 
-    Bundles that it includes are loaded and composed under it, unless `auto_include` is False. Warnings are logged, and
-    are errors when `strict`. Nothing of the bundle is executed.
+    `git+…`, `zip+…` and `https://…` are fetched once, into the cache below the data folder; see `find_bundle`. Bundles
+    that it includes are loaded and composed under it, unless `auto_include` is False. Warnings are logged, and are
+    errors when `strict`. Nothing of the bundle is executed.
 
     Raises `BundleNotFoundError`, `BundleLoadError`, `BundleValidationError` and `BundleDependencyError`; the last three
     list every problem with its line when the file was found.
@@ -69,7 +71,10 @@ def read_bundle(
 ) -> Bundle:
     """Do what `load_bundle_sync` does and log nothing: the warnings are the bundle's `problems`."""
     loading = _Loading(registry or {}, auto_include, strict)
-    return loading.load(find_bundle(source, names=registry))
+    bundle = loading.load(find_bundle(source, names=registry))
+    if auto_include:
+        load_or_raise(bundle, strict=strict)
+    return bundle
 
 
 class _Loading:
@@ -94,10 +99,23 @@ class _Loading:
         from .build import build_bundle
 
         bundle = build_bundle(read_document(path), path.parent, strict=self._strict)
+        bundle.source_base_paths.update(self._around(path, bundle.name))
         if not bundle.includes or not self._auto_include:
             return bundle
         included = [self._include(bundle, number, source) for number, source in enumerate(bundle.includes)]
         return included[0].compose(*included[1:], bundle)
+
+    def _around(self, path: Path, name: str) -> dict[str, Path]:
+        """Return the name and folder of the bundle that a fetched one lies in: its files are written `name:path`."""
+        root = _source_root(path)
+        if root is None or root == path.parent:
+            return {}
+        try:
+            outer = (read_document(file_in(root)).data or {}).get("bundle")
+        except BundleError:
+            return {}
+        outer_name = outer.get("name") if isinstance(outer, dict) else None
+        return {outer_name: root} if isinstance(outer_name, str) and outer_name != name else {}
 
     def _include(self, bundle: Bundle, number: int, source: str) -> Bundle:
         place = bundle.places[("includes", str(number))]
@@ -119,3 +137,11 @@ class _Loading:
         if len(self._row) >= MAX_INCLUDE_DEPTH:
             message = f"more than {MAX_INCLUDE_DEPTH} bundles include each other in a row"
             raise BrokenInclude([error_at(place, "AMP111", message)])
+
+
+def _source_root(path: Path) -> Path | None:
+    """Return the folder of the fetched source that `path` is in; None: it was not fetched."""
+    from ..sources import default_cache
+
+    folder = default_cache().folder
+    return folder / path.relative_to(folder).parts[0] if path.is_relative_to(folder) else None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..background.config import BackgroundSessionConfig
-    from .positions import Place
+    from .positions import Place, Positions
     from .problems import Problem
     from .sources import LocalSource
 
@@ -45,6 +45,7 @@ class Bundle:
     source_base_paths: dict[str, Path] = field(default_factory=dict)
     """What `name:path` is relative to, by name."""
     _pending_context: dict[str, str] = field(default_factory=dict)
+    _pending_agents: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     """Every file it was made from, with the SHA-256 of its bytes in hex."""
     background_sessions: list[BackgroundSessionConfig] = field(default_factory=list)
@@ -60,6 +61,10 @@ class Bundle:
     """Where things stand in their files, for what can only be checked later."""
     problems: list[Problem] = field(default_factory=list)
     """Warnings."""
+    layers: list[Bundle] = field(default_factory=list, repr=False, compare=False)
+    """What it was composed of, the one that wins last; empty: it is one bundle."""
+    positions: Positions | None = field(default=None, repr=False, compare=False)
+    """Where its own values stand; None for one that was composed."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], base_path: Path | None = None, *, strict: bool = False) -> Bundle:
@@ -105,6 +110,21 @@ class Bundle:
         """Return the file of a context by its name, with or without `bundle:`; None when there is none."""
         return self.context.get(name) or self.context.get(f"{self.name}:{name}")
 
+    def resolve_agent_path(self, name: str) -> Path | None:
+        """Return the file of an agent by its name, `namespace:name` or `name`; None when there is none."""
+        from .agents import agent_path
+
+        owner, _, inside = name.rpartition(":")
+        root = self.source_base_paths.get(owner or self.name) or self.base_path
+        path = agent_path(root, inside) if root is not None else None
+        return path if path is not None and path.is_file() else None
+
+    def load_agent_metadata(self) -> None:
+        """Read the files of the agents that are included by reference. Raises `BundleError` for a broken one."""
+        from .agents import load_or_raise
+
+        load_or_raise(self)
+
     def resolve_pending_context(self) -> None:
         """Turn references to contexts of other bundles into files, where those bundles are known by now."""
         for name, reference in list(self._pending_context.items()):
@@ -136,10 +156,16 @@ def _put_on_top(base: Bundle, top: Bundle) -> Bundle:
     )
     for section in ("providers", "tools", "hooks"):
         setattr(merged, section, merge_module_lists(getattr(base, section), getattr(top, section)))
-    for mapping in ("_pending_context", "origins", "local_sources", "places"):
+    for mapping in ("_pending_context", "_pending_agents", "origins", "local_sources", "places"):
         setattr(merged, mapping, {**getattr(base, mapping), **getattr(top, mapping)})
+    merged.layers = _last_of_each([*(base.layers or [base]), *(top.layers or [top])])
     merged.resolve_pending_context()
     return merged
+
+
+def _last_of_each(layers: list[Bundle]) -> list[Bundle]:
+    """Return the layers once each: one that is included twice counts where it was put on last."""
+    return list({id(layer): layer for layer in reversed(layers)}.values())[::-1]
 
 
 def _prefixed(bundle: Bundle) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""Check the names in a bundle against what is installed."""
+"""Names in bundles: what may be one, and which are known."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ _KINDS = {
     "orchestrator": ("orchestrator", ("loop-", "orchestrator-")),
     "context": ("context", ("context-",)),
 }
+
+
+def is_bundle_name(name: str) -> bool:
+    """Whether a bundle may be called so: it stands before `:` and a path in it."""
+    return 1 <= len(name) <= 128 and name.isprintable() and name == name.strip() and not set(name) & set(":/\\")
 
 
 def check_names(bundle: Bundle, triggers: Collection[str], modules: Collection[str]) -> list[Problem]:

@@ -6,9 +6,6 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-SUPPORTED = "a local file or folder, or file://"
-"""What a bundle or a module can be read from."""
-
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]+:")
 
 
@@ -23,9 +20,9 @@ def is_path(text: str) -> bool:
     return scheme_of(text) in ("", "file")
 
 
-def is_url(text: str) -> bool:
-    """Whether `text` is a place elsewhere: `https://…`, `git+https://…`."""
-    return "://" in text and not is_path(text)
+def is_remote(text: str) -> bool:
+    """Whether `text` is a place elsewhere: `https://…`, `git+https://…`, `zip+file://…`."""
+    return text.startswith(("git+", "zip+")) or ("://" in text and not is_path(text))
 
 
 def local_path(text: str, base: Path | None = None) -> tuple[Path, bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from .resolver import BundleModuleResolver
 from .sources import module_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from amplifier_core.approval import ApprovalSystem
     from amplifier_core.display import DisplaySystem
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from amplifier_core.transcript import Transcript
 
     from .model import Bundle
-
-logger = logging.getLogger(__name__)
 
 DEFAULT_SESSION = {"orchestrator": {"module": "loop-basic"}, "context": {"module": "context-simple"}}
 """What a session runs on whose bundle names no orchestrator or context."""
@@ -93,7 +90,7 @@ class PreparedBundle:
         for name, value in capabilities.items():
             coordinator.register_capability(name, value)
         await session.initialize()
-        await _give_system_prompt(coordinator.get("context"), self.bundle)
+        await _give_system_prompt(session, self.bundle, coordinator.get_capability("session.working_dir"))
 
 
 def _working_dir(cwd: Path | str | None) -> str:
@@ -118,37 +115,17 @@ def _leave_out_remote_sources(plan: dict[str, Any]) -> None:
             del holder[key]
 
 
-async def _give_system_prompt(context: Any, bundle: Bundle) -> None:
+async def _give_system_prompt(session: AmplifierSession, bundle: Bundle, working_dir: str) -> None:
     """Make the bundle's instruction what the model is told first, in each request anew where the context can."""
+    from .prompt import RESOLVED, SystemPrompt, mention_resolver
+
+    coordinator = session.coordinator
+    coordinator.register_capability("mention_resolver", mention_resolver(bundle, Path(working_dir)))
     if not bundle.instruction and not bundle.context:
         return
-    factory = system_prompt_factory(bundle)
+    context = coordinator.get("context")
+    prompt = SystemPrompt(bundle, Path(working_dir), lambda data: coordinator.hooks.emit(RESOLVED, data))
     if hasattr(context, "set_system_prompt_factory"):
-        await context.set_system_prompt_factory(factory)
+        await context.set_system_prompt_factory(prompt)
     else:
-        await context.add_message({"role": "system", "content": await factory()})
-
-
-def system_prompt_factory(bundle: Bundle) -> Callable[[], Awaitable[str]]:
-    """Return what makes the system prompt: the instruction, then the texts of the context files as they are now."""
-
-    async def make() -> str:
-        if not bundle.context:
-            return bundle.instruction or ""
-        import asyncio
-
-        return await asyncio.to_thread(_system_prompt, bundle)
-
-    return make
-
-
-def _system_prompt(bundle: Bundle) -> str:
-    parts = [bundle.instruction] if bundle.instruction else []
-    for name, path in bundle.context.items():
-        try:
-            text = path.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            logger.warning("context '%s' is left out: %s: %s", name, path, error.strerror)
-            continue
-        parts.append(f'<context_file paths="{name}">\n{text.strip()}\n</context_file>')
-    return "\n\n".join(parts)
+        await context.add_message({"role": "system", "content": await prompt()})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError
 
-from .paths import SUPPORTED, is_path, is_url, local_path, scheme_of
+from .paths import is_path, is_remote, local_path
 from .positions import show_file
 from .problems import did_you_mean
 
@@ -24,16 +24,17 @@ SUFFIXES = (".md", ".yaml", ".yml")
 def find_bundle(source: str | Path, *, base: Path | None = None, names: Mapping[str, str | Path] | None = None) -> Path:
     """Return the file that `source` stands for.
 
-    It is a file, a folder that holds one of `FILE_NAMES`, a name of `names` (which says where bundles are: files or
-    folders), or `name:path`: a file in that bundle's folder, its suffix optional. Relative paths are relative to
-    `base`, else to the current folder.
+    It is a file, a folder that holds one of `FILE_NAMES`, a URL (`git+https://…@ref#subdirectory=path`, `zip+…`,
+    `https://…`), a name of `names` (which says where bundles are), or `name:path`: a file in that bundle's folder, its
+    suffix optional. Relative paths are relative to `base`, else to the current folder. What is elsewhere is taken from
+    the cache, and fetched when it is not there.
 
     Raises `BundleNotFoundError`, and `BundleLoadError` for what a bundle cannot be loaded from.
     """
     if isinstance(source, Path):
         return _file_at((base or Path()) / source)
-    if is_url(source) or source.startswith(("git+", "zip+")):
-        raise BundleLoadError(f"a bundle cannot be loaded from '{scheme_of(source)}:' sources; use {SUPPORTED}")
+    if is_remote(source):
+        return _file_at(_fetched(source))
     named = _named(source, names or {})
     if named is not None:
         return named
@@ -48,13 +49,23 @@ def _named(source: str, names: Mapping[str, str | Path]) -> Path | None:
     """Return the file of a registered name; None when `source` is a path."""
     name, colon, inside = source.partition(":")
     if name in names and (colon or not Path(source).exists()):
-        home, _ = local_path(str(names[name]))
+        home = _home(str(names[name]))
         return _file_at(_folder(home) / inside if inside else home)
     if is_path(source):
         return None
     known = f" Known: {', '.join(sorted(names))}." if names else ""
     hint = did_you_mean(name, names) or "."
     raise BundleNotFoundError(f"no bundle is registered as '{name}'{hint}{known} Use its path instead")
+
+
+def _home(place: str) -> Path:
+    return _fetched(place) if is_remote(place) else local_path(place)[0]
+
+
+def _fetched(source: str) -> Path:
+    from ..sources import default_cache
+
+    return default_cache().fetch(source)
 
 
 def _folder(home: Path) -> Path:
@@ -65,7 +76,7 @@ def _file_at(path: Path) -> Path:
     """Return the bundle file at `path`: itself, in it, or it with a suffix."""
     try:
         if path.is_dir():
-            return _file_in(path)
+            return file_in(path)
         if path.suffix.lower() in SUFFIXES:
             return _existing(path)
         candidates = [path.with_name(path.name + suffix) for suffix in SUFFIXES]
@@ -79,7 +90,8 @@ def _file_at(path: Path) -> Path:
     return _existing(found or path)
 
 
-def _file_in(folder: Path) -> Path:
+def file_in(folder: Path) -> Path:
+    """Return the bundle file in `folder`. Raises `BundleNotFoundError`."""
     for name in FILE_NAMES:
         if (folder / name).is_file():
             return folder / name

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from ..background.config import MODULE_ID, BackgroundSessionConfig
+from .names import is_bundle_name
 
 
 class Section(BaseModel):
@@ -55,6 +56,8 @@ class SessionSection(Section):
     """Seconds that finding and mounting one module may take; None: 60."""
     persistence: Literal["message", "turn", "end"] | None = None
     """When what is said becomes durable: at every step (None too), when a turn ends, or when the session does."""
+    reload_context: bool = False
+    """Read context files and mentioned files again when they change between turns; otherwise once a session."""
     raw: bool = False
     debug: bool = False
     raw_debug: bool = False
@@ -62,7 +65,7 @@ class SessionSection(Section):
 
 
 def _bundle_name(name: str) -> str:
-    if 1 <= len(name) <= 128 and name.isprintable() and name == name.strip() and not set(name) & set(":/\\"):
+    if is_bundle_name(name):
         return name
     raise ValueError("must be 1 to 128 characters, without ':', '/' and '\\' and without spaces around it")
 
@@ -137,6 +140,35 @@ class BundleFile(BaseModel):
     """The instruction of a bundle that has no body."""
     background_sessions: list[BackgroundSessionConfig] | None = None
     workflows: Any = None
+
+
+class AgentAbout(Section):
+    """Who the agent is."""
+
+    name: BundleName | None = None
+    description: str | None = None
+    version: str | None = None
+    author: str | None = None
+    tags: list[str] | None = None
+
+
+class AgentFile(BaseModel):
+    """The front matter of an agent's file; the text below it is the agent's instruction."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    meta: AgentAbout
+    session: SessionSection | None = None
+    providers: list[ModuleEntry] | None = None
+    tools: list[ModuleEntry] | None = None
+    hooks: list[ModuleEntry] | None = None
+    agents: Literal["all", "none"] | list[str] | None = None
+    """The agents that it may ask itself; None: none."""
+    context: ContextSection | None = None
+    spawn: dict[str, Any] | None = None
+    provider_preferences: list[dict[str, Any]] | None = None
+    model_role: str | list[str] | None = None
+    instruction: str | None = None
 
 
 class BackgroundSessions(BaseModel):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from .problems import did_you_mean, error_at, warning_at
-from .schema import BackgroundSessions, BundleFile
+from .schema import AgentFile, BackgroundSessions, BundleFile
 from .yaml_reader import MAX_PROBLEMS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ _LIMITS = {
 def check_shape(document: Document) -> tuple[list[BackgroundSessionConfig], list[Problem]]:
     """Return the background sessions of a document and everything that does not fit its schema."""
     data, positions = document.data or {}, document.positions
-    problems = list(_unknown_sections(data, positions))
+    problems = list(_unknown_sections(data, positions, BundleFile))
     configs: list[BackgroundSessionConfig] = []
     try:
         configs += BundleFile.model_validate(data).background_sessions or []
@@ -71,6 +71,17 @@ def check_shape(document: Document) -> tuple[list[BackgroundSessionConfig], list
     return configs, problems
 
 
+def check_agent(document: Document) -> list[Problem]:
+    """Return everything in an agent's file that does not fit its schema."""
+    data, positions = document.data or {}, document.positions
+    problems = list(_unknown_sections(data, positions, AgentFile))
+    try:
+        AgentFile.model_validate(data)
+    except ValidationError as error:
+        problems += _problems(error, AgentFile, positions)
+    return problems
+
+
 def at_path(data: Any, path: KeyPath) -> Any:
     """Return the value at a path of mapping keys, or None."""
     for part in path:
@@ -78,8 +89,8 @@ def at_path(data: Any, path: KeyPath) -> Any:
     return data
 
 
-def _unknown_sections(data: Mapping[str, Any], positions: Positions) -> Iterable[Problem]:
-    known = BundleFile.model_fields
+def _unknown_sections(data: Mapping[str, Any], positions: Positions, model: type[BaseModel]) -> Iterable[Problem]:
+    known = model.model_fields
     for name in data:
         if name not in known:
             hint = did_you_mean(str(name), known) or "."

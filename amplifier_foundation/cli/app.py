@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
     from amplifier_core.plugins import Plugins
-    from amplifier_core.storage import DurableStore, SessionRecord
+    from amplifier_core.storage import Delivery, DurableStore, SessionRecord, SessionStore
 
     from ..bundles.model import Bundle
 
@@ -42,7 +42,7 @@ def plugins_of(ctx: click.Context) -> Plugins:
 
 
 @asynccontextmanager
-async def opened_store(plugins: Plugins) -> AsyncIterator[DurableStore]:
+async def opened_store(plugins: Plugins) -> AsyncIterator[SessionStore]:
     """Open the store while the block runs."""
     from ..stores import open_store
 
@@ -51,6 +51,25 @@ async def opened_store(plugins: Plugins) -> AsyncIterator[DurableStore]:
         yield store
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def opened_inbox(plugins: Plugins) -> AsyncIterator[DurableStore]:
+    """Open the store while the block runs. Raises `StoreUnavailable` when background sessions cannot run on it."""
+    from ..stores import open_inbox
+
+    store = open_inbox(plugins)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def deliveries_in(store: SessionStore, **wanted: Any) -> list[Delivery]:
+    """Return the deliveries of a store; none of one that keeps no inbox."""
+    from amplifier_core.storage import Inbox
+
+    return await store.deliveries(**wanted, limit=100_000) if isinstance(store, Inbox) else []
 
 
 async def bundle_at(path: str | None) -> Bundle:
@@ -72,7 +91,7 @@ def refuse_what_cannot_run(bundle: Bundle, plugins: Plugins) -> None:
         raise InvalidBundle(problems)
 
 
-async def session_by_prefix(store: DurableStore, prefix: str) -> SessionRecord:
+async def session_by_prefix(store: SessionStore, prefix: str) -> SessionRecord:
     """Return the one session whose id is, or begins with, `prefix` (four characters or more).
 
     Raises `InvalidSessionId`, `SessionNotFound`, and `SessionConflict` when several do.

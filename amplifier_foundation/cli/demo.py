@@ -16,7 +16,7 @@ import click
 
 from amplifier_core.errors import AmplifierError, SessionConflict
 
-from .app import opened_store, plugins_of, refuse_what_cannot_run, run_async
+from .app import opened_inbox, plugins_of, refuse_what_cannot_run, run_async
 from .output import console, session_tree
 from .view import RunView
 
@@ -57,7 +57,7 @@ async def _demo(ctx: click.Context, folder: Path, view: RunView) -> None:
     _make_project(folder)
     bundle = await load_bundle(str(folder / "bundle.md"))
     refuse_what_cannot_run(bundle, plugins)
-    async with opened_store(plugins) as store:
+    async with opened_inbox(plugins) as store:
         story = Story(view)
         async with brought_up([bundle], store, plugins, observer=story.see):
             await _act(folder, story, view)

@@ -42,9 +42,14 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.BundleError, USAGE),
     (errors.TriggerConfigError, USAGE),
     (errors.NameTaken, USAGE),
+    (LookupError, NOT_FOUND),
+    (ValueError, USAGE),
 )
+"""The first that fits counts; the last two are for errors that packages derive from the tree."""
 
 
 def exit_code(error: BaseException) -> int:
     """Return the code that a command ends with for `error`."""
+    if not isinstance(error, errors.AmplifierError):
+        return FAILED
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), FAILED)

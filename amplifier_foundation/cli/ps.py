@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .app import json_option, opened_store, plugins_of, run_async
+from .app import json_option, opened_inbox, plugins_of, run_async
 from .output import print_json, print_table, timestamp
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def _rows(ctx: click.Context) -> list[dict[str, Any]]:
     owners = running_owners()
     if not owners:
         return []
-    async with opened_store(plugins_of(ctx)) as store:
+    async with opened_inbox(plugins_of(ctx)) as store:
         return [{**owner, **await _work(store, str(owner["project"]))} for owner in owners]
 
 

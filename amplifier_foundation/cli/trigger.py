@@ -10,7 +10,7 @@ import click
 from amplifier_core.errors import SessionNotFound
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
-from .app import bundle_at, bundle_option, json_option, opened_store, plugins_of, run_async
+from .app import bundle_at, bundle_option, json_option, opened_inbox, plugins_of, run_async
 from .output import print_json, print_table, timestamp
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> None:
 
 async def _rows(ctx: click.Context, bundle_path: str | None) -> list[dict[str, Any]]:
     bundle = await bundle_at(bundle_path)
-    async with opened_store(plugins_of(ctx)) as store:
+    async with opened_inbox(plugins_of(ctx)) as store:
         return [row for config in bundle.background_sessions for row in await _rows_of(store, bundle, config)]
 
 
@@ -126,7 +126,7 @@ async def _fire(ctx: click.Context, name: str, bundle_path: str | None, data: di
     if name not in names:
         raise SessionNotFound(f"{name} (this bundle declares: {', '.join(names) or 'none'})")
     project, lane = project_of(bundle.base_path), lane_key(bundle.name, name)
-    async with opened_store(plugins_of(ctx)) as store:
+    async with opened_inbox(plugins_of(ctx)) as store:
         event = TriggerEvent(TriggerType.MANUAL, MANUAL, data=data)
         await store.offer(project, lane, f"{lane}/{MANUAL}", event)
     return project

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import exits
-from .app import bundle_at, opened_store, plugins_of, refuse_what_cannot_run, run_async
+from .app import bundle_at, opened_inbox, plugins_of, refuse_what_cannot_run, run_async
 from .view import RunView
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ async def _up(ctx: click.Context, paths: Sequence[str], *, once: bool, dry_run: 
         return exits.OK
     with RunView(quiet=ctx.obj["quiet"]) as view, Stopper() as stopper:
         async with (
-            opened_store(plugins) as store,
+            opened_inbox(plugins) as store,
             brought_up(bundles, store, plugins, working_dir=working_dir, observer=view) as running,
         ):
             view.note(f"Watching {', '.join(each.project for each in running)}. Ctrl-C stops.")

@@ -15,7 +15,7 @@ import pytest
 from amplifier_core import Delivery, SessionRecord, TriggerEvent, TriggerType, load_plugins
 from amplifier_core.storage import DurableStore
 from amplifier_core.transcript import Message
-from amplifier_foundation import open_store
+from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
 
 BUNDLE = """---
@@ -76,7 +76,7 @@ def in_store(work: Callable[[DurableStore], Any]) -> Any:
     """Await what `work` makes of the store."""
 
     async def run() -> Any:
-        store = open_store(load_plugins(environ={}))
+        store = open_inbox(load_plugins(environ={}))
         try:
             return await work(store)
         finally:

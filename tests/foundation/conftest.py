@@ -11,7 +11,7 @@ import pytest
 from amplifier_core import AmplifierSession, load_plugins
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
-from amplifier_foundation import Bundle, PreparedBundle, open_store
+from amplifier_foundation import Bundle, PreparedBundle, open_inbox
 
 MakeBundle = Callable[..., PreparedBundle]
 
@@ -25,7 +25,7 @@ def plugins() -> Plugins:
 @pytest.fixture
 async def store(plugins: Plugins, tmp_path: Path) -> AsyncIterator[DurableStore]:
     """A store on disk."""
-    opened = open_store(plugins, path=tmp_path / "store" / "amplifier.db")
+    opened = open_inbox(plugins, path=tmp_path / "store" / "amplifier.db")
     yield opened
     await opened.close()
 

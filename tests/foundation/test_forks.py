@@ -19,7 +19,8 @@ from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_core.transcript import Message
 from amplifier_foundation import fork_stored
-from amplifier_foundation.forks import detached, fork_place
+from amplifier_foundation.forks import fork_place
+from amplifier_foundation.stored_history import stored_transcript
 
 
 def turn(number: int) -> list[Message]:
@@ -205,7 +206,8 @@ async def test_what_a_provider_continues_by_stays_with_the_source(store: Durable
     fork = await fork_stored(store, await store.get("source"))
     assert fork.metadata == {"tags": ["t"]}
     own: Message = {"role": "assistant", "content": "b", "metadata": {"response_id": "mine"}}
-    messages = detached([*await store.read(fork.session_id), own], fork)
+    await store.append(fork.session_id, [own], at=2)
+    messages = stored_transcript(store, await store.get(fork.session_id))
     assert [each.get("metadata") for each in messages] == [None, {"openai": {}, "model": "m"}, own["metadata"]]
-    assert await store.read(fork.session_id) == said
-    assert detached(said, await store.get("source")) == said
+    assert await store.read(fork.session_id) == [*said, own]
+    assert list(stored_transcript(store, await store.get("source"))) == said

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amplifier_core import SessionRecord
-from amplifier_foundation.retention import age, disposable
+from amplifier_core import SessionEvent, SessionRecord, TriggerEvent, TriggerType
+from amplifier_core.errors import StoreUnavailable
+from amplifier_core.storage import Trimmed
+from amplifier_core.testing import MemoryStore, VirtualClock
+from amplifier_foundation.retention import OVER_FOR, TRIM_EVERY, age, disposable, kept_small
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
@@ -45,3 +49,32 @@ def test_the_oldest_go_first_and_the_newest_stay() -> None:
 
 def test_what_runs_or_is_needed_stays() -> None:
     assert chosen(aged(3, status="running"), aged(2), aged(1), needed={"s2"}) == ["s1"]
+
+
+async def test_what_is_over_in_an_inbox_is_forgotten_at_once_and_then_every_hour() -> None:
+    store, clock = MemoryStore(), VirtualClock(NOW)
+    await store.offer("/p", "lane", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"), refused="no", now=NOW)
+    await store.offer("/p", "lane", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"), now=NOW)
+    await store.emit(SessionEvent("old", {}, timestamp=NOW - timedelta(days=300)))
+    async with kept_small(store, clock):
+        await clock.advance(TRIM_EVERY)
+        assert len(await store.deliveries()) == 2
+        await clock.advance(OVER_FOR.total_seconds() + TRIM_EVERY)
+        assert [delivery.state for delivery in await store.deliveries()] == ["pending"]
+    assert [event.name for event in await store.events()] == ["old"]  # the log is small
+
+
+async def test_an_inbox_that_cannot_be_trimmed_is_said_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Full(MemoryStore):
+        tries = 0
+
+        async def trim(self, *, before: datetime, event_bytes: int = 0) -> Trimmed:
+            self.tries += 1
+            raise StoreUnavailable(Path("store.db"), "the disk is full")
+
+    store, clock = Full(), VirtualClock(NOW)
+    async with kept_small(store, clock):
+        await clock.advance(2 * TRIM_EVERY + 1)
+    assert store.tries == 3
+    assert "store.db" in caplog.text
+    assert "the disk is full" in caplog.text

@@ -20,7 +20,7 @@ import pytest
 
 from amplifier_core import Delivery, SessionRecord, load_plugins
 from amplifier_core.storage import DurableStore
-from amplifier_foundation import open_store
+from amplifier_foundation import open_inbox
 from amplifier_foundation.history import open_calls, turn_starts
 from amplifier_foundation.runners import final_answer, text_of
 
@@ -133,7 +133,7 @@ async def _ledger(folder: Path) -> Ledger:
     with sqlite3.connect(path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     connection.close()
-    store: DurableStore = open_store(load_plugins(environ={}), path=path)
+    store: DurableStore = open_inbox(load_plugins(environ={}), path=path)
     try:
         ledger = Ledger(
             await store.deliveries(limit=10_000), await store.sessions(), await store.events(since=0, limit=10_000)

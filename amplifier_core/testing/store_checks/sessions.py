@@ -328,4 +328,22 @@ async def check_45_a_fork_of_a_deleted_session_is_whole_when_it_was_mended(store
     require(await store.read("fork") == [*messages[:2], *_messages(1)], "mend must keep what the fork shares")
 
 
+async def check_46_no_session_descends_from_itself(store: SessionStore) -> None:
+    """A parent is for good; and one that is gone does not come back below those that name it."""
+    await store.create(SessionRecord("above"))
+    await store.create(SessionRecord("child", parent_id="above"))
+    await store.create(SessionRecord("grandchild", parent_id="child"))
+    for parent in ("grandchild", None):
+        await refuses(store.update("child", parent_id=parent), TypeError, "update of the parent")
+    require((await store.get("child")).parent_id == "above", "a refused update must not change the parent")
+    await store.delete("above")
+    for parent in ("above", "child", "grandchild"):
+        circle = store.create(SessionRecord("above", parent_id=parent))
+        await refuses(circle, SessionConflict, f"create of 'above' with the parent {parent}, which descends from it,")
+    await refuses(store.get("above"), SessionNotFound, "get of a session that was refused")
+    again = await store.create(SessionRecord("above", parent_id="elsewhere"))
+    require(again.parent_id == "elsewhere", "create must take a parent that does not descend from the session")
+    require((await store.get("grandchild")).parent_id == "child", "create must not change who made another session")
+
+
 SESSION_STORE_CHECKS = numbered(globals())

@@ -9,14 +9,23 @@ import click
 
 from amplifier_core.errors import SessionConflict
 
-from ..app import confirmed, json_option, opened_store, plugins_of, run_async, session_by_prefix, yes_option
+from ..app import (
+    confirmed,
+    deliveries_in,
+    json_option,
+    opened_store,
+    plugins_of,
+    run_async,
+    session_by_prefix,
+    yes_option,
+)
 from ..output import plural, print_json, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import timedelta
 
-    from amplifier_core.storage import DurableStore, SessionRecord
+    from amplifier_core.storage import SessionRecord, SessionStore
 
 
 @click.command()
@@ -51,8 +60,10 @@ async def _delete(ctx: click.Context, prefixes: Sequence[str], *, yes: bool, for
 
 
 def _refuse_running(records: Iterable[SessionRecord]) -> None:
+    from ...presence import as_it_is
+
     for record in records:
-        if record.status == "running":
+        if as_it_is(record).status == "running":
             raise SessionConflict(
                 record.session_id,
                 f"session '{record.session_id}' runs. Stop it first; if its process is gone, delete it with --force",
@@ -93,7 +104,10 @@ def prune(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Forget old sessions. Those that run, and those an event still waits for, are kept."""
+    """Forget old sessions. Those that run, and those an event still waits for, are kept.
+
+    With --older-than and --all, also the events of that age, and the deliveries that were over by then.
+    """
     if older_than is None and not keep:
         raise click.UsageError("say which: --older-than 30d, or --keep 20, or both")
     age = _age(older_than)
@@ -120,6 +134,8 @@ def _age(text: str | None) -> timedelta | None:
 async def _prune(
     ctx: click.Context, older_than: timedelta | None, keep: int, *, everywhere: bool, dry_run: bool, yes: bool
 ) -> tuple[list[SessionRecord], bool]:
+    from amplifier_core.storage import Inbox
+
     from ...paths import project_of
     from ...retention import disposable
 
@@ -127,17 +143,16 @@ async def _prune(
         records = await store.sessions(project=None if everywhere else project_of())
         before = datetime.now(UTC) - older_than if older_than is not None else None
         chosen = disposable(records, before=before, keep=keep, needed=await _needed(store))
-        if dry_run or not chosen or not confirmed(f"Delete {plural(len(chosen), 'session')}?", yes=yes):
+        if dry_run or not (chosen and confirmed(f"Delete {plural(len(chosen), 'session')}?", yes=yes)):
             return chosen, False
+        if everywhere and before is not None and isinstance(store, Inbox):
+            await store.trim(before=before)
         for record in chosen:
             await store.delete(record.session_id)
         return chosen, True
 
 
-async def _needed(store: DurableStore) -> set[str]:
+async def _needed(store: SessionStore) -> set[str]:
     """Return the sessions that deliveries will go on with."""
-    waiting = [
-        *await store.deliveries(state="pending", limit=100_000),
-        *await store.deliveries(state="claimed", limit=100_000),
-    ]
+    waiting = [each for state in ("pending", "claimed") for each in await deliveries_in(store, state=state)]
     return {delivery.session_id for delivery in waiting if delivery.session_id}

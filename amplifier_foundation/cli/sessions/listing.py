@@ -43,11 +43,13 @@ async def _records(ctx: click.Context, *, everywhere: bool, limit: int | None) -
     import gc
 
     from ...paths import project_of
+    from ...presence import as_it_is
 
     gc.disable()  # of 10,000 records none is garbage, and to find that out takes as long as to read them
     try:
         async with opened_store(plugins_of(ctx)) as store:
-            return await store.sessions(project=None if everywhere else project_of(), limit=limit)
+            records = await store.sessions(project=None if everywhere else project_of(), limit=limit)
+            return [as_it_is(record) for record in records]
     finally:
         gc.enable()
 
@@ -73,9 +75,11 @@ def show(ctx: click.Context, session_id: str, as_json: bool) -> None:
 
 async def stored_session(ctx: click.Context, prefix: str) -> tuple[SessionRecord, list[Message]]:
     """Return a session, by the beginning of its id, with its messages."""
+    from ...presence import as_it_is
+
     async with opened_store(plugins_of(ctx)) as store:
         record = await session_by_prefix(store, prefix)
-        return record, await store.read(record.session_id)
+        return as_it_is(record), await store.read(record.session_id)
 
 
 def _about(record: SessionRecord) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..app import json_option, opened_store, plugins_of, run_async, session_by_prefix
+from ..app import deliveries_in, json_option, opened_store, plugins_of, run_async, session_by_prefix
 from ..output import console, plural, print_json, session_tree
 from .export import output_option, write_private
 from .facts import facts
@@ -61,11 +61,13 @@ async def _trees(
     from ...lineage import forest, subtree
     from ...pages import own_messages
     from ...paths import project_of
+    from ...presence import as_it_is
 
     async with opened_store(plugins_of(ctx)) as store:
         chosen = await session_by_prefix(store, prefix) if prefix else None
         project = chosen.project if chosen else None if everywhere else project_of()
-        roots = forest(await store.sessions(project=project), await store.deliveries(project=project, limit=100_000))
+        records = [as_it_is(record) for record in await store.sessions(project=project)]
+        roots = forest(records, await deliveries_in(store, project=project))
         title = project or "every project"
         if chosen is not None:
             node = subtree(roots, chosen.session_id)
@@ -83,15 +85,20 @@ def _drawn(kind: str, nodes: Sequence[Node], title: str, histories: Mapping[str,
     return drawing.mermaid(nodes) if kind == "mermaid" else drawing.dot(nodes)
 
 
+DEEPEST = 100
+"""Levels of one JSON tree, which programs read recursively."""
+
+
 def branches(roots: Sequence[Node]) -> list[dict[str, Any]]:
-    """Return trees as JSON shows them, each node with its `children`."""
+    """Return trees as JSON shows them, each node with its `children`; what lies deeper than `DEEPEST` begins anew."""
     from ...lineage import walk
 
     above: list[list[dict[str, Any]]] = [[]]
     for depth, node in walk(roots):
         branch = {**facts(node.record), "woken_by": _woken_by(node), "children": []}
-        above[depth].append(branch)
-        above[depth + 1 :] = [branch["children"]]
+        level = depth % DEEPEST
+        above[level].append(branch)
+        above[level + 1 :] = [branch["children"]]
     return above[0]
 
 

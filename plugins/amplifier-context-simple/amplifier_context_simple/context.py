@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import CONTEXT_COMPACTION
 
-from .cut import Ledger, first_kept, opening_length
+from .cut import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -33,11 +33,11 @@ class SimpleContextManager:
         self._coordinator = coordinator
         self._is_shared = shared is not None
         self._system_prompt: Callable[[], Awaitable[str]] | None = None
-        self._ledger = Ledger()
+        self._ledger = Ledger(self.transcript)
         self._window: tuple[Any, int | None] = (None, None)
         """The provider that was asked last, and how much it reads."""
         self._cut: tuple[int, int] | None = None
-        """The budget of the last cut, and the first message after the opening that was kept."""
+        """The budget of the last cut, and how many messages after the opening it dropped."""
 
     async def add_message(self, message: Message) -> None:
         """Append a copy of `message`, with `metadata.timestamp` (UTC, ISO 8601) unless it has one."""
@@ -56,7 +56,7 @@ class SimpleContextManager:
     async def set_messages(self, messages: Iterable[Message]) -> None:
         """Replace every message. Forks made before keep theirs."""
         self.transcript = type(self.transcript)([dict(message) for message in messages])
-        self._ledger = Ledger()
+        self._ledger = Ledger(self.transcript)
         self._cut = None
         if self._is_shared and self._coordinator is not None:
             self._coordinator.register_capability(TRANSCRIPT, self.transcript)
@@ -73,6 +73,8 @@ class SimpleContextManager:
         """Return the system prompt and the last turns that fit in `token_budget` tokens (about four characters each).
 
         Without a budget, `max_tokens` holds, then the provider's context window; without any, everything is returned.
+        With one, only as much of the end of the transcript is read as it takes to fill it. A cut emits
+        `context:compaction`; its `tokens_before` counts what was read: more than the budget, at most the whole.
         """
         prompt = await self._system_prompt() if self._system_prompt is not None else ""
         system: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
@@ -87,30 +89,28 @@ class SimpleContextManager:
 
     async def _fitting(self, budget: int) -> Sequence[Message]:
         history, ledger = self.transcript, self._ledger
-        ledger.catch_up(history)
-        if ledger.total <= budget:
+        if not ledger.exceeds(budget):
             return history
-        opening = opening_length(history)
-        room = budget - ledger.between(0, opening)
-        first = self._cut[1] if self._cut is not None and self._cut[0] == budget else opening
-        if ledger.between(first, len(history)) > room:
-            was, first = first, first_kept(history, ledger, opening, room)
-            self._cut = (budget, first)
-            if first != was:
-                await self._announce_cut(opening, first, budget)
-        return [*history[:opening], *history[first:]]
+        opening, room = ledger.opening, budget - ledger.opening_tokens
+        dropped = self._cut[1] if self._cut is not None and self._cut[0] == budget else 0
+        if ledger.tokens_from(opening + dropped) > room:
+            was, dropped = dropped, ledger.first_kept(room) - opening
+            self._cut = (budget, dropped)
+            if dropped != was:
+                await self._announce_cut(dropped, budget)
+        return [*history[:opening], *history[opening + dropped :]]
 
-    async def _announce_cut(self, opening: int, first: int, budget: int) -> None:
+    async def _announce_cut(self, dropped: int, budget: int) -> None:
         if self._coordinator is None:
             return
-        ledger, length = self._ledger, len(self.transcript)
+        ledger = self._ledger
         await self._coordinator.hooks.emit(
             CONTEXT_COMPACTION,
             {
-                "dropped_messages": first - opening,
-                "kept_messages": length - (first - opening),
+                "dropped_messages": dropped,
+                "kept_messages": len(self.transcript) - dropped,
                 "tokens_before": ledger.total,
-                "tokens_after": ledger.total - ledger.between(opening, first),
+                "tokens_after": ledger.opening_tokens + ledger.tokens_from(ledger.opening + dropped),
                 "budget": budget,
             },
         )

@@ -42,14 +42,24 @@ def damaged(path: Path | str, what: str, remedy: str = "Restore a backup") -> St
 
 @contextmanager
 def opened(path: Path | str, flags: int) -> Iterator[int]:
+    """Do what `open_file` does, and close it."""
+    descriptor = open_file(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_file(path: Path | str, flags: int) -> int:
     """Open a file, which is made private (0600, whatever the umask) with `O_CREAT`."""
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         if flags & os.O_CREAT and os.fstat(descriptor).st_mode & 0o777 != 0o600:
             os.fchmod(descriptor, 0o600)
-        yield descriptor
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 @contextmanager

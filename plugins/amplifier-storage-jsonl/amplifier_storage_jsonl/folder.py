@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import SessionNotFound
 
 from . import transcript
-from .files import damaged, locked, make_folder, opened, read_all, replace, sync_folder, translated, write_new
+from .files import damaged, locked, make_folder, opened, read_all, replace, sync_folder, translated, write_all
 from .lines import dumps, loads, sealed
-from .records import start_of, to_record
+from .marks import Mark, new_file, read_line, to_mark
+from .pages import Pages, Places
+from .records import COUNTED, counted, start_of, to_counted, to_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,22 +24,23 @@ if TYPE_CHECKING:
 
     from amplifier_core.storage import SessionRecord
 
-    from .transcript import Contents, Mark
+    from .transcript import Contents
 
 METADATA, TRANSCRIPT, LOCK = "metadata.json", "transcript.jsonl", ".lock"
 _WHOLE = ".transcript.jsonl.whole"
 
 
 class SessionFolder:
-    """The files of one session; what it keeps in memory is where its own messages begin."""
+    """The files of one session; what it keeps in memory is where its own messages begin, and some of their lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.session_id = path.name
         # text, because a path is made anew for each name below it, which takes longer than to open the file
-        self._metadata, self._lock = f"{path}/{METADATA}", f"{path}/{LOCK}"
+        self._metadata, self.lock = f"{path}/{METADATA}", f"{path}/{LOCK}"
         self.own, self._whole = f"{path}/{TRANSCRIPT}", f"{path}/{_WHOLE}"
         self._start: tuple[tuple[int, int, int], int] | None = None
+        self._places = Places()
 
     def exists(self) -> bool:
         """Return whether there is a session: an empty folder is none."""
@@ -48,23 +51,23 @@ class SessionFolder:
         """Hold the session against other writers. Raises `SessionNotFound` when it was deleted meanwhile."""
         with translated(self.path):
             try:
-                with locked(self._lock) as lock:
+                with locked(self.lock) as lock:
                     if not os.fstat(lock).st_nlink:
                         raise SessionNotFound(self.session_id)
-                    self._finish_whole()
+                    self.finish_whole()
                     yield lock
             except FileNotFoundError as error:
-                raise self._lost() from error
+                raise self.lost() from error
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Hold the session against writers while it is read; where nobody ever wrote, there is nothing to hold."""
         with translated(self.path):
             try:
-                with locked(self._lock, shared=True) if os.path.exists(self._lock) else nullcontext():
+                with locked(self.lock, shared=True) if os.path.exists(self.lock) else nullcontext():
                     yield
             except FileNotFoundError as error:
-                raise self._lost() from error
+                raise self.lost() from error
 
     def document(self) -> dict[str, Any]:
         """Return `metadata.json`. Raises `StoreDamaged`, `SessionNotFound`."""
@@ -72,13 +75,14 @@ class SessionFolder:
             with translated(self._metadata):
                 return loads(read_all(self._metadata).rstrip(b"\r\n"))
         except FileNotFoundError as error:
-            raise self._lost() from error
+            raise self.lost() from error
         except ValueError as error:
             raise damaged(self._metadata, f"is damaged ({error})") from None
 
-    def save(self, document: Mapping[str, Any]) -> None:
-        """Put a new `metadata.json` in the place of the one before."""
-        replace(self._metadata, encoded(document))
+    def save(self, document: Mapping[str, Any], mark: Mark | None = None) -> None:
+        """Put a new `metadata.json` in the place of the one before; with the transcript's mark, it counts messages."""
+        kept = {name: value for name, value in document.items() if name != COUNTED}
+        replace(self._metadata, encoded(kept if mark is None else {**kept, **self._counted(mark)}))
 
     def record(self) -> SessionRecord:
         """Return the session's record."""
@@ -86,35 +90,33 @@ class SessionFolder:
         own = self.transcript(document)
         with translated(self.path):
             try:
-                written, appended = os.stat(self._metadata), os.stat(own)
+                found = os.stat(own)
+                count = counted(document, found)
+                if count is None:
+                    mark = self.mark()
+                    marked = mark is not None and mark.size == found.st_size
+                    count = mark.count if mark and marked else transcript.contents(own, mark).count
+                return to_record(document, self.session_id, count, found, lambda: os.stat(self._metadata).st_mtime)
             except FileNotFoundError as error:
-                raise self._lost() from error
-            mark = self.mark()
-            if mark is not None and mark.size == appended.st_size:
-                count = mark.count
-            else:
-                count = transcript.contents(own, mark).count
-        return to_record(
-            document,
-            self.session_id,
-            count=start_of(document) + count,
-            written=written.st_mtime,
-            appended=appended.st_mtime if appended.st_size else None,
-        )
+                raise self.lost() from error
 
     def start(self) -> int:
-        """Return the position of the folder's first message, reading `metadata.json` only when it has changed."""
+        """Return the position of the folder's first message, looking into the files only when they have changed.
+
+        The caller holds the lock.
+        """
         found = os.stat(self._metadata)
         version = (found.st_ino, found.st_mtime_ns, found.st_size)
         if self._start is None or self._start[0] != version:
+            self.finish_whole()
             self._start = version, start_of(self.document())
         return self._start[1]
 
     def mark(self) -> Mark | None:
         """Return the transcript's mark; None when there is none."""
         try:
-            with opened(self._lock, os.O_RDONLY) as lock:
-                return transcript.read_mark(lock)
+            with opened(self.lock, os.O_RDONLY) as lock:
+                return to_mark(read_line(lock))
         except OSError:
             return None
 
@@ -122,6 +124,17 @@ class SessionFolder:
         """Return what stands in the transcript."""
         with translated(self.path):
             return transcript.contents(self.transcript(document), self.mark())
+
+    @contextmanager
+    def opened(self, document: Mapping[str, Any], needed: int | None) -> Iterator[Pages | Contents]:
+        """Open the transcript to read messages up to its own `needed`, or to its end."""
+        path, mark = self.transcript(document), self.mark()
+        with translated(self.path):
+            with opened(path, os.O_RDONLY) if mark and os.path.exists(path) else nullcontext() as file:
+                if mark and file is not None and _describes(mark, file, needed):
+                    yield Pages(path, file, mark, self._places.of(mark))
+                    return
+            yield transcript.contents(path, mark)
 
     def transcript(self, document: Mapping[str, Any]) -> str:
         """Return the file that holds the messages."""
@@ -136,7 +149,7 @@ class SessionFolder:
         os.ftruncate(lock, 0)  # until the new mark stands, none is better than that of the lines before
         mark = transcript.rewrite(self._whole, lines)
         self.save(document)
-        self._finish_whole()
+        self.finish_whole()
         mark.write(lock)
 
     def rewrite(self, lock: int, lines: list[bytes]) -> None:
@@ -144,7 +157,8 @@ class SessionFolder:
         os.ftruncate(lock, 0)
         transcript.rewrite(self.own, lines).write(lock)
 
-    def _finish_whole(self) -> None:
+    def finish_whole(self) -> None:
+        """Move a whole history to its place that its writer was killed over, or drop one that never was to be."""
         if not os.path.exists(self._whole):
             return
         if self.document().get("whole"):
@@ -153,7 +167,11 @@ class SessionFolder:
             os.unlink(self._whole)
         sync_folder(self.path)
 
-    def _lost(self) -> Exception:
+    def _counted(self, mark: Mark) -> dict[str, Any]:
+        found = os.stat(self.own)
+        return to_counted(mark.count, found) if found.st_size == mark.size else {}
+
+    def lost(self) -> Exception:
         """Return the error for a file that is not there: of a session that is damaged, or that never was."""
         for name in (METADATA, TRANSCRIPT):
             if self.exists() and not (self.path / name).exists():
@@ -173,10 +191,7 @@ def make(path: Path, document: Mapping[str, Any]) -> None:
     new.mkdir(0o700)
     try:
         new.chmod(0o700)
-        write_new(new / METADATA, encoded(document))
-        with locked(new / LOCK) as lock:
-            write_new(new / TRANSCRIPT, b"")
-            transcript.Mark().write(lock)
+        _fill(new, document)
         new.rename(path)
     except BaseException:
         remove(new)
@@ -184,8 +199,27 @@ def make(path: Path, document: Mapping[str, Any]) -> None:
     sync_folder(path.parent)
 
 
+def _fill(new: Path, document: Mapping[str, Any]) -> None:
+    with (
+        locked(new / LOCK) as lock,
+        opened(new / TRANSCRIPT, os.O_WRONLY | os.O_CREAT) as messages,
+        opened(new / METADATA, os.O_WRONLY | os.O_CREAT) as metadata,
+    ):
+        Mark(file=new_file()).write(lock)
+        write_all(metadata, encoded({**document, **to_counted(0, os.fstat(messages))}))
+        os.fsync(metadata)
+        os.fsync(messages)
+    sync_folder(new)
+
+
 def remove(path: Path) -> None:
     """Remove a folder and everything in it."""
     import shutil
 
     shutil.rmtree(path, ignore_errors=True)
+
+
+def _describes(mark: Mark, file: int, needed: int | None) -> bool:
+    """Return whether the open transcript is as its mark says: to its end, or up to the `needed` message at least."""
+    more = os.fstat(file).st_size - mark.size
+    return (more == 0 or (more > 0 and needed is not None and needed <= mark.count)) and mark.stands_in(file)

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.storage import SessionRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import os
+    from collections.abc import Callable, Mapping
 
 _BUNDLE = "bundle:"
 """What other tools put before a bundle's name."""
-_TEXT = ("name", "bundle_source", "bundle_digest", "project")
 _TIMES = ("created", "updated")
 _NAMES = {"project": "working_dir"}
-_OURS = {_NAMES.get(field.name, field.name) for field in fields(SessionRecord)} - {"message_count"} | {"whole"}
+COUNTED = "counted"
+"""The member that says how many messages a transcript had that was as long and as old as it says."""
+_OURS = {_NAMES.get(field.name, field.name) for field in fields(SessionRecord)} - {"message_count"} | {"whole", COUNTED}
 
 
 def to_document(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,33 +27,58 @@ def to_document(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_record(
-    document: Mapping[str, Any], session_id: str, *, count: int, written: float, appended: float | None
+    document: Mapping[str, Any],
+    session_id: str,
+    count: int,
+    transcript: os.stat_result,
+    written: Callable[[], float],
 ) -> SessionRecord:
-    """Return the record of a folder.
+    """Return the record of a folder with `count` messages.
 
-    What another tool left out is empty, its times are those of the files (`written`: `metadata.json`, `appended`: the
-    transcript, both in seconds since 1970), and what it keeps besides is `metadata`.
+    What another tool left out is empty, its times are those of the files (`written`: when `metadata.json` was, in
+    seconds since 1970), and what it keeps besides is `metadata`.
     """
-    created = _time(document.get("created")) or _moment(written)
-    updated = _time(document.get("updated")) or (_moment(written) if appended is None else created)
-    metadata = document.get("metadata")
+    get = document.get
+    created, updated, metadata = _time(get("created")), _time(get("updated")), get("metadata")
+    appended = _moment(transcript.st_mtime) if transcript.st_size else None
+    if created is None:
+        created = _moment(written())
+    if updated is None:
+        updated = created if appended is not None else _moment(written())
     return SessionRecord(
         session_id=session_id,
-        parent_id=_optional(document.get("parent_id")),
-        fork_of=_optional(document.get("fork_of")),
-        fork_at=_number(document["fork_at"]) if document.get("fork_of") else None,
-        **{name: _text(document.get(_NAMES.get(name, name))) for name in _TEXT},
-        bundle=_text(document.get("bundle")).removeprefix(_BUNDLE),
-        status=document.get("status") or "idle",
-        event_id=_optional(document.get("event_id")),
+        parent_id=_optional(get("parent_id")),
+        fork_of=_optional(get("fork_of")),
+        fork_at=_number(document["fork_at"]) if get("fork_of") else None,
+        name=_text(get("name")),
+        bundle=_text(get("bundle")).removeprefix(_BUNDLE),
+        bundle_source=_text(get("bundle_source")),
+        bundle_digest=_text(get("bundle_digest")),
+        project=_text(get(_NAMES["project"])),
+        status=get("status") or "idle",
+        event_id=_optional(get("event_id")),
         created=created,
-        updated=updated if appended is None else max(updated, _moment(appended)),
-        message_count=count,
-        turn_count=_number(document.get("turn_count")),
-        error=_optional(document.get("error")),
-        config=_mapping(document.get("config")),
+        updated=updated if appended is None or appended < updated else appended,
+        message_count=start_of(document) + count,
+        turn_count=_number(get("turn_count")),
+        error=_optional(get("error")),
+        config=_mapping(get("config")),
         metadata=metadata if isinstance(metadata, dict) else others(document),
     )
+
+
+def to_counted(count: int, transcript: os.stat_result) -> dict[str, Any]:
+    """Return the member that says how many messages the transcript has, as long as it is not written to."""
+    return {COUNTED: {"messages": count, "bytes": transcript.st_size, "modified": transcript.st_mtime_ns}}
+
+
+def counted(document: Mapping[str, Any], transcript: os.stat_result) -> int | None:
+    """Return how many messages `metadata.json` says that the transcript has; None when it has changed since."""
+    known = document.get(COUNTED)
+    if not isinstance(known, dict) or known.get("bytes") != transcript.st_size:
+        return None
+    count = known.get("messages")
+    return count if isinstance(count, int) and known.get("modified") == transcript.st_mtime_ns else None
 
 
 def others(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,6 +115,8 @@ def _time(value: Any) -> datetime | None:
         time = datetime.fromisoformat(value)
     except ValueError:
         return None
+    if time.tzinfo is UTC:
+        return time
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 

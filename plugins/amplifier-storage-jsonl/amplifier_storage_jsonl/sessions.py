@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import SessionConflict, SessionExists, SessionNotFound, StoreError
 from amplifier_core.storage import SessionRecord
 
-from . import transcript
+from . import history, listing
+from .appending import Appends
 from .files import sync_folder
 from .folder import SessionFolder, make, remove
-from .history import segments
-from .lines import loads
+from .marks import read_line, to_mark
 from .records import start_of, to_document
 from .tree import Tree, slug
 
@@ -29,12 +29,14 @@ class Sessions:
 
     def __init__(self, base: Path) -> None:
         self.tree = Tree(base)
+        self._appends = Appends(self.tree)
 
     def create(self, record: SessionRecord, document: Mapping[str, Any]) -> SessionRecord:
         """Make a session's folder; a fork's says whose messages it shares."""
         with self.tree.locked():
             if self.tree.has(record.session_id):
                 raise SessionExists(record.session_id)
+            self._refuse_a_circle(record)
             fork_at = self._fork_point(record.fork_of, record.fork_at) if record.fork_of is not None else None
             path = self.tree.path(record.session_id, record.project)
             make(path, {**document, "fork_at": fork_at})
@@ -42,10 +44,7 @@ class Sessions:
 
     def append(self, session_id: str, bodies: Sequence[bytes], at: int) -> int:
         """Add messages at the end, which must be at `at`; return the new count."""
-        folder = self.tree.find(session_id)
-        with folder.locked() as lock:
-            start = folder.start()
-            count = start + transcript.append(folder.own, lock, bodies, at - start)
+        count = self._appends.append(session_id, bodies, at)
         if count != at:
             raise SessionConflict(
                 session_id,
@@ -56,8 +55,8 @@ class Sessions:
     def update(self, session_id: str, changes: Mapping[str, Any]) -> None:
         """Change members of `metadata.json`; those of other tools stay."""
         folder = self.tree.find(session_id)
-        with folder.locked():
-            folder.save({**folder.document(), **changes})
+        with folder.locked() as lock:
+            folder.save({**folder.document(), **changes}, to_mark(read_line(lock)))
 
     def get(self, session_id: str) -> SessionRecord:
         """Return one record."""
@@ -65,7 +64,7 @@ class Sessions:
 
     def find(self, prefix: str, limit: int) -> list[SessionRecord]:
         """Return those whose id begins with `prefix`, newest first."""
-        records = [_shown(folder) for folder in self.tree.all(prefix)]
+        records = [record for _, record in listing.records(self.tree, prefix)]
         return sorted(records, key=lambda record: (record.created, record.session_id), reverse=True)[:limit]
 
     def listed(self, project: str | None, limit: int | None) -> list[SessionRecord]:
@@ -73,16 +72,21 @@ class Sessions:
 
         A folder whose tool did not say its project belongs to that of the folder that it lies in.
         """
-        records = [_of(project, folder, _shown(folder)) for folder in self.tree.all()]
-        wanted = [record for record in records if project is None or record.project == project]
-        return sorted(wanted, key=lambda record: (record.updated, record.session_id), reverse=True)[:limit]
+        found = listing.records(self.tree)
+        if project is None:
+            records = [record for _, record in found]
+        else:
+            here = slug(project)
+            records = [record if record.project else replace(record, project=project if name == here else "")
+                       for name, record in found]
+            records = [record for record in records if record.project == project]
+        return sorted(records, key=lambda record: (record.updated, record.session_id), reverse=True)[:limit]
 
     def read(self, session_id: str, start: int, stop: int | None) -> list[Message]:
         """Return the messages from `start` up to `stop`."""
         folder = self.tree.find(session_id)
         with folder.reading():
-            found = segments(self.tree, folder, folder.document(), start, stop)
-            return [loads(line) for segment in found for line in segment.lines()]
+            return history.read(self.tree, folder, start, stop)
 
     def materialize(self, session_id: str) -> None:
         """Put the messages that a session shares into its own folder too. Raises `StoreDamaged`."""
@@ -95,7 +99,7 @@ class Sessions:
         with folder.locked() as lock:
             document = folder.document()
             if start_of(document):
-                shared = segments(self.tree, folder, document)
+                shared = history.segments(self.tree, folder, document)
                 lines = [line for segment in shared for line in segment.raw()]
                 folder.make_whole(lock, {**document, "whole": True}, lines)
 

@@ -94,6 +94,12 @@ class JsonlStore:
         first, last = max(0, start), None if stop is None else max(0, stop)
         return await self._read(lambda: self._sessions.read(session_id, first, last))
 
+    def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
+        """Do what `read` does in the calling thread."""
+        validate_session_id(session_id)
+        self._check_open()
+        return self._sessions.read(session_id, max(0, start), None if stop is None else max(0, stop))
+
     async def delete(self, session_id: str) -> None:
         """Remove a session's folder; its forks get what they share of it into their own."""
         validate_session_id(session_id)

@@ -8,6 +8,7 @@ from amplifier_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from amplifier_core.hookspecs import Register, StorageFactory
 
@@ -15,9 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["amplifier_register_storage", "open_sqlite"]
 
+FILE_NAME = "amplifier.db"
+"""The file of a folder."""
+
+_KEYS = ("path", "folder", "busy_timeout")
+
 
 def open_sqlite(config: Mapping[str, Any]) -> SqliteStore:
-    """Open the store at `config["path"]`, which is made, with its folders, when it is not there.
+    """Open the store at `config["path"]`, or in the file `amplifier.db` of `config["folder"]`; make it if need be.
 
     `busy_timeout` is how many seconds to wait for another process that writes (10). Raises `ValueError` for a bad
     configuration, `StoreUnavailable`, `StoreDamaged`.
@@ -34,14 +40,28 @@ def amplifier_register_storage(register: Register[StorageFactory]) -> None:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    from pathlib import Path
-
     for key in config:
-        if key not in ("path", "busy_timeout"):
-            raise ValueError(f"storage-sqlite: unknown key '{key}'. Known: path, busy_timeout")
-    path, busy_timeout = config.get("path"), config.get("busy_timeout", 10.0)
-    if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
-        raise ValueError(f"storage-sqlite: path: {path!r} is not the path of a file. Set it to where the store is kept")
+        if key not in _KEYS:
+            raise ValueError(f"storage-sqlite: unknown key '{key}'. Known: {', '.join(_KEYS)}")
+    busy_timeout = config.get("busy_timeout", 10.0)
     if isinstance(busy_timeout, bool) or not isinstance(busy_timeout, (int, float)) or not 0 <= busy_timeout <= 3600:
         raise ValueError(f"storage-sqlite: busy_timeout: {busy_timeout!r} is not within 0 and 3600 seconds")
-    return {"path": Path(path).expanduser().absolute(), "busy_timeout": float(busy_timeout)}
+    return {"path": _file(config), "busy_timeout": float(busy_timeout)}
+
+
+def _file(config: Mapping[str, Any]) -> Path:
+    from pathlib import Path
+
+    given = [key for key in ("path", "folder") if key in config]
+    if len(given) != 1:
+        both = "both path and folder are" if given else "neither path nor folder is"
+        raise ValueError(f"storage-sqlite: {both} set. Set path to a file, or folder to where {FILE_NAME} is kept")
+    [key] = given
+    place = config[key]
+    if not isinstance(place, (str, Path)) or not str(place) or "\0" in str(place):
+        what = "a file" if key == "path" else "a folder"
+        raise ValueError(
+            f"storage-sqlite: {key}: {place!r} is not the path of {what}. Set it to where the store is kept"
+        )
+    found = Path(place).expanduser().absolute()
+    return found if key == "path" else found / FILE_NAME

@@ -57,8 +57,9 @@ def _bad_messages(db: sqlite3.Connection, row: Mapping[str, Any]) -> Iterator[Fi
     remedy = None
     for position, _, fault in histories.entries(db, row["history"], 0, row["message_count"]):
         if fault:
-            remedy = remedy or f"end the history before message {position}; what follows is kept beside, table 'cuts'"
-            yield Finding("bad_message", f"message {position} {fault}", remedy, position)
+            name = f"message m{position + 1}"
+            remedy = remedy or f"end the history before {name}; what follows is kept beside, table 'cuts'"
+            yield Finding("bad_message", f"{name} {fault}", remedy, position)
 
 
 def _cut(db: sqlite3.Connection, row: Mapping[str, Any], at: int, now: datetime) -> dict[str, Column]:

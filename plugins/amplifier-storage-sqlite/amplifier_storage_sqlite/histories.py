@@ -57,7 +57,7 @@ def read(db: sqlite3.Connection, history: int, start: int, stop: int) -> list[Me
     messages = []
     for position, body, fault in entries(db, history, start, stop):
         if fault:
-            raise Damage(f"message {position} {fault}")
+            raise Damage(f"message m{position + 1} {fault}")
         messages.append(loads(body))
     return messages
 

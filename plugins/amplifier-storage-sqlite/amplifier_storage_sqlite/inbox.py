@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import StaleEpoch
+from amplifier_core.storage import Trimmed
 
 from .rows import DELIVERIES, EVENTS
 from .sessions import update
@@ -41,6 +42,15 @@ INSERT INTO deliveries (dedupe_key, {DELIVERIES.columns})
 VALUES (:dedupe_key, {", ".join(":" + name for name in DELIVERIES.names)})
 ON CONFLICT (project, lane, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
 """
+
+_TOO_OLD = """
+SELECT sequence FROM (
+    SELECT sequence, sum(length(CAST(data AS BLOB))) OVER (ORDER BY sequence DESC ROWS UNBOUNDED PRECEDING) AS size
+    FROM events
+)
+WHERE size > :event_bytes ORDER BY sequence DESC LIMIT 1
+"""
+"""The newest event that no longer fits: it looks at those that do, and at this one."""
 
 
 def emit(db: sqlite3.Connection, rows: Sequence[Mapping[str, Column]]) -> list[int]:
@@ -121,3 +131,20 @@ def deliveries(db: sqlite3.Connection, wanted: Mapping[str, Column], limit: int)
     where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
     query = f"SELECT {DELIVERIES.columns} FROM deliveries WHERE {where} ORDER BY id DESC LIMIT :limit"
     return [DELIVERIES.item(row) for row in db.execute(query, {**wanted, "limit": limit})]
+
+
+def trim(db: sqlite3.Connection, before: int, event_bytes: int) -> Trimmed:
+    """Forget deliveries that were over by then, and the beginning of a log that is longer than `event_bytes`."""
+    over = "state IN ('done', 'refused') AND updated < ?"
+    forgotten = db.execute(f"DELETE FROM deliveries WHERE {over}", (before,)).rowcount
+    return Trimmed(forgotten, _shorten(db, before, event_bytes))
+
+
+def _shorten(db: sqlite3.Connection, before: int, event_bytes: int) -> int:
+    row = db.execute(_TOO_OLD, {"event_bytes": event_bytes}).fetchone()
+    if row is None:
+        return 0
+    recent = "SELECT sequence FROM events WHERE sequence <= ? AND timestamp >= ? ORDER BY sequence LIMIT 1"
+    kept = db.execute(recent, (row[0], before)).fetchone()
+    first = kept[0] if kept else row[0] + 1
+    return db.execute("DELETE FROM events WHERE sequence < ?", (first,)).rowcount

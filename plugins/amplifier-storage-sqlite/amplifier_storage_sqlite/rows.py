@@ -39,7 +39,7 @@ class Table(Generic[Item]):
 
     def item(self, row: Sequence[Any]) -> Item:
         """Return what was stored in a row of `columns`."""
-        values = [unplain(value) if isinstance(value, bytes) else value for value in row]
+        values = list(map(unplain, row) if bytes in map(type, row) else row)
         for at, decode in self._decoders:
             values[at] = decode(values[at])
         return self._kind(*values)

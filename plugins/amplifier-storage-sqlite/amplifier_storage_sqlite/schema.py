@@ -157,7 +157,13 @@ _SECOND = (
     "CREATE INDEX cuts_by_history ON cuts (history)",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
+# Whom a session has below it, and which deliveries are over, without a look at the others.
+_THIRD = (
+    "CREATE INDEX sessions_by_parent ON sessions (parent_id) WHERE parent_id IS NOT NULL",
+    "CREATE INDEX deliveries_over ON deliveries (updated) WHERE state IN ('done', 'refused')",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 
 

@@ -5,6 +5,8 @@ A row holds the record, which history the session goes on with, and a checksum o
 
 from __future__ import annotations
 
+from functools import cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionConflict, SessionExists, SessionNotFound
@@ -26,10 +28,20 @@ if TYPE_CHECKING:
 
 _NAMES = (*SESSIONS.names, "history")
 _COLUMNS = ", ".join((*_NAMES, "digest"))
+_in_order = itemgetter(*_NAMES)
 _INSERT = (
     f"INSERT INTO sessions ({_COLUMNS}) VALUES ({', '.join(':' + name for name in _NAMES)}, :digest) "
     "ON CONFLICT (session_id) DO NOTHING"
 )
+
+
+_ABOVE = """
+WITH RECURSIVE above (id) AS (
+    VALUES (:parent) UNION SELECT parent_id FROM sessions JOIN above ON session_id = above.id
+)
+SELECT 1 FROM above
+WHERE id = :session_id AND NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = :session_id)
+"""
 
 
 def create(db: sqlite3.Connection, row: Mapping[str, Column]) -> SessionRecord:
@@ -38,6 +50,7 @@ def create(db: sqlite3.Connection, row: Mapping[str, Column]) -> SessionRecord:
     if row["fork_of"] is not None:
         source_row = stored(db, str(row["fork_of"]))
         source, fork_at = source_row["history"], _fork_point(source_row["message_count"], row["fork_at"])
+    _refuse_a_circle(db, row["session_id"], row["parent_id"])
     history = histories.begin(db, source, fork_at or 0)
     inserted = _sealed({**row, "fork_at": fork_at, "message_count": fork_at or 0, "history": history})
     if not db.execute(_INSERT, inserted).rowcount:
@@ -92,10 +105,12 @@ def length(db: sqlite3.Connection, session_id: str) -> int:
     return int(stored(db, session_id)["message_count"])
 
 
-def read(db: sqlite3.Connection, session_id: str, start: int, stop: int) -> list[Message]:
-    """Return the messages from `start` up to `stop`, both within the history."""
+def read(db: sqlite3.Connection, session_id: str, start: int, stop: int | None) -> list[Message]:
+    """Return the messages from `start` up to `stop`, as far as the history goes."""
+    row = stored(db, session_id)
+    count = row["message_count"]
     try:
-        return histories.read(db, stored(db, session_id)["history"], start, stop)
+        return histories.read(db, row["history"], max(0, start), count if stop is None else min(stop, count))
     except Damage as damage:
         raise Damage(f"{damage}; see: amplifier session repair {session_id}") from None
 
@@ -123,13 +138,33 @@ def stored(db: sqlite3.Connection, session_id: str) -> dict[str, Any]:
 
 def change(db: sqlite3.Connection, row: Mapping[str, Any], changes: Mapping[str, Column]) -> None:
     """Set columns of a row that `stored` returned."""
-    sealed = _sealed({**row, **changes})
-    assignments = ", ".join(f"{name} = :{name}" for name in (*changes, "digest"))
-    db.execute(f"UPDATE sessions SET {assignments} WHERE session_id = :session_id", sealed)
+    db.execute(_changing(tuple(changes)), _sealed({**row, **changes}))
+
+
+def _refuse_a_circle(db: sqlite3.Connection, session_id: Any, parent_id: Any) -> None:
+    """Raise `SessionConflict` for a parent that is the session or descends from it; ask first whether any session does.
+
+    One does when it names a parent that was deleted, and the id is used again.
+    """
+    named = "SELECT 1 FROM sessions WHERE parent_id = ?"
+    if parent_id is None or (parent_id != session_id and not db.execute(named, (session_id,)).fetchone()):
+        return
+    if db.execute(_ABOVE, {"parent": parent_id, "session_id": session_id}).fetchone():
+        raise SessionConflict(
+            session_id,
+            f"session '{session_id}' cannot have the parent '{parent_id}', which is the session itself or descends "
+            f"from it. Choose another id",
+        )
 
 
 def _sealed(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "digest": checksum(*(row[name] for name in _NAMES))}
+    return {**row, "digest": checksum(*_in_order(row))}
+
+
+@cache
+def _changing(names: tuple[str, ...]) -> str:
+    assignments = ", ".join(f"{name} = :{name}" for name in (*names, "digest"))
+    return f"UPDATE sessions SET {assignments} WHERE session_id = :session_id"
 
 
 def _verified(row: Sequence[Any]) -> Sequence[Any]:

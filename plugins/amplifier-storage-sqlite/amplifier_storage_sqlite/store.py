@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amplifier_core.events import SessionEvent
-    from amplifier_core.storage import DeliveryState, Finding
+    from amplifier_core.storage import DeliveryState, Finding, Trimmed
     from amplifier_core.transcript import Message
     from amplifier_core.triggers import TriggerEvent
 
@@ -39,6 +39,7 @@ _FOUND = 20
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,128}")
 _CHANGEABLE = frozenset(field.name for field in fields(SessionRecord)) - {
     "session_id",
+    "parent_id",
     "fork_of",
     "fork_at",
     "message_count",
@@ -64,19 +65,19 @@ class SqliteStore:
             if session_id is not None:
                 validate_session_id(session_id)
         row = SESSIONS.row(record)
-        return await self._write(lambda db: sessions.create(db, row))
+        return await self._writer.run(lambda db: sessions.create(db, row))
 
     async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
         """Add messages after the first `at`. Raises `TypeError`, naming the place, for what is not JSON."""
         validate_session_id(session_id)
         bodies = [dumps(message, f"messages[{index}]") for index, message in enumerate(messages)]
-        return await self._write(lambda db: sessions.append(db, session_id, bodies, at, _now()))
+        return await self._writer.run(lambda db: sessions.append(db, session_id, bodies, at, _now()))
 
     async def update(self, session_id: str, **changes: Any) -> None:
-        """Change fields of the record: any but the id, what it shares, its length and `updated`."""
+        """Change fields of the record: any but its id, its parent, what it shares, its length and `updated`."""
         validate_session_id(session_id)
         columns = _session_changes(changes)
-        await self._write(lambda db: sessions.update(db, session_id, columns))
+        await self._writer.run(lambda db: sessions.update(db, session_id, columns))
 
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record."""
@@ -97,14 +98,18 @@ class SqliteStore:
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Return messages. Raises `StoreDamaged` when one is missing, or is not what was written."""
         validate_session_id(session_id)
-        count = self._reader.run(lambda db: sessions.length(db, session_id))
-        first, last = max(0, start), count if stop is None else min(stop, count)
-        return await self._read(last - first, lambda db: sessions.read(db, session_id, first, last))
+        end = self._reader.run(lambda db: sessions.length(db, session_id)) if stop is None else stop
+        return await self._read(end - max(0, start), lambda db: sessions.read(db, session_id, start, stop))
+
+    def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
+        """Do what `read` does, however many messages there are, in the calling thread."""
+        validate_session_id(session_id)
+        return self._reader.run(lambda db: sessions.read(db, session_id, start, stop))
 
     async def delete(self, session_id: str) -> None:
         """Forget a session, and its messages but those that forks share."""
         validate_session_id(session_id)
-        await self._write(lambda db: sessions.delete(db, session_id))
+        await self._writer.run(lambda db: sessions.delete(db, session_id))
 
     async def examine(self, session_id: str) -> list[Finding]:
         """Read the whole session and return what is wrong with it. Raises `StoreDamaged` when its record is."""
@@ -114,7 +119,7 @@ class SqliteStore:
     async def mend(self, session_id: str) -> list[Finding]:
         """Cut a history before its first bad message, and forget a parent or a source that is gone."""
         validate_session_id(session_id)
-        return await self._write(lambda db: care.mend(db, session_id, _now()))
+        return await self._writer.run(lambda db: care.mend(db, session_id, _now()))
 
     async def backup(self, path: Path) -> None:
         """Copy the store as it is now, while it is used, to a file that is not there yet. Raises `StoreUnavailable`."""
@@ -127,7 +132,7 @@ class SqliteStore:
     async def emit(self, event: SessionEvent) -> SessionEvent:
         """Append to the log."""
         rows = [EVENTS.row(event)]
-        return _in_sequence([event], await self._write(lambda db: inbox.emit(db, rows)))[0]
+        return _in_sequence([event], await self._writer.run(lambda db: inbox.emit(db, rows)))[0]
 
     async def events(self, *, since: int = 0, limit: int = 1000) -> list[SessionEvent]:
         """Return logged events, oldest first."""
@@ -155,7 +160,7 @@ class SqliteStore:
             delivery = replace(delivery, state="refused", reason=refused)
         row = {**DELIVERIES.row(delivery), "dedupe_key": plain(event.dedupe_key, "dedupe_key")}
         state = None if event.state is None else dumps(event.state, "state")
-        return delivery if await self._write(lambda db: inbox.offer(db, row, state)) else None
+        return delivery if await self._writer.run(lambda db: inbox.offer(db, row, state)) else None
 
     async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
         """Return the state stored with the trigger's last event that had one."""
@@ -165,7 +170,7 @@ class SqliteStore:
     async def save_trigger_state(self, project: str, trigger: str, state: Mapping[str, Any]) -> None:
         """Store a trigger's state without an event."""
         columns = plain(project, "project"), plain(trigger, "trigger"), dumps(state, "state")
-        await self._write(lambda db: inbox.save_trigger_state(db, *columns))
+        await self._writer.run(lambda db: inbox.save_trigger_state(db, *columns))
 
     async def claim(
         self, project: str, lane: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
@@ -175,12 +180,12 @@ class SqliteStore:
         now = now or _now()
         values = encode({"project": project, "lane": lane, "owner": owner, "session_id": session_id})
         values |= {"now": micros(now), "lease_until": _lease_end(now, lease)}
-        return await self._write(lambda db: inbox.claim(db, values))
+        return await self._writer.run(lambda db: inbox.claim(db, values))
 
     async def renew(self, delivery: Delivery, *, lease: float, now: datetime | None = None) -> None:
         """Extend the lease, as long as nobody else has claimed the delivery since."""
         changes: dict[str, Column] = {"lease_until": _lease_end(now or _now(), lease)}
-        await self._write(lambda db: inbox.advance(db, delivery, changes))
+        await self._writer.run(lambda db: inbox.advance(db, delivery, changes))
 
     async def commit(
         self,
@@ -197,25 +202,25 @@ class SqliteStore:
         columns = _session_changes(session_changes) if session_changes else None
         rows = [EVENTS.row(event) for event in emits]
         changes = encode({"state": "done", "lease_until": 0, "reason": None, "updated": _now()})
-        finished = await self._write(lambda db: inbox.finish(db, delivery, changes, rows, session_id, columns))
+        finished = await self._writer.run(lambda db: inbox.finish(db, delivery, changes, rows, session_id, columns))
         return _in_sequence(emits, finished)
 
     async def retry(self, delivery: Delivery, *, reason: str, available_at: datetime) -> None:
         """Give the delivery back."""
         changes = encode({"state": "pending", "lease_until": 0, "reason": reason, "updated": _now()})
         changes |= encode({"available_at": available_at})
-        await self._write(lambda db: inbox.advance(db, delivery, changes))
+        await self._writer.run(lambda db: inbox.advance(db, delivery, changes))
 
     async def bury(self, delivery: Delivery, *, reason: str, emits: Sequence[SessionEvent] = ()) -> list[SessionEvent]:
         """Set the delivery aside."""
         rows = [EVENTS.row(event) for event in emits]
         changes = encode({"state": "dead", "lease_until": 0, "reason": reason, "updated": _now()})
-        return _in_sequence(emits, await self._write(lambda db: inbox.finish(db, delivery, changes, rows)))
+        return _in_sequence(emits, await self._writer.run(lambda db: inbox.finish(db, delivery, changes, rows)))
 
     async def release(self, project: str) -> int:
         """Make every claimed delivery of `project` due now."""
         column = plain(project, "project")
-        return await self._write(lambda db: inbox.release(db, column, micros(_now())))
+        return await self._writer.run(lambda db: inbox.release(db, column, micros(_now())))
 
     async def deliveries(
         self,
@@ -230,8 +235,9 @@ class SqliteStore:
         wanted = encode({name: value for name, value in given.items() if value is not None})
         return await self._read(limit, lambda db: inbox.deliveries(db, wanted, limit))
 
-    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._writer.run(work)
+    async def trim(self, *, before: datetime, event_bytes: int = 0) -> Trimmed:
+        """Forget what is over; the file keeps its size, and what is written next takes the room that is free."""
+        return await self._writer.run(lambda db: inbox.trim(db, micros(before), event_bytes))
 
     async def _read(self, size: int | None, query: Callable[[sqlite3.Connection], T]) -> T:
         if size is not None and size <= SMALL:

@@ -48,7 +48,9 @@ def unplain(column: Any) -> Any:
 
 def checksum(*columns: Column) -> int:
     """Return a checksum of columns as they lie in their rows: SQLite has none that would tell a flipped bit."""
-    return crc32(b"\0".join([each if isinstance(each, bytes) else str(each).encode() for each in columns]))
+    if bytes in map(type, columns):
+        return crc32(b"\0".join([each if isinstance(each, bytes) else str(each).encode() for each in columns]))
+    return crc32("\0".join(map(str, columns)).encode())
 
 
 def dumps(value: object, where: str = "value") -> Column:

@@ -17,17 +17,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
+Work: TypeAlias = "Callable[[sqlite3.Connection], Any]"
 Loop: TypeAlias = "asyncio.AbstractEventLoop | None"
 AnyFuture: TypeAlias = "Future[Any] | asyncio.Future[Any]"
 Outcome: TypeAlias = "tuple[Any, Exception | None]"
+Attempt: TypeAlias = "Callable[[Work], Outcome]"
 
 
 class Job(NamedTuple):
     """What is to be done; its future belongs to `loop`, or is one that any thread may resolve."""
 
-    work: Callable[[sqlite3.Connection], Any]
+    work: Work
     future: AnyFuture
     loop: Loop
+
+
+class HalfDone(Exception):
+    """A job failed after it had written something, which must be undone."""
 
 
 class Writer:
@@ -36,7 +42,9 @@ class Writer:
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self._db = db
         self._path = path
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: list[Job] = []
+        self._calls: SimpleQueue[None] = SimpleQueue()  # one for each time that the thread is to look
+        self._calling: set[Loop] = set()
         self._lock = threading.Lock()
         self._closed = False
         # a daemon, so that a program that forgets to close ends; nothing that it then loses was acknowledged
@@ -46,33 +54,47 @@ class Writer:
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
         """Run `work`; the future is resolved when what it did is durable, or fails when none of it happened.
 
-        What was submitted is carried out: the future cannot be cancelled. Raises `StoreUnavailable` after `close`.
+        `work` does nothing but what the connection can undo: it is run again when another job had to be undone. What
+        was submitted is carried out: the future cannot be cancelled. Raises `StoreUnavailable` after `close`.
         """
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
-        self._put(work, future, None)
+        self._put(Job(work, future, None))
         return future
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do as `submit` does, and wait; who is cancelled meanwhile does not learn how it ended."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._put(work, future, loop)
+        self._put(Job(work, future, loop))
         return await future
 
     def close(self) -> None:
         """Finish what was submitted and close the connection; idempotent."""
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._jobs.put(None)
+            self._closed = True
+        self._calls.put(None)
         self._thread.join()
 
-    def _put(self, work: Callable[[sqlite3.Connection], T], future: AnyFuture, loop: Loop) -> None:
+    def _put(self, job: Job) -> None:
+        loop = job.loop
         with self._lock:
             if self._closed:
                 raise closed(self._path)
-            self._jobs.put(Job(work, future, loop))
+            self._jobs.append(job)
+            if loop in self._calling:
+                return
+            if loop is not None:
+                self._calling.add(loop)
+        if loop is None:
+            self._calls.put(None)
+        else:  # when the tasks that the loop is about to run have brought theirs too
+            loop.call_soon(self._call, loop)
+
+    def _call(self, loop: Loop) -> None:
+        with self._lock:
+            self._calling.discard(loop)
+        self._calls.put(None)
 
     def _run(self) -> None:
         while batch := self._next_batch():
@@ -80,35 +102,58 @@ class Writer:
         self._db.close()
 
     def _next_batch(self) -> list[Job]:
-        """Wait for a job and return all that wait by then; none when there will be no more."""
-        batch: list[Job] = []
-        while (job := self._jobs.get()) is not None:
-            batch.append(job)
-            if self._jobs.empty():
-                return batch
-        if batch:
-            self._jobs.put(None)  # for the next call
-        return batch
+        """Wait for jobs and return all that wait by then; none when there will be no more."""
+        while True:
+            self._calls.get()
+            with self._lock:
+                batch, self._jobs = self._jobs, []
+                if batch and self._closed:
+                    self._calls.put(None)  # for the next call
+                if batch or self._closed:
+                    return batch
 
     def _commit(self, batch: list[Job]) -> None:
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            outcomes = [self._attempt(job.work) for job in batch]
-            self._db.execute("COMMIT")
+            outcomes = self._outcomes(batch)
         except Exception as error:
             with suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             outcomes = [(None, store_error(self._path, error)) for _ in batch]
         _tell(batch, outcomes)
 
-    def _attempt(self, work: Callable[[sqlite3.Connection], Any]) -> Outcome:
+    def _outcomes(self, batch: list[Job]) -> list[Outcome]:
+        """Run a batch in one transaction: at first without savepoints, which take a sixth of the time of a turn."""
+        try:
+            return self._in_transaction(self._attempt, batch)
+        except HalfDone:
+            self._db.execute("ROLLBACK")
+            return self._in_transaction(self._attempt_apart, batch)
+
+    def _in_transaction(self, attempt: Attempt, batch: list[Job]) -> list[Outcome]:
+        self._db.execute("BEGIN IMMEDIATE")
+        outcomes = [attempt(job.work) for job in batch]
+        self._db.execute("COMMIT")
+        return outcomes
+
+    def _attempt(self, work: Work) -> Outcome:
+        before = self._db.total_changes
+        try:
+            return work(self._db), None
+        except Exception as error:
+            if not self._db.in_transaction:
+                raise  # the disk is full, say: SQLite has undone the jobs before this one too
+            if self._db.total_changes != before:
+                raise HalfDone from error
+            return None, store_error(self._path, error)
+
+    def _attempt_apart(self, work: Work) -> Outcome:
         self._db.execute("SAVEPOINT job")
         outcome: Outcome
         try:
             outcome = work(self._db), None
         except Exception as error:
             if not self._db.in_transaction:
-                raise  # the disk is full, say: SQLite has undone the jobs before this one too
+                raise
             self._db.execute("ROLLBACK TO job")
             outcome = None, store_error(self._path, error)
         self._db.execute("RELEASE job")

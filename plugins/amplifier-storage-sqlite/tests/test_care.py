@@ -67,7 +67,8 @@ async def test_a_history_ends_before_its_first_bad_message_and_the_rest_is_kept(
     _rows(path, "UPDATE messages SET body = x'fffe' WHERE position = 2")
     found = await store.examine("s")
     assert [(finding.kind, finding.position) for finding in found] == [("bad_message", 2), ("bad_message", 4)]
-    assert [finding.message for finding in found] == ["message 2 is not what was written", "message 4 is missing"]
+    assert [finding.message for finding in found] == ["message m3 is not what was written", "message m5 is missing"]
+    assert found[0].remedy.startswith("end the history before message m3; ")
     assert await store.mend("s") == found
     assert (await store.examine("s"), await store.read("s")) == ([], _numbered(2))
     assert await store.append("s", [{"n": "new"}], at=2) == 3
@@ -99,7 +100,7 @@ async def test_a_fork_whose_shared_messages_are_damaged_is_cut_there(path: Path,
     record = await store.get("fork")
     assert (record.fork_of, record.fork_at, record.message_count) == ("s", 1, 1)
     assert await store.read("fork") == _numbered(1)
-    with pytest.raises(StoreDamaged, match="message 1 is not what was written"):
+    with pytest.raises(StoreDamaged, match="message m2 is not what was written"):
         await store.read("s")
 
 
@@ -109,8 +110,8 @@ async def test_a_fork_that_lost_its_link_is_examined_as_missing_messages(path: P
     await store.create(SessionRecord("fork", fork_of="s"))
     _rows(path, "UPDATE histories SET digest = 0 WHERE source IS NOT NULL")
     assert [finding.message for finding in await store.examine("fork")] == [
-        "message 0 is missing",
-        "message 1 is missing",
+        "message m1 is missing",
+        "message m2 is missing",
     ]
     await store.mend("fork")
     assert await store.read("fork") == []

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import tempfile
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,7 +134,7 @@ async def test_a_message_that_is_gone_is_damage(path: Path, store: SqliteStore) 
     db.execute("DELETE FROM messages WHERE position = 1")
     db.commit()
     db.close()
-    with pytest.raises(StoreDamaged, match="message 1 is missing; see: amplifier session repair s"):
+    with pytest.raises(StoreDamaged, match="message m2 is missing; see: amplifier session repair s"):
         await store.read("s")
     assert await store.read("s", 2) == [{"n": 2}]
 
@@ -143,7 +144,7 @@ async def test_a_message_that_is_not_what_was_written_is_damage(change: str, pat
     await store.create(SessionRecord("s"))
     await store.append("s", [{"n": 0}], at=0)
     _execute(path, f"UPDATE messages SET {change}")
-    with pytest.raises(StoreDamaged, match="message 0 is not what was written"):
+    with pytest.raises(StoreDamaged, match="message m1 is not what was written"):
         await store.read("s")
 
 
@@ -166,7 +167,7 @@ async def test_a_history_that_is_not_what_was_written_is_damage(path: Path, stor
     await store.append("s", [{"n": 0}, {"n": 1}], at=0)
     await store.create(SessionRecord("fork", fork_of="s"))
     _execute(path, "UPDATE histories SET shared = 1 WHERE source IS NOT NULL")
-    with pytest.raises(StoreDamaged, match="message 0 is missing"):
+    with pytest.raises(StoreDamaged, match="message m1 is missing"):
         await store.read("fork")
 
 
@@ -238,6 +239,19 @@ async def test_a_store_of_the_first_version_is_brought_over_whole(path: Path) ->
     assert await store.append("deep", [{"n": 4}], at=3) == 4
     assert [await store.examine(each) for each in ("s", "fork", "deep")] == [[], [], []]
     await store.close()
+
+
+SECOND_DELIVERIES = """INSERT INTO deliveries
+    (delivery_id, project, lane, trigger, event, state, attempts, epoch, available_at, created, updated)
+    VALUES ('d1', '/p', 'l', 't', '{}', 'done', 1, 1, 1, 1, 1), ('d2', '/p', 'l', 't', '{}', 'dead', 1, 1, 1, 1, 1)"""
+
+
+async def test_a_store_of_the_second_version_can_be_trimmed(path: Path) -> None:
+    _at_version(path, 2, SECOND_DELIVERIES)
+    store = open_sqlite({"path": path})
+    assert (await store.trim(before=datetime.now(UTC))).deliveries == 1
+    await store.close()
+    assert _execute(path, "SELECT delivery_id FROM deliveries") == [("d2",)]
 
 
 def test_eight_processes_that_open_an_older_store_migrate_it_once(path: Path, start: Start) -> None:
@@ -378,14 +392,22 @@ async def test_a_path_means_a_file_whatever_it_looks_like(tmp_path: Path, monkey
         assert (tmp_path / name).is_file()
 
 
+async def test_a_folder_keeps_its_store_under_a_name_that_is_known(tmp_path: Path) -> None:
+    store = open_sqlite({"folder": str(tmp_path / "data")})
+    await store.close()
+    assert [each.name for each in (tmp_path / "data").iterdir()] == ["amplifier.db"]
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({}, "path: None is not the path of a file"),
+        ({}, "neither path nor folder is set. Set path to a file, or folder to where amplifier.db is kept"),
+        ({"path": "x", "folder": "y"}, "both path and folder are set"),
+        ({"folder": ""}, "folder: '' is not the path of a folder"),
         ({"path": ""}, "path: '' is not the path of a file"),
         ({"path": "a\0b"}, "is not the path of a file"),
         ({"path": 3}, "path: 3 is not the path of a file"),
-        ({"path": "x", "pth": "y"}, "unknown key 'pth'. Known: path, busy_timeout"),
+        ({"path": "x", "pth": "y"}, "unknown key 'pth'. Known: path, folder, busy_timeout"),
         ({"path": "x", "busy_timeout": -1}, "busy_timeout: -1 is not within 0 and 3600 seconds"),
         ({"path": "x", "busy_timeout": True}, "busy_timeout: True is not within"),
     ],

@@ -67,6 +67,15 @@ def test_writes_that_wait_together_are_committed_together(writer: TracedWriter) 
     assert writer.numbers() == list(range(16))
 
 
+async def test_writes_of_tasks_that_run_together_are_committed_together(writer: TracedWriter) -> None:
+    writer.gate.set()
+    before = [writer.numbers(), writer.statements.count("COMMIT")]
+    await asyncio.gather(*(asyncio.wrap_future(writer.insert(0)), *(writer.run(inserting(n)) for n in range(1, 17))))
+    assert before == [[], 2]
+    assert sorted(writer.numbers()) == list(range(17))
+    assert writer.statements.count("COMMIT") <= 5, "the sixteen of this loop together"
+
+
 def test_a_write_that_fails_undoes_itself_alone(writer: TracedWriter) -> None:
     def insert_and_fail(db: sqlite3.Connection) -> None:
         db.execute("INSERT INTO numbers VALUES (99)")

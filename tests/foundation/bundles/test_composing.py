@@ -127,8 +127,7 @@ def test_an_included_bundle_may_be_named_by_namespace_or_by_registration(write: 
     ("include", "message"),
     [
         ("./missing.md", "missing.md: no such file or folder"),
-        ("git+https://token@host/x",
-         "a bundle cannot be loaded from 'git+https:' sources; use a local file or folder, or file://"),
+        ("git+ftp://token@host/x", "git+ftp://***@host/x: "),
         ("foundation:x", "no bundle is registered as 'foundation'. Known: demo. Use its path instead"),
         ("demos:x", "no bundle is registered as 'demos'; did you mean 'demo'? Known: demo. Use its path instead"),
     ],
@@ -137,7 +136,8 @@ def test_a_missing_include_is_told_with_its_line(write: Any, include: str, messa
     path = write(f"includes:\n  - bundle: {include}\n")
     with pytest.raises(BundleDependencyError) as caught:
         load_bundle_sync(path)
-    assert str(caught.value) == f"bundle.md:4:5: error[AMP111] includes[0]: {message}"
+    assert str(caught.value).startswith(f"bundle.md:4:5: error[AMP111] includes[0]: {message}")
+    assert "token" not in str(caught.value)
     assert [problem.code for problem in validate_bundle(path)] == ["AMP111"]
 
 

@@ -80,15 +80,28 @@ async def test_a_session_runs_on_the_modules_that_its_bundle_brings(
         assert session.load_failures == []
 
 
-async def test_context_files_are_part_of_the_system_prompt_as_they_are_now(
-    write: Any, session_front: str, folder: Path
+@pytest.mark.parametrize(("reloads", "second"), [(False, "Old."), (True, "New.")])
+async def test_context_and_mentioned_files_are_part_of_the_system_prompt(
+    reloads: bool, second: str, write: Any, session_front: str, folder: Path
 ) -> None:
-    (folder / "rules.md").write_text("Old.\n")
-    front = session_front.replace("PROMPTED", "true") + "context: {rules: rules.md}\n"
-    prepared = await load_bundle_sync(write(front, "Be brief.")).prepare()
+    (folder / "rules.md").write_text("Old. See @more.md")
+    (folder / "more.md").write_text("More.\n")
+    (folder / "style.md").write_text("Old.")
+    reload = f"session:\n  reload_context: {str(reloads).lower()}\n"
+    front = session_front.replace("PROMPTED", "true").replace("session:\n", reload) + "context: {rules: rules.md}\n"
+    prepared = await load_bundle_sync(write(front, "Be brief: @demo:style")).prepare()
     async with await prepared.create_session() as session:
-        (folder / "rules.md").write_text("New.\n")
-        assert 'Be brief.\\n\\n<context_file paths="rules">\\nNew.\\n</context_file>' in await session.execute("x")
+        said = await session.execute("x")
+        parts = [
+            "Be brief: @demo:style",
+            '<context_file paths="rules → rules.md">\\nOld. See @more.md\\n</context_file>',
+            '<context_file paths="@demo:style → style.md">\\nOld.\\n</context_file>',
+            '<context_file paths="@more.md → more.md">\\nMore.\\n</context_file>',
+        ]
+        assert all(part in said for part in parts)
+        (folder / "style.md").write_text("New.")
+        said = await session.execute("x")
+        assert f'<context_file paths="@demo:style → style.md">\\n{second}\\n' in said
 
 
 async def test_sessions_of_one_bundle_share_no_plan(write: Any, session_front: str) -> None:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
          "or a mapping such as {module: …, config: …}"),
         ("session: {loop: x}\n",
          "3:11: error[AMP102] session.loop: unknown key; known here: orchestrator, context, orchestrator_source, "
-         "context_source, injection_budget_per_turn, injection_size_limit, mount_timeout, persistence, raw, debug, "
+         "context_source, injection_budget_per_turn, injection_size_limit, mount_timeout, persistence, "
+         "reload_context, raw, debug, "
          "raw_debug, metadata"),
         ("session: {persistence: often}\n",
          "3:24: error[AMP104] session.persistence: Input should be 'message', 'turn' or 'end'"),
@@ -250,7 +251,7 @@ def test_importing_bundles_imports_neither_yaml_nor_pydantic() -> None:
 def test_a_file_of_the_field_loads(folder: Path) -> None:
     (folder / "bundle.md").write_text(FIELD)
     bundle = load_bundle_sync(folder)
-    assert {problem.code for problem in bundle.problems} == {"AMP109"}
+    assert {problem.code for problem in bundle.problems} == {"AMP108", "AMP109"}
     assert [tool["module"] for tool in bundle.tools] == ["tool-filesystem"]
     assert bundle.session["raw"] is True
     assert bundle.agents["my-bundle:bug-hunter"] == {"name": "my-bundle:bug-hunter"}

@@ -1,0 +1,109 @@
+"""One value of a YAML text changed, and every other character of it left as it is, comments included."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ..dicts import get_nested
+from ..files import to_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..dicts import Keys
+
+
+def with_value(text: str, after: Mapping[str, Any], path: Keys) -> str | None:
+    """Return `text` changed so that `path` has the value it has in `after`; None where that cannot be done in place."""
+    node, depth = _deepest(_parsed(text), path)
+    if node is None:
+        return _with_lines(text, len(text), 0, _nested(path, get_nested(after, path)))
+    if depth < len(path) and _is_block_mapping(node):
+        lines = _nested(path[depth:], get_nested(after, path))
+        return _with_lines(text, _end_of_lines(text, node), node.value[0][0].start_mark.column, lines)
+    return _replaced(text, node, get_nested(after, path[:depth]) if depth else after)
+
+
+def without(text: str, after: Mapping[str, Any], path: Keys) -> str | None:
+    """Return `text` without the key at `path`, which `after` has no more; None where that cannot be done in place."""
+    node, depth = _deepest(_parsed(text), path[:-1])
+    if node is None or depth < len(path) - 1:
+        return None
+    if not _is_block_mapping(node):
+        return _replaced(text, node, get_nested(after, path[:depth]) if depth else after)
+    key, value = next((key, value) for key, value in node.value if key.value == path[-1])
+    begin = text.rfind("\n", 0, key.start_mark.index) + 1
+    if text[begin : key.start_mark.index].strip():
+        return None
+    return text[:begin] + text[_end_of_lines(text, value) :]
+
+
+def flow(value: Any) -> str:
+    """Return a value as YAML on one line."""
+    written = to_yaml({"": value}) if isinstance(value, str) and value.isprintable() else ""
+    plain = written.removeprefix("'': ").removesuffix("\n")
+    if plain and "\n" not in plain and not set(plain) & set("{}[],"):
+        return plain
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{flow(key)}: {flow(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _parsed(text: str) -> Any:
+    import yaml
+
+    return yaml.compose(text, Loader=yaml.SafeLoader)  # the one in Python: its marks count the characters of `text`
+
+
+def _deepest(root: Any, path: Keys) -> tuple[Any, int]:
+    """Return the last node on the way along `path`, and how many keys lead to it."""
+    node, depth = root, 0
+    while depth < len(path) and node is not None and node.id == "mapping":
+        below = next((value for key, value in node.value if key.value == path[depth]), None)
+        if below is None:
+            break
+        node, depth = below, depth + 1
+    return node, depth
+
+
+def _is_block_mapping(node: Any) -> bool:
+    return node.id == "mapping" and not node.flow_style and bool(node.value)
+
+
+def _replaced(text: str, node: Any, value: Any) -> str | None:
+    begin, end = node.start_mark, node.end_mark
+    if begin.line != end.line or _is_block_mapping(node):
+        return None
+    space = " " if begin.index == end.index and text[begin.index - 1 : begin.index] == ":" else ""
+    return text[: begin.index] + space + flow(value) + text[end.index :]
+
+
+def _end_of_lines(text: str, node: Any) -> int:
+    """Return where the line after the last of a node begins; comments below it are not the node's."""
+    while node.id != "scalar" and not node.flow_style and node.value:
+        last = node.value[-1]
+        node = last[1] if node.id == "mapping" else last
+    end: int = node.end_mark.index
+    if end and text[end - 1] == "\n":
+        return end
+    newline = text.find("\n", end)
+    return len(text) if newline < 0 else newline + 1
+
+
+def _with_lines(text: str, index: int, indent: int, data: Mapping[str, Any]) -> str:
+    newline = "\r\n" if "\r\n" in text else "\n"
+    before = text[:index]
+    if before and not before.endswith("\n"):
+        before += newline
+    lines = [" " * indent + line if line else line for line in to_yaml(data).splitlines()]
+    return before + newline.join([*lines, ""]) + text[index:]
+
+
+def _nested(path: Keys, value: Any) -> dict[str, Any]:
+    for key in reversed(path):
+        value = {key: value}
+    nested: dict[str, Any] = value
+    return nested

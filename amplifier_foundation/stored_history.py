@@ -1,0 +1,78 @@
+"""The history of a stored session, read page by page when somebody asks for a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, overload
+
+from amplifier_core.transcript import Message, Transcript
+
+from .history import interrupted_results, turn_starts
+
+if TYPE_CHECKING:
+    from amplifier_core.storage import SessionRecord, SessionStore
+
+PAGE = 256
+"""Messages that are read at once; about a millisecond of the event loop's time with the embedded store."""
+
+
+class StoredHistory(Sequence[Message]):
+    """The first `length` messages of a session; each is read once, and kept."""
+
+    def __init__(self, store: SessionStore, session_id: str, length: int) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._length = length
+        self._pages: dict[int, list[Message]] = {}
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._length)
+            return self._between(start, stop)[::step] if step > 0 else [self[at] for at in range(start, stop, step)]
+        position = index + self._length if index < 0 else index
+        if not 0 <= position < self._length:
+            raise IndexError(f"message {index} of {self._length}")
+        return self._between(position, position + 1)[0]
+
+    def _between(self, start: int, stop: int) -> list[Message]:
+        if start >= stop:
+            return []
+        first, last = start // PAGE, (stop - 1) // PAGE
+        self._read(first, last)
+        messages = [message for page in range(first, last + 1) for message in self._pages[page]]
+        return messages[start - first * PAGE : stop - first * PAGE]
+
+    def _read(self, first: int, last: int) -> None:
+        """Read the pages from `first` to `last` that were not read yet, neighbours together."""
+        missing = [page for page in range(first, last + 1) if page not in self._pages]
+        if not missing:
+            return
+        start, stop = missing[0] * PAGE, min((missing[-1] + 1) * PAGE, self._length)
+        messages = self._store.read_sync(self._session_id, start, stop)
+        for page in range(missing[0], missing[-1] + 1):
+            offset = page * PAGE - start
+            self._pages.setdefault(page, messages[offset : offset + PAGE])
+
+
+def stored_transcript(store: SessionStore, record: SessionRecord) -> Transcript:
+    """Return the transcript to resume a session with; what a crash cut is recorded as interrupted at its end.
+
+    It costs the end of the history; the rest is read when a context asks for it. A fork does not go on with what a
+    provider keeps of its source's conversation. Raises what `read_sync` raises.
+    """
+    history = StoredHistory(store, record.session_id, record.message_count)
+    transcript = Transcript.over(history, forked_at=record.fork_at or 0)
+    transcript.extend(interrupted_results(transcript.since(transcript.settled())))
+    return transcript
+
+
+def turns_so_far(record: SessionRecord, transcript: Transcript) -> int:
+    """Return how many turns a stored session had: as its record says, unless it was killed before it could."""
+    return len(turn_starts(transcript)) if record.status == "running" else record.turn_count

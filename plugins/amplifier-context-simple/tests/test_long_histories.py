@@ -1,0 +1,231 @@
+"""What a request reads of a long history, and that it sends what measuring the whole of it would have sent."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import amplifier_context_simple
+from amplifier_context_simple import SimpleContextManager
+from amplifier_context_simple.cut import tokens_of
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.models import HookResult
+from amplifier_core.transcript import Transcript
+
+Message = dict[str, Any]
+
+LONG = 100_000
+
+
+def message(role: str, tokens: int = 10, **more: Any) -> Message:
+    return {"role": role, "content": "x" * (4 * (tokens - 1)), "metadata": {"timestamp": "then"}, **more}
+
+
+class Recorded(Sequence[Message]):
+    """A history that knows which positions were read."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = messages
+        self.read: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = range(len(self.messages))[index]
+        self.read.update(chosen if isinstance(chosen, range) else [chosen])
+        return self.messages[index]
+
+
+class Mounted:
+    """A context that was mounted on a transcript, and the cuts that it announced."""
+
+    def __init__(self, transcript: Any = None) -> None:
+        self.coordinator = ModuleCoordinator(session_id="s")
+        if transcript is not None:
+            self.coordinator.register_capability("session.transcript", transcript)
+        self.cuts: list[dict[str, Any]] = []
+        self.coordinator.hooks.register("context:compaction", self._note)
+
+    async def _note(self, event: str, data: dict[str, Any]) -> HookResult:
+        self.cuts.append(data)
+        return HookResult()
+
+    async def context(self) -> SimpleContextManager:
+        await amplifier_context_simple.mount(self.coordinator)
+        context: SimpleContextManager = self.coordinator.get("context")
+        return context
+
+
+def turns(count: int) -> list[Message]:
+    return [message(role) for _ in range(count // 2) for role in ("user", "assistant")]
+
+
+async def test_the_first_request_of_a_long_history_reads_its_end_and_the_second_no_more() -> None:
+    history = Recorded(turns(LONG))
+    context = await Mounted(Transcript.over(history)).context()
+    assert history.read == set()
+    first = await context.get_messages_for_request(token_budget=500)
+    assert len(first) == 36
+    assert len(history.read) < 150
+    read = set(history.read)
+    await context.add_message(message("user"))
+    await context.add_message(message("assistant"))
+    assert len(await context.get_messages_for_request(token_budget=500)) == 38
+    assert history.read == read
+
+
+async def test_a_larger_budget_reads_further_back_and_a_smaller_one_no_more() -> None:
+    history = Recorded(turns(LONG))
+    context = await Mounted(Transcript.over(history)).context()
+    await context.get_messages_for_request(token_budget=500)
+    assert len(await context.get_messages_for_request(token_budget=50_000)) == 3_750
+    assert 5_000 < len(history.read) < 7_000
+    read = set(history.read)
+    assert len(await context.get_messages_for_request(token_budget=100)) == 6
+    assert history.read == read
+
+
+async def test_without_any_budget_everything_is_sent() -> None:
+    history = Recorded(turns(LONG))
+    context = await Mounted(Transcript.over(history)).context()
+    assert len(await context.get_messages_for_request()) == LONG
+    await context.add_message(message("user"))
+    assert len(await context.get_messages_for_request(token_budget=500)) == 37
+
+
+async def test_a_long_last_turn_is_read_to_where_it_begins() -> None:
+    turn = [message("user"), *[message("assistant"), message("tool", tool_call_id="1")] * 500]
+    history = Recorded([*turns(LONG), *turn])
+    mounted = Mounted(Transcript.over(history))
+    context = await mounted.context()
+    assert len(await context.get_messages_for_request(token_budget=500)) == len(turn)
+    assert len(history.read) < 1.5 * len(turn)
+    assert mounted.cuts[0]["tokens_after"] == 10 * len(turn)
+
+
+async def test_a_long_opening_is_read_once_and_sent_with_the_end() -> None:
+    rules = [message("system")] * 100
+    history = Recorded([*rules, *turns(LONG)])
+    context = await Mounted(Transcript.over(history)).context()
+    sent = await context.get_messages_for_request(token_budget=1_500)
+    assert [each["role"] for each in sent] == ["system"] * 100 + ["user", "assistant"] * 18
+    assert len(history.read) < 300
+
+
+async def test_a_cut_says_exactly_what_it_dropped_and_at_least_how_long_the_history_was() -> None:
+    mounted = Mounted(Transcript.over(Recorded([message("system"), *turns(LONG)])))
+    context = await mounted.context()
+    await context.get_messages_for_request(token_budget=510)
+    (cut,) = mounted.cuts
+    assert (cut["dropped_messages"], cut["kept_messages"], cut["tokens_after"]) == (LONG - 36, 37, 370)
+    assert 510 < cut["tokens_before"] <= 1_010
+
+
+class Reference:
+    """What is sent of a history that is measured as a whole, and where it was cut."""
+
+    def __init__(self) -> None:
+        self.cut: tuple[int, int] = (0, 0)
+        self.cuts: list[dict[str, int]] = []
+
+    def request(self, history: list[Message], budget: int) -> list[Message]:
+        opening = 0
+        while opening < len(history) and history[opening]["role"] == "system":
+            opening += 1
+        room = budget - tokens(history[:opening])
+        if tokens(history) <= budget:
+            return history
+        was = first = max(opening, self.cut[1]) if self.cut[0] == budget else opening
+        if tokens(history[first:]) > room:
+            first = self.first_kept(history, opening, room)
+            self.cut = (budget, first)
+        sent = [*history[:opening], *history[first:]]
+        if first != was:
+            self.cuts.append(
+                {
+                    "dropped_messages": first - opening,
+                    "kept_messages": len(sent),
+                    "tokens_before": tokens(history),
+                    "tokens_after": tokens(sent),
+                    "budget": budget,
+                }
+            )
+        return sent
+
+    def first_kept(self, history: list[Message], opening: int, room: int) -> int:
+        starts = [at for at in range(opening, len(history)) if begins_turn(history, at)]
+        fitting = [at for at in starts if tokens(history[at:]) <= room * 0.75]
+        return (fitting[:1] or starts[-1:] or [opening])[0]
+
+
+def tokens(messages: list[Message]) -> int:
+    return sum(map(tokens_of, messages))
+
+
+def begins_turn(history: list[Message], at: int) -> bool:
+    speaks = history[at]["role"] == "user" and history[at]["metadata"].get("source") != "hook"
+    return speaks and [each["role"] for each in history[at + 1 : at + 2]] != ["tool"]
+
+
+def any_message(chance: random.Random) -> Message:
+    role = chance.choice(["user", "hook", "assistant", "assistant", "tool", "tool", "assistant"])
+    if role == "hook":
+        return message("user", chance.randint(1, 20), metadata={"source": "hook", "timestamp": "then"})
+    return message(role, chance.randint(1, 20))
+
+
+def any_history(chance: random.Random) -> list[Message]:
+    opening = [message("system", chance.randint(1, 20)) for _ in range(chance.choice([0, 0, 1, 3, 80]))]
+    return [*opening, *(any_message(chance) for _ in range(chance.choice([0, 1, 10, 70, 400])))]
+
+
+@pytest.mark.parametrize("kind", ["stored", "fork of a stored", "list"])
+@pytest.mark.parametrize("seed", range(100))
+async def test_what_is_sent_is_what_measuring_everything_would_send(kind: str, seed: int) -> None:
+    chance = random.Random(seed)
+    history, reference = any_history(chance), Reference()
+    stored = Transcript.over(Recorded([*history]))
+    mounted = Mounted({"stored": stored, "fork of a stored": stored.fork(), "list": None}[kind])
+    context = await mounted.context()
+    if kind == "list":
+        await context.set_messages(history)
+    budgets = [chance.randint(1, 2 + int(tokens(history) * chance.choice([0.1, 0.5, 1.1]))) for _ in range(2)]
+    for _ in range(12):
+        added = [any_message(chance) for _ in range(chance.randint(0, 8))]
+        added = [message("system")] if not added and all(each["role"] == "system" for each in history) else added
+        for each in added:
+            await context.add_message(each)
+        history += added
+        budget = budgets[chance.random() < 0.2]
+        assert await context.get_messages_for_request(token_budget=budget) == reference.request([*history], budget)
+    assert_told_alike(mounted.cuts, reference.cuts)
+
+
+def assert_told_alike(told: list[dict[str, Any]], expected: list[dict[str, int]]) -> None:
+    assert len(told) == len(expected)
+    for cut, whole in zip(told, expected, strict=True):
+        assert whole["budget"] < cut["tokens_before"] <= whole["tokens_before"]
+        assert {key: cut[key] for key in whole if key != "tokens_before"} == {
+            key: value for key, value in whole.items() if key != "tokens_before"
+        }
+
+
+@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 66, 127, 128, 129, 130])
+async def test_a_history_of_any_length_is_sent_whole_just_when_it_fits(length: int) -> None:
+    context = await Mounted(Transcript.over(Recorded([message("user")] * length))).context()
+    assert len(await context.get_messages_for_request(token_budget=10 * length)) == length
+    sent = await context.get_messages_for_request(token_budget=10 * length - 1)
+    assert len(sent) == max(1, (30 * length - 3) // 40)
+
+
+async def test_a_result_keeps_its_turn_whole_wherever_it_stands() -> None:
+    for position in range(1, 199):
+        history = [message("assistant")] * 200
+        history[0] = history[position] = message("user")
+        history[position + 1] = message("tool", tool_call_id="1")
+        context = await Mounted(Transcript.over(Recorded(history))).context()
+        assert await context.get_messages_for_request(token_budget=500) == history
