@@ -86,7 +86,7 @@ class Finding:
 
     `kind` is one of `torn_tail` (the last write was cut), `bad_message` (one that is not what was written),
     `missing_source` (it is a fork of a session that is gone), `missing_parent`, and `unpaired_call` (a tool call
-    without its result). `position` is the message's, where there is one.
+    without its result). `position` is the message's, from 0, where there is one; texts call the first message m1.
     """
 
     kind: str

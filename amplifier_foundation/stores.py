@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, cast
 
 from amplifier_core.errors import StoreUnavailable
@@ -18,15 +17,13 @@ if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore, SessionStore
 
 DEFAULT_STORAGE = "storage-sqlite"
-VARIABLE = "AMPLIFIER_STORAGE"
-"""The environment variable that names another storage."""
 
 
 def open_store(plugins: Plugins, name: str | None = None, path: Path | None = None) -> SessionStore:
-    """Open the storage `name`, else the one that `AMPLIFIER_STORAGE` names, else `storage-sqlite`.
+    """Open the storage `name`, else the one that the settings name (`AMPLIFIER_STORAGE` too), else `storage-sqlite`.
 
     It keeps its files in the data folder, or at `path` where one is given. A small `SessionStorage` is adapted. Raises
-    `UnknownName` when nothing installed offers it, `StoreUnavailable` when it cannot be opened.
+    `UnknownName` when nothing installed offers it, `StoreUnavailable` when it cannot be opened, `SettingsError`.
     """
     factory = plugins.storages.get(_chosen(name))
     where = {"folder": make_private(data_home())} if path is None else {"path": path}
@@ -43,10 +40,14 @@ def open_inbox(plugins: Plugins, name: str | None = None, path: Path | None = No
         return cast("DurableStore", store)
     raise StoreUnavailable(
         path or data_home(),
-        f"{_chosen(name)} keeps no inbox, which background sessions need. Use {DEFAULT_STORAGE} for them: unset "
-        f"{VARIABLE}, or set it to {DEFAULT_STORAGE} (pip install amplifier-{DEFAULT_STORAGE})",
+        f"{_chosen(name)} keeps no inbox, which background sessions need. Use {DEFAULT_STORAGE} for them: "
+        f"AMPLIFIER_STORAGE={DEFAULT_STORAGE}, or amplifier config set storage {DEFAULT_STORAGE}",
     )
 
 
 def _chosen(name: str | None) -> str:
-    return name or os.environ.get(VARIABLE) or DEFAULT_STORAGE
+    if name is not None:
+        return name
+    from .settings import read_settings
+
+    return str(read_settings().get("storage"))

@@ -5,7 +5,7 @@ Importing this imports neither YAML nor pydantic; loading a bundle does.
 
 from __future__ import annotations
 
-from .check import check_bundle, validate_bundle
+from .check import check_bundle, problems_of
 from .load import load_bundle, load_bundle_sync
 from .merge import deep_merge, merge_module_lists
 from .model import Bundle
@@ -30,5 +30,5 @@ __all__ = [
     "load_bundle",
     "load_bundle_sync",
     "merge_module_lists",
-    "validate_bundle",
+    "problems_of",
 ]

@@ -1,7 +1,7 @@
 """Agents in files of their own: front matter says who one is and what it works with, the text below instructs it.
 
 `agents: {include: [reviewer, foundation:bug-hunter]}` names `agents/reviewer.md` of the bundle itself, and
-`agents/bug-hunter.md` of the bundle `foundation`.
+`agents/bug-hunter.md` of the bundle `foundation`. Paths in it are relative to that bundle's folder.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _load(bundle: Bundle, name: str, root: Path, inside: str) -> list[Problem]:
         return document.problems
     from .shape import check_agent
 
-    sources, problems = take_sources(document, path.parent)
+    sources, problems = take_sources(document, root)
     problems = [*document.problems, *check_agent(document), *problems]
     bundle.agents[name] = _agent(document.data, name, document.body.strip(), path)
     bundle.local_sources.update(sources)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from amplifier_core.triggers import TriggerSource
 
 
-def validate_bundle(
+def problems_of(
     bundle: Bundle | str | Path, *, registry: Mapping[str, str | Path] | None = None, strict: bool = False
 ) -> list[Problem]:
     """Return everything wrong with a bundle, or with the first broken one that it includes; warnings too.

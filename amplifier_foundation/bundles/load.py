@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BundleError
@@ -74,6 +75,8 @@ def read_bundle(
     bundle = loading.load(find_bundle(source, names=registry))
     if auto_include:
         load_or_raise(bundle, strict=strict)
+    if len(bundle.origins) > 1:
+        bundle.digest = sha256("".join(sorted(bundle.origins.values())).encode()).hexdigest()
     return bundle
 
 

@@ -54,7 +54,7 @@ class Bundle:
     source_path: Path | None = None
     """Its file; None: a program made it."""
     digest: str = ""
-    """The SHA-256 of its own file's bytes in hex; of its data as JSON when a program made it."""
+    """The SHA-256 in hex of its file's bytes, or of all its files' digests; of its data as JSON when a program made it."""
     local_sources: dict[str, LocalSource] = field(default_factory=dict, repr=False)
     """Code that it brings, by the absolute path that its `source` became."""
     places: dict[tuple[str, ...], Place] = field(default_factory=dict, repr=False)

@@ -24,6 +24,7 @@ COMMAND_GROUP = "amplifier.commands"
 
 _COMMANDS = {
     "bundle": ("bundle:bundle", "Check bundles."),
+    "config": ("config:config", "See and change settings."),
     "demo": ("demo:demo", "Watch the whole loop on a folder it makes: no key, no network."),
     "plugin": ("plugin:plugin", "See what is installed."),
     "ps": ("ps:ps", "See what runs now."),

@@ -23,7 +23,11 @@ Result = TypeVar("Result")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
 bundle_option = click.option(
-    "-b", "--bundle", "bundle_path", metavar="BUNDLE", help="A bundle file or folder; default: bundle.md here."
+    "-b",
+    "--bundle",
+    "bundle_path",
+    metavar="BUNDLE",
+    help="A file, folder, URL or registered name; default: bundle.md here.",
 )
 
 
@@ -72,13 +76,33 @@ async def deliveries_in(store: SessionStore, **wanted: Any) -> list[Delivery]:
     return await store.deliveries(**wanted, limit=100_000) if isinstance(store, Inbox) else []
 
 
-async def bundle_at(path: str | None) -> Bundle:
-    """Load the bundle at `path`, or the `bundle.md` of the current folder. Raises `BundleError`."""
-    from ..bundles.load import load_bundle
+async def bundle_at(path: str | None, plugins: Plugins) -> Bundle:
+    """Load a bundle as settings want it: `path`, else the `bundle.md` of the current folder, else the settings' own.
 
+    `path` may be a URL or a registered name too. Raises `BundleError`, `SettingsError`.
+    """
+    from ..bundles.load import load_bundle
+    from ..bundles.overrides import override_modules
+    from ..settings import read_settings
+
+    settings = read_settings()
     if path is None and not Path("bundle.md").is_file():  # noqa: ASYNC240 - once, before anything runs
-        raise BundleNotFoundError("no bundle.md in this folder; name one with -b, or see what one does: amplifier demo")
-    return await load_bundle(path or "bundle.md")
+        path = settings.get("bundle")
+        if path is None:
+            raise BundleNotFoundError(
+                "no bundle.md in this folder; name one with -b, make one with: amplifier bundle new, "
+                "or see what one does: amplifier demo"
+            )
+    bundle = await load_bundle(path or "bundle.md", registry={**known_bundles(plugins), **settings.get("bundles")})
+    override_modules(bundle, settings.get("overrides"), Path.cwd())
+    return bundle
+
+
+def known_bundles(plugins: Plugins) -> dict[str, str]:
+    """Return the bundles that have a name here, with their places; packages' own and registered ones."""
+    from ..bundles.registry import BundleRegistry
+
+    return BundleRegistry(plugins=plugins).names()
 
 
 def refuse_what_cannot_run(bundle: Bundle, plugins: Plugins) -> None:

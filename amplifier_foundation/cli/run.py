@@ -23,6 +23,7 @@ from .app import (
 from .output import print_json
 
 if TYPE_CHECKING:
+    from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionRecord
 
@@ -99,7 +100,7 @@ async def take(
     async with opened_store(plugins) as store:
         stored = point.session if point else resume
         record = await session_by_prefix(store, stored) if stored else None
-        bundle = await _bundle(bundle_path, record, accept=accept)
+        bundle = await _bundle(bundle_path, plugins, record, accept=accept)
         refuse_what_cannot_run(bundle, plugins)
         if record is not None and point is not None:
             record = await fork_stored(store, record, turn=point.turn, message=point.message, plugins=plugins)
@@ -107,10 +108,10 @@ async def take(
         return await converse(bundle, prompt, store, plugins, resume=record, observe=observe)
 
 
-async def _bundle(path: str | None, record: SessionRecord | None, *, accept: bool) -> Bundle:
+async def _bundle(path: str | None, plugins: Plugins, record: SessionRecord | None, *, accept: bool) -> Bundle:
     if path is None and record is not None and record.bundle_source:
         path = record.bundle_source
-    bundle = await bundle_at(path)
+    bundle = await bundle_at(path, plugins)
     if record is not None and record.bundle_digest and bundle.digest != record.bundle_digest:
         _accept_change(path or "bundle.md", record, accept=accept)
     return bundle

@@ -52,7 +52,7 @@ def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> None:
 
 
 async def _rows(ctx: click.Context, bundle_path: str | None) -> list[dict[str, Any]]:
-    bundle = await bundle_at(bundle_path)
+    bundle = await bundle_at(bundle_path, plugins_of(ctx))
     async with opened_inbox(plugins_of(ctx)) as store:
         return [row for config in bundle.background_sessions for row in await _rows_of(store, bundle, config)]
 
@@ -121,7 +121,7 @@ async def _fire(ctx: click.Context, name: str, bundle_path: str | None, data: di
     from ..background.lane import MANUAL, lane_key
     from ..paths import project_of
 
-    bundle = await bundle_at(bundle_path)
+    bundle = await bundle_at(bundle_path, plugins_of(ctx))
     names = [config.name for config in bundle.background_sessions]
     if name not in names:
         raise SessionNotFound(f"{name} (this bundle declares: {', '.join(names) or 'none'})")

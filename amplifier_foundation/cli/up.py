@@ -48,7 +48,7 @@ async def _up(ctx: click.Context, paths: Sequence[str], *, once: bool, dry_run: 
     from ..up import brought_up
 
     plugins = plugins_of(ctx)
-    bundles = [await bundle_at(path) for path in paths]
+    bundles = [await bundle_at(path, plugins) for path in paths]
     for bundle in bundles:
         refuse_what_cannot_run(bundle, plugins)
     if dry_run:

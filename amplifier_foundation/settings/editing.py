@@ -41,8 +41,8 @@ def without(text: str, after: Mapping[str, Any], path: Keys) -> str | None:
 
 def flow(value: Any) -> str:
     """Return a value as YAML on one line."""
-    written = to_yaml({"": value}) if isinstance(value, str) and value.isprintable() else ""
-    plain = written.removeprefix("'': ").removesuffix("\n")
+    written = to_yaml({"x": value}) if isinstance(value, str) and value.isprintable() else ""
+    plain = written.removeprefix("x: ").removesuffix("\n")
     if plain and "\n" not in plain and not set(plain) & set("{}[],"):
         return plain
     if isinstance(value, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
@@ -60,7 +61,7 @@ def settings_files(folder: Path | str | None = None) -> dict[Scope, Path]:
 def _is_project(folder: Path, start: Path) -> bool:
     mark = folder / FOLDER
     try:
-        if not mark.is_dir() or mark.resolve() == _resolved(data_home()):
+        if not mark.is_dir() or _resolved(mark) == _resolved(data_home()):
             return False
         return folder == start or mark.stat().st_uid == start.stat().st_uid
     except OSError:
@@ -79,4 +80,4 @@ def _home() -> Path | None:
 
 
 def _resolved(path: Path) -> Path:
-    return path.resolve()
+    return Path(os.path.realpath(path))  # which, other than `Path.resolve`, takes a loop of symlinks as it is

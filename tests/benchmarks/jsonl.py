@@ -1,4 +1,4 @@
-"""Folders of JSON lines in use: one more turn beside the same bytes written by hand, forks, lists, ends of histories."""
+"""Folders of JSON lines in use: one more turn beside the same bytes written by hand, forks, ends, lists."""
 
 from __future__ import annotations
 
@@ -82,12 +82,13 @@ async def _tails(folder: Path) -> AsyncIterator[Row]:
 
 
 async def _lists(folder: Path) -> AsyncIterator[Row]:
-    """List them with a store that was just opened, as each command does."""
+    """List sessions that had their turn with a store that was just opened, as each command does."""
     plan = {"session": {"orchestrator": "loop-basic", "context": "context-simple"}, "tools": ["x" * 200]}
     async with _store(folder) as store:
         for number in range(MANY):
             await store.create(SessionRecord(f"s{number}", project=f"/p{number % 2}", config=plan))
             await store.append(f"s{number}", [MESSAGE], at=0)
+            await store.update(f"s{number}", status="idle", turn_count=1)
 
     async def listed(limit: int | None = None) -> None:
         async with _store(folder) as store:

@@ -8,6 +8,7 @@ from amplifier_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from amplifier_core.hookspecs import Register, StorageFactory
 
@@ -15,15 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["amplifier_register_storage", "open_jsonl"]
 
+_KEYS = ("folder", "path")
+
 
 def open_jsonl(config: Mapping[str, Any]) -> JsonlStore:
-    """Open the sessions below the folder `config["path"]`, which is made at the first write.
+    """Open the sessions below a folder, which is made at the first write: `config["folder"]`, or `config["path"]`.
 
     Raises `ValueError` for a bad configuration.
     """
     from .store import JsonlStore  # not at import: whoever lists plugins needs no asyncio
 
-    return JsonlStore(**_settings(config))
+    return JsonlStore(_folder(config))
 
 
 @hookimpl
@@ -32,15 +35,19 @@ def amplifier_register_storage(register: Register[StorageFactory]) -> None:
     register("storage-jsonl", open_jsonl)
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _folder(config: Mapping[str, Any]) -> Path:
     from pathlib import Path
 
     for key in config:
-        if key != "path":
-            raise ValueError(f"storage-jsonl: unknown key '{key}'. Known: path")
-    path = config.get("path")
+        if key not in _KEYS:
+            raise ValueError(f"storage-jsonl: unknown key '{key}'. Known: {', '.join(_KEYS)}")
+    given = [key for key in _KEYS if config.get(key) is not None]
+    if len(given) != 1:
+        many = "folder and path mean the same" if given else "neither folder nor path says where sessions are kept"
+        raise ValueError(f"storage-jsonl: {many}. Set one of them")
+    path = config[given[0]]
     if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
         raise ValueError(
-            f"storage-jsonl: path: {path!r} is not the path of a folder. Set it to where sessions are kept"
+            f"storage-jsonl: {given[0]}: {path!r} is not the path of a folder. Set it to where sessions are kept"
         )
-    return {"path": Path(path).expanduser().absolute()}
+    return Path(path).expanduser().absolute()

@@ -69,6 +69,7 @@ def segments(tree: Tree, folder: SessionFolder, document: Mapping[str, Any]) -> 
     Raises `StoreDamaged` when a source is gone.
     """
     found: list[Segment] = []
+    stop = 0
     for link in chain(tree, folder, document):
         contents = link.folder.contents(link.document)
         stop = min(stop, found[-1].first) if found else link.first + contents.count

@@ -22,7 +22,7 @@ _AS_DIGITS = bytes.maketrans(b" \t", b"01")
 _TURNED = 0xFFFFFFFF
 # what `str.splitlines` takes for the end of a line, and JSON leaves as it is
 _LINE_ENDS = str.maketrans({end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"})
-_decoded = json.JSONDecoder().scan_once  # `json.loads` without what it does for other arguments
+_decoded = json.JSONDecoder().raw_decode  # `json.loads` without what it does for bytes, other classes and blanks
 
 
 def dumps(value: object, where: str, indent: int | None = None) -> bytes:
@@ -37,11 +37,9 @@ def loads(line: bytes) -> dict[str, Any]:
     if blanks and not _belongs(blanks, body):
         raise ValueError("its checksum is another")
     try:
-        value = _decoded(body.decode(), 0)[0] if blanks else json.loads(body.decode())
+        value = _decoded(body.decode())[0] if blanks else json.loads(body.decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    except StopIteration:
-        raise ValueError("it is no JSON object") from None
     if not isinstance(value, dict):
         raise ValueError("it is no JSON object")
     return value

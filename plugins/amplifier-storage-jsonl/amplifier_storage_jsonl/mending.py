@@ -85,11 +85,11 @@ def _examined(tree: Tree, folder: SessionFolder) -> _Examined:
 def _bad_messages(part: Segment) -> Iterator[Finding]:
     for position, line in enumerate(part.raw(), part.start):
         if position - part.first >= len(part.contents.lines):
-            gone = f"the messages from {position} on were acknowledged, and are gone"
+            gone = f"the messages from m{position + 1} on were acknowledged, and are gone"
             yield Finding("torn_tail", gone, "go on with those before them", position)
             return
         if not is_good(line):
-            yield Finding("bad_message", f"message {position} is not what was written", _CUT, position)
+            yield Finding("bad_message", f"message m{position + 1} is not what was written", _CUT, position)
 
 
 def _at_the_end(folder: SessionFolder, document: dict[str, Any]) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ def _mend_messages(folder: SessionFolder, lock: int, examined: _Examined) -> Non
     shared = [line for part in examined.parts if part.folder is not folder for line in part.raw()]
     lines = [line for part in own for line in part.raw()]
     torn = folder.contents(examined.document).torn
-    cut = [line for line in (*shared, *lines, torn) if line and line != LOST and not is_good(line)]
+    cut = [line for line in (*shared, *lines) if line != LOST and not is_good(line)] + ([torn] if torn else [])
     if cut:
         keep_cut(folder.own, b"\n".join(cut) + b"\n")
     kept, kept_shared = list(filter(is_good, lines)), list(filter(is_good, shared))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import SessionConflict, SessionExists, SessionNotFound, StoreError
+from amplifier_core.errors import InvalidSessionId, SessionConflict, SessionExists, SessionNotFound, StoreError
 from amplifier_core.storage import SessionRecord
 
 from . import history, listing
@@ -77,8 +77,7 @@ class Sessions:
             records = [record for _, record in found]
         else:
             here = slug(project)
-            records = [record if record.project else replace(record, project=project if name == here else "")
-                       for name, record in found]
+            records = [_within(project, record) if name == here else record for name, record in found]
             records = [record for record in records if record.project == project]
         return sorted(records, key=lambda record: (record.updated, record.session_id), reverse=True)[:limit]
 
@@ -116,9 +115,33 @@ class Sessions:
                 sync_folder(gone.parent)
                 remove(gone)
 
+    def close(self) -> None:
+        """Close the files that are open for the next append."""
+        self._appends.close()
+
     def forks_of(self, session_id: str) -> list[str]:
         """Return the sessions that share messages of this one's folder."""
         return [folder.session_id for folder in self.tree.all() if _shares(folder, session_id)]
+
+    def _refuse_a_circle(self, record: SessionRecord) -> None:
+        above, passed = record.parent_id, set[str]()
+        while above is not None and above != record.session_id:
+            passed.add(above)
+            above = self._parent_of(above)
+            above = None if above in passed else above
+        if above is not None:
+            raise SessionConflict(
+                record.session_id,
+                f"session '{record.session_id}' cannot have the parent '{record.parent_id}', which is the session "
+                f"itself or descends from it. Choose another id",
+            )
+
+    def _parent_of(self, session_id: str) -> str | None:
+        try:
+            parent = self.tree.find(session_id).document().get("parent_id")
+        except (StoreError, SessionNotFound, InvalidSessionId):
+            return None
+        return parent if isinstance(parent, str) else None
 
     def _fork_point(self, source: str, at: int | None) -> int:
         count = self.get(source).message_count
@@ -139,23 +162,13 @@ def changed_document(changes: Mapping[str, Any]) -> dict[str, Any]:
     return to_document({**changes, "updated": datetime.now(UTC)})
 
 
+def _within(project: str, record: SessionRecord) -> SessionRecord:
+    return record if record.project else replace(record, project=project)
+
+
 def _shares(folder: SessionFolder, source: str) -> bool:
     try:
         document = folder.document()
     except (StoreError, SessionNotFound):
         return False
     return document.get("fork_of") == source and start_of(document) > 0
-
-
-def _shown(folder: SessionFolder) -> SessionRecord:
-    """Return the record; of a damaged folder one that says so: a list must neither fail for it nor hide it."""
-    try:
-        return folder.record()
-    except (StoreError, SessionNotFound) as error:
-        return SessionRecord(folder.session_id, status="interrupted", error=str(error))
-
-
-def _of(project: str | None, folder: SessionFolder, record: SessionRecord) -> SessionRecord:
-    if project is None or record.project or folder.path.parent.parent.name != slug(project):
-        return record
-    return replace(record, project=project)

@@ -29,6 +29,7 @@ _FOUND = 20
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,128}")
 _CHANGEABLE = frozenset(field.name for field in fields(SessionRecord)) - {
     "session_id",
+    "parent_id",
     "fork_of",
     "fork_at",
     "message_count",
@@ -64,7 +65,7 @@ class JsonlStore:
         return await self._write(lambda: self._sessions.append(session_id, bodies, at))
 
     async def update(self, session_id: str, **changes: Any) -> None:
-        """Change fields of the record: any but the id, what it shares, its length and `updated`."""
+        """Change fields of the record: any but its id, its parent, what it shares, its length and `updated`."""
         validate_session_id(session_id)
         for name in changes:
             if name not in _CHANGEABLE:
@@ -89,13 +90,15 @@ class JsonlStore:
         return await self._read(lambda: self._sessions.listed(project, limit))
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
-        """Return messages. Raises `StoreDamaged` when one up to `stop` is missing or not what was written."""
-        validate_session_id(session_id)
-        first, last = max(0, start), None if stop is None else max(0, stop)
-        return await self._read(lambda: self._sessions.read(session_id, first, last))
+        """Return messages. Raises `StoreDamaged` when one of them is missing or not what was written.
+
+        One that had to be counted to find them is as good as one of them.
+        """
+        self._check_open()
+        return await asyncio.to_thread(self.read_sync, session_id, start, stop)
 
     def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
-        """Do what `read` does in the calling thread."""
+        """Do what `read` does in the calling thread; the end of a long history costs what a short one does."""
         validate_session_id(session_id)
         self._check_open()
         return self._sessions.read(session_id, max(0, start), None if stop is None else max(0, stop))
@@ -127,6 +130,7 @@ class JsonlStore:
         """Finish what was begun; idempotent."""
         self._closed = True
         await asyncio.to_thread(self._writer.close)
+        self._sessions.close()
 
     async def _write(self, work: Callable[[], T]) -> T:
         self._check_open()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -73,16 +73,25 @@ class Tree:
             return False
         return True
 
-    def all(self, prefix: str = "") -> Iterator[SessionFolder]:
-        """Yield every session whose id begins with `prefix`, in no order."""
+    def all(self) -> Iterator[SessionFolder]:
+        """Yield every session, in no order."""
+        for sessions, names in self.ids():
+            for name in names:
+                folder = self.folder(sessions, name)
+                if folder.exists():
+                    yield folder
+
+    def ids(self, prefix: str = "") -> Iterator[tuple[Path, list[str]]]:
+        """Yield the folders that sessions lie in, each with what may be a session there whose id has this beginning."""
         for sessions in self._sessions_folders():
-            for name in _names(sessions):
-                if name.startswith(prefix) and _is_id(name):
-                    folder = self._known.get(name)
-                    if folder is None or folder.path.parent != sessions:
-                        folder = SessionFolder(sessions / name)
-                    if folder.exists():
-                        yield folder
+            names = [name for name in _names(sessions) if name.startswith(prefix) and _is_id(name)]
+            if names:
+                yield sessions, names
+
+    def folder(self, sessions: Path, session_id: str) -> SessionFolder:
+        """Return the folder of a session that lies in `sessions`, if there is one."""
+        known = self._known.get(session_id)
+        return known if known is not None and known.path.parent == sessions else SessionFolder(sessions / session_id)
 
     def _sessions_folders(self) -> Iterator[Path]:
         for name in _names(self._projects):
@@ -91,9 +100,10 @@ class Tree:
 
 
 def _is_id(name: str) -> bool:
-    with suppress(InvalidSessionId):
+    try:
         return bool(validate_session_id(name))
-    return False
+    except InvalidSessionId:
+        return False
 
 
 def _names(folder: Path) -> list[str]:

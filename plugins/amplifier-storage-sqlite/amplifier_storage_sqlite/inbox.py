@@ -6,6 +6,7 @@ may be made again, and its epoch is over then.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import StaleEpoch
@@ -42,15 +43,6 @@ INSERT INTO deliveries (dedupe_key, {DELIVERIES.columns})
 VALUES (:dedupe_key, {", ".join(":" + name for name in DELIVERIES.names)})
 ON CONFLICT (project, lane, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
 """
-
-_TOO_OLD = """
-SELECT sequence FROM (
-    SELECT sequence, sum(length(CAST(data AS BLOB))) OVER (ORDER BY sequence DESC ROWS UNBOUNDED PRECEDING) AS size
-    FROM events
-)
-WHERE size > :event_bytes ORDER BY sequence DESC LIMIT 1
-"""
-"""The newest event that no longer fits: it looks at those that do, and at this one."""
 
 
 def emit(db: sqlite3.Connection, rows: Sequence[Mapping[str, Column]]) -> list[int]:
@@ -141,10 +133,20 @@ def trim(db: sqlite3.Connection, before: int, event_bytes: int) -> Trimmed:
 
 
 def _shorten(db: sqlite3.Connection, before: int, event_bytes: int) -> int:
-    row = db.execute(_TOO_OLD, {"event_bytes": event_bytes}).fetchone()
-    if row is None:
-        return 0
+    last = _newest_too_many(db, event_bytes)
     recent = "SELECT sequence FROM events WHERE sequence <= ? AND timestamp >= ? ORDER BY sequence LIMIT 1"
-    kept = db.execute(recent, (row[0], before)).fetchone()
-    first = kept[0] if kept else row[0] + 1
+    kept = db.execute(recent, (last, before)).fetchone()
+    first = kept[0] if kept else last + 1
     return db.execute("DELETE FROM events WHERE sequence < ?", (first,)).rowcount
+
+
+def _newest_too_many(db: sqlite3.Connection, event_bytes: int) -> int:
+    """Return the sequence of the newest event that no longer fits, 0 when all do; look at none before it."""
+    query = "SELECT sequence, length(CAST(data AS BLOB)) FROM events ORDER BY sequence DESC"
+    left = event_bytes
+    with closing(db.execute(query)) as newest_first:
+        for sequence, size in newest_first:
+            left -= size
+            if left < 0:
+                return int(sequence)
+    return 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from amplifier_core.errors import InvalidSessionId, SessionConflict, SessionExists, SessionNotFound
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import sessions
 from amplifier_storage_sqlite.opening import connect
@@ -83,6 +86,38 @@ async def test_histories_longer_than_the_loop_reads_itself_are_read_whole(store:
     await store.append("s", messages, at=0)
     assert await store.read("s") == messages
     assert await store.read("s", -5, 10**30) == messages
+
+
+async def test_read_sync_reads_within_a_loop_and_in_any_thread(store: SqliteStore) -> None:
+    messages = [{"n": n} for n in range(SMALL * 2)]
+    await store.create(SessionRecord("s"))
+    await store.append("s", messages, at=0)
+    assert store.read_sync("s") == await asyncio.to_thread(store.read_sync, "s") == messages
+    assert store.read_sync("s", 3, 5) == messages[3:5]
+    with pytest.raises(SessionNotFound):
+        store.read_sync("nobody")
+    with pytest.raises(InvalidSessionId):
+        store.read_sync("../up")
+
+
+async def test_a_session_costs_the_same_to_make_however_many_have_a_parent(
+    path: Path, store: SqliteStore, steps: Steps
+) -> None:
+    await store.create(SessionRecord("source"))
+    first = SESSIONS.row(SessionRecord("a", parent_id="source", fork_of="source"))
+    alone = steps(lambda db: sessions.create(db, first))
+    with closing(connect(path, 1)) as db:
+        db.execute("BEGIN")
+        for n in range(2000):
+            sessions.create(db, SESSIONS.row(SessionRecord(f"s{n}", parent_id=f"s{n - 1}" if n else "gone")))
+        db.execute("COMMIT")
+    last = SESSIONS.row(SessionRecord("b", parent_id="s1999", fork_of="source"))
+    assert steps(lambda db: sessions.create(db, last)) < alone + 20
+    with pytest.raises(SessionConflict, match="session 'gone' cannot have the parent 's1999'"):
+        await store.create(SessionRecord("gone", parent_id="s1999"))
+    await store.create(SessionRecord("gone", parent_id="source"))
+    with pytest.raises(SessionExists):
+        await store.create(SessionRecord("gone", parent_id="s1999"))
 
 
 @pytest.mark.parametrize("prefix", ["\ud800", "a\0", "../", "x" * 10_000_000], ids=["surrogate", "nul", "path", "long"])

@@ -16,7 +16,7 @@ from amplifier_storage_sqlite.opening import open_store
 from amplifier_storage_sqlite.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -44,11 +44,15 @@ class TracedWriter(Writer):
         self.gate.wait()
 
     def insert(self, number: int | None) -> Future[int]:
-        return self.submit(lambda db: db.execute("INSERT INTO numbers VALUES (?)", (number,)).rowcount)
+        return self.submit(_inserting(number))
 
     def numbers(self) -> list[int]:
         query = "SELECT n FROM numbers ORDER BY rowid"
         return self.submit(lambda db: [n for (n,) in db.execute(query).fetchall()]).result()
+
+
+def _inserting(number: int | None) -> Callable[[sqlite3.Connection], int]:
+    return lambda db: db.execute("INSERT INTO numbers VALUES (?)", (number,)).rowcount
 
 
 @pytest.fixture
@@ -67,13 +71,13 @@ def test_writes_that_wait_together_are_committed_together(writer: TracedWriter) 
     assert writer.numbers() == list(range(16))
 
 
-async def test_writes_of_tasks_that_run_together_are_committed_together(writer: TracedWriter) -> None:
+async def test_what_the_tasks_of_a_loop_write_at_once_is_committed_together(writer: TracedWriter) -> None:
     writer.gate.set()
-    before = [writer.numbers(), writer.statements.count("COMMIT")]
-    await asyncio.gather(*(asyncio.wrap_future(writer.insert(0)), *(writer.run(inserting(n)) for n in range(1, 17))))
-    assert before == [[], 2]
-    assert sorted(writer.numbers()) == list(range(17))
-    assert writer.statements.count("COMMIT") <= 5, "the sixteen of this loop together"
+    assert writer.numbers() == []
+    before = writer.statements.count("COMMIT")
+    await asyncio.gather(*(writer.run(_inserting(number)) for number in range(16)))
+    assert writer.statements.count("COMMIT") == before + 1
+    assert writer.numbers() == list(range(16))
 
 
 def test_a_write_that_fails_undoes_itself_alone(writer: TracedWriter) -> None:
@@ -86,6 +90,19 @@ def test_a_write_that_fails_undoes_itself_alone(writer: TracedWriter) -> None:
     with pytest.raises(SessionConflict):
         failing.result()
     assert (before.result(), after.result()) == (1, 1)
+    assert writer.numbers() == [1, 2]
+
+
+def test_a_write_that_fails_before_it_changed_anything_holds_up_no_other(writer: TracedWriter) -> None:
+    def fail(db: sqlite3.Connection) -> None:
+        raise SessionConflict("s", "no")
+
+    before, failing, after = writer.insert(1), writer.submit(fail), writer.insert(2)
+    writer.gate.set()
+    with pytest.raises(SessionConflict):
+        failing.result()
+    assert (before.result(), after.result()) == (1, 1)
+    assert "ROLLBACK" not in writer.statements
     assert writer.numbers() == [1, 2]
 
 
@@ -128,6 +145,15 @@ def test_closing_finishes_what_was_submitted(path: Path, writer: TracedWriter) -
     assert [future.result() for future in inserted] == [1] * 5
     with pytest.raises(StoreUnavailable, match="the store is closed"):
         writer.insert(6)
+
+
+async def test_a_store_that_is_closed_at_once_keeps_what_its_loop_had_submitted(path: Path) -> None:
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s"))
+    appended, _ = await asyncio.gather(store.append("s", [{"n": 0}], at=0), store.close())
+    again = open_sqlite({"path": path})
+    assert (appended, await again.read("s")) == (1, [{"n": 0}])
+    await again.close()
 
 
 async def test_a_closed_store_says_so(path: Path) -> None:

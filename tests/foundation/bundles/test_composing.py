@@ -14,7 +14,7 @@ from amplifier_foundation.bundles import (
     load_bundle,
     load_bundle_sync,
     merge_module_lists,
-    validate_bundle,
+    problems_of,
 )
 
 
@@ -105,7 +105,9 @@ async def test_an_included_bundle_lies_under_the_one_that_includes_it(write: Any
     assert loaded.tools == [{"module": "t", "config": {"a": 2}}, {"module": "u"}]
     assert loaded.base_path == folder
     assert set(loaded.origins) == {str(folder / "base/bundle.md"), str(folder / "extra.yaml.md"), str(top)}
-    assert loaded.digest == loaded.origins[str(top)]
+    with (folder / "base/bundle.md").open("a") as base:
+        base.write("More.")
+    assert load_bundle_sync(top).digest != loaded.digest
 
 
 async def test_includes_are_only_listed_when_asked(write: Any) -> None:
@@ -138,7 +140,7 @@ def test_a_missing_include_is_told_with_its_line(write: Any, include: str, messa
         load_bundle_sync(path)
     assert str(caught.value).startswith(f"bundle.md:4:5: error[AMP111] includes[0]: {message}")
     assert "token" not in str(caught.value)
-    assert [problem.code for problem in validate_bundle(path)] == ["AMP111"]
+    assert [problem.code for problem in problems_of(path)] == ["AMP111"]
 
 
 def test_a_circle_of_includes_is_printed(write: Any) -> None:
@@ -171,7 +173,7 @@ def test_a_bundle_included_on_a_billion_ways_is_loaded_once(write: Any) -> None:
 def test_what_is_wrong_in_an_included_bundle_is_told_with_its_own_line(write: Any) -> None:
     write("tols: 1\ntools: 5\n", name="base.md", bundle="base")
     path = write("includes: [./base.md]\n")
-    assert [str(problem) for problem in validate_bundle(path)] == [
+    assert [str(problem) for problem in problems_of(path)] == [
         "base.md:3:1: warning[AMP106] tols: unknown section; did you mean 'tools'? It is ignored",
         "base.md:4:8: error[AMP103] tools: must be a list, not a whole number",
     ]

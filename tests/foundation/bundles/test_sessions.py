@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
-from amplifier_foundation.bundles import Bundle, BundleModuleResolver, load_bundle, load_bundle_sync, validate_bundle
+from amplifier_foundation.bundles import Bundle, BundleModuleResolver, load_bundle, load_bundle_sync, problems_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,13 +158,13 @@ def test_code_must_be_there_and_in_the_folder(write: Any, folder: Path, source: 
     (folder / "outside.py").write_text(TOOL)
     (folder / "inside/link.py").symlink_to(folder / "outside.py")
     (folder / "inside/notes.txt").write_text("x")
-    assert [str(found) for found in validate_bundle(path)] == [f"inside/bundle.md:3:34: error[{problem}"]
+    assert [str(found) for found in problems_of(path)] == [f"inside/bundle.md:3:34: error[{problem}"]
 
 
 def test_code_behind_a_link_that_leads_to_itself_is_refused(write: Any, folder: Path) -> None:
     path = write("tools: [{module: tool-x, source: ./loop/x}]\n", name="inside/bundle.md")
     (folder / "inside/loop").symlink_to(folder / "inside/loop")
-    [problem] = validate_bundle(path)
+    [problem] = problems_of(path)
     assert problem.code in ("AMP107", "AMP108")  # which of them depends on how Python's version resolves a circle
     assert problem.path == "tools[0].source"
 
@@ -215,7 +215,7 @@ def test_a_relative_source_without_a_folder_is_refused() -> None:
 
 def test_a_context_file_outside_of_the_folder_is_refused_and_a_missing_one_is_a_warning(write: Any) -> None:
     path = write("context: {a: ../x.md, include: [b.md, 'demo:../c.md']}\n", name="inside/bundle.md")
-    assert [(found.severity, found.code, found.path) for found in validate_bundle(path)] == [
+    assert [(found.severity, found.code, found.path) for found in problems_of(path)] == [
         ("error", "AMP107", "context.a"),
         ("warning", "AMP108", "context.include[0]"),
         ("error", "AMP107", "context.include[1]"),

@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_core.errors import BundleValidationError
 from amplifier_foundation.background.config import BackgroundSessionConfig, trigger_module
-from amplifier_foundation.bundles import CODES, InvalidBundle, load_bundle_sync, validate_bundle
+from amplifier_foundation.bundles import CODES, InvalidBundle, load_bundle_sync, problems_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,7 +127,7 @@ def test_sections_without_content_are_as_good_as_absent(write: Any) -> None:
 
 def test_validating_returns_every_problem_and_logs_none(write: Any, caplog: pytest.LogCaptureFixture) -> None:
     path = write("recipes: {}\ntools: 5\n")
-    assert [(problem.code, problem.severity) for problem in validate_bundle(path)] == [
+    assert [(problem.code, problem.severity) for problem in problems_of(path)] == [
         ("AMP106", "warning"),
         ("AMP103", "error"),
     ]
@@ -136,16 +136,16 @@ def test_validating_returns_every_problem_and_logs_none(write: Any, caplog: pyte
 
 def test_validating_a_changed_bundle_finds_what_was_done_to_it(write: Any) -> None:
     bundle = load_bundle_sync(write("recipes: {}\ntools: [{module: tool-x}]\n"))
-    assert [problem.code for problem in validate_bundle(bundle)] == ["AMP106"]
+    assert [problem.code for problem in problems_of(bundle)] == ["AMP106"]
     bundle.tools.append({"modul": "x"})
-    assert [str(problem) for problem in validate_bundle(bundle)] == [
+    assert [str(problem) for problem in problems_of(bundle)] == [
         "bundle: error[AMP101] tools[1].module: this key is required",
         "bundle: error[AMP102] tools[1].modul: unknown key; did you mean 'module'?",
     ]
 
 
 def test_a_problem_is_json(write: Any) -> None:
-    assert validate_bundle(write("tools: 5\n"))[0].as_dict() == {
+    assert problems_of(write("tools: 5\n"))[0].as_dict() == {
         "code": "AMP103",
         "severity": "error",
         "path": "tools",
