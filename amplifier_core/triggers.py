@@ -98,7 +98,11 @@ class TriggerContext:
 
 @runtime_checkable
 class TriggerSource(Protocol):
-    """A trigger. Before `configure`, its optional `bind(context: TriggerContext)` is called."""
+    """A trigger. Before `configure`, its optional `bind(context: TriggerContext)` is called.
+
+    Its class may say what `configure` takes: a static `config_schema()` that returns the JSON Schema of the `config:`,
+    which editors are given. Definitions of its own stand in `$defs`.
+    """
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Take the `config:` of the bundle; raise `TriggerConfigError` for one that cannot work."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,12 @@ def amplifier(home: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _log_level() -> Iterator[None]:
+    """Undo what a command line that runs within the test does to the level of the log."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)

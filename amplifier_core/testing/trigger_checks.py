@@ -58,6 +58,7 @@ def check_configuration(
     """Check that the factory makes triggers, and that `configure` refuses a key it does not know."""
     trigger = factory()
     _require(isinstance(trigger, TriggerSource), "the factory must return an object with configure, watch and stop")
+    _check_schema(trigger, config)
     try:
         _configured(lambda: trigger, {**config, UNKNOWN_KEY: 1}, context)
     except ValueError:  # TriggerConfigError is one
@@ -65,6 +66,17 @@ def check_configuration(
     except Exception as error:
         raise AssertionError(f"configure must refuse with TriggerConfigError, not {type(error).__name__}") from error
     raise AssertionError("configure must refuse a key it does not know with TriggerConfigError")
+
+
+def _check_schema(trigger: TriggerSource, config: Mapping[str, Any]) -> None:
+    """Check what the optional `config_schema` says: a JSON Schema of a mapping that has the keys of `config`."""
+    offered = getattr(trigger, "config_schema", None)
+    if offered is None:
+        return
+    schema = offered()
+    _require(isinstance(schema, dict) and schema.get("type") == "object", "config_schema must describe an object")
+    unknown = sorted(set(config) - set(schema.get("properties", config)))
+    _require(not unknown, f"config_schema must know every key that configure takes, and not only others: {unknown}")
 
 
 def check_event(event: object) -> None:

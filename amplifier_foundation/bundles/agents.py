@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .documents import read_document
-from .paths import leaves
+from .paths import kind_of, leaves
 from .positions import Place, show_file
 from .problems import UnreadableBundle, as_errors, error_at, has_errors, warning_at
 from .references import SUFFIXES
+from .secrets import find_secrets
 from .sources import take_sources
 
 if TYPE_CHECKING:
@@ -52,15 +53,16 @@ def _load(bundle: Bundle, name: str, root: Path, inside: str) -> list[Problem]:
     place, path = _place(bundle, name), agent_path(root, inside)
     if leaves(root, path):
         return [error_at(place, "AMP107", f"leads out of the bundle's folder {show_file(root)}")]
-    if not path.is_file():
+    if kind_of(path) != "file":
         return [warning_at(place, "AMP108", f"{show_file(path)} does not exist")]
     document = read_document(path)
     if document.data is None:
         return document.problems
     from .shape import check_agent
 
+    secrets = find_secrets(document.data, document.positions)
     sources, problems = take_sources(document, root)
-    problems = [*document.problems, *check_agent(document), *problems]
+    problems = [*document.problems, *check_agent(document), *secrets, *problems]
     bundle.agents[name] = _agent(document.data, name, document.body.strip(), path)
     bundle.local_sources.update(sources)
     bundle.origins[str(path)] = document.digest

@@ -9,6 +9,7 @@ from .model import Bundle
 from .paths import is_path, local_path
 from .problems import InvalidBundle, Problem, UnreadableBundle, as_errors, error_at, has_errors
 from .references import SUFFIXES
+from .secrets import find_secrets
 from .shape import FIELD_SPELLING, at_path, check_shape
 from .sources import LocalSource, module_entries, take_context, take_sources
 
@@ -30,12 +31,14 @@ def build_bundle(document: Document, base: Path | None, *, strict: bool = False)
     problems = list(document.problems)
     if document.data is None:
         raise UnreadableBundle(problems)
+    secrets = find_secrets(document.data, document.positions)
     configs, found = check_shape(document)
     name, namespace = _names(document.data, base)
     sources, in_sources = take_sources(document, base)
     context, pending, in_context = take_context(document, name, base, namespace)
     problems += [
         *found,
+        *secrets,
         *_duplicates(document),
         *_two_instructions(document),
         *_bad_bundles(document),

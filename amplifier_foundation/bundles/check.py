@@ -13,7 +13,7 @@ from .model import Bundle
 from .names import check_names
 from .paths import is_path
 from .positions import Place
-from .problems import BundleProblems, Problem, error_at
+from .problems import BundleProblems, Problem, as_errors, error_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,30 +50,45 @@ def _as_data(bundle: Bundle) -> dict[str, Any]:
     return sections
 
 
-async def check_bundle(path: str | Path, plugins: Plugins) -> list[Problem]:
+async def check_bundle(
+    path: str | Path,
+    plugins: Plugins,
+    *,
+    registry: Mapping[str, str | Path] | None = None,
+    strict: bool = False,
+) -> list[Problem]:
     """Return everything wrong with the bundle at `path` and with the local bundles that its background sessions run.
 
-    Names are checked against `plugins` and the modules installed, triggers are given their configuration; no module is
-    imported. Raises `BundleNotFoundError` and `BundleLoadError` when there is no file to check.
+    `path` is what `load_bundle` takes. Names are checked against `plugins` and the modules installed, triggers are
+    given their configuration; no module is imported. Warnings are errors when `strict`. Raises `BundleNotFoundError`
+    and `BundleLoadError` when there is no file to check.
     """
     import asyncio
 
-    return await asyncio.to_thread(_check_file, path, plugins)
+    return await asyncio.to_thread(check_file, path, plugins, registry=registry, strict=strict)
 
 
-def _check_file(path: str | Path, plugins: Plugins) -> list[Problem]:
+def check_file(
+    path: str | Path,
+    plugins: Plugins,
+    *,
+    registry: Mapping[str, str | Path] | None = None,
+    strict: bool = False,
+) -> list[Problem]:
+    """Do what `check_bundle` does, for a program without an event loop."""
     try:
-        bundle = read_bundle(path)
+        bundle = read_bundle(path, registry=registry, strict=strict)
+        problems = [*bundle.problems, *check_loaded(bundle, plugins)]
     except BundleProblems as error:
-        return list(error.problems)
-    return [*bundle.problems, *check_loaded(bundle, plugins)]
+        problems = list(error.problems)
+    return as_errors(problems) if strict else problems
 
 
 def check_loaded(bundle: Bundle, plugins: Plugins) -> list[Problem]:
     """Return what a bundle that was loaded names or configures wrongly, and so its background sessions' bundles."""
-    triggers, modules = set(plugins.triggers), _installed_modules()
+    triggers, modules = set(plugins.triggers), names_of_modules()
     problems = [*check_names(bundle, triggers, modules), *_check_triggers(bundle, plugins)]
-    for name, source in _local_workers(bundle):
+    for name, source in local_workers(bundle):
         try:
             worker = read_bundle(source)
             found = [*worker.problems, *check_names(worker, triggers, modules)]
@@ -85,7 +100,8 @@ def check_loaded(bundle: Bundle, plugins: Plugins) -> list[Problem]:
     return problems
 
 
-def _installed_modules() -> set[str]:
+def names_of_modules() -> set[str]:
+    """Return the names of the modules that are installed; none is imported."""
     from importlib.metadata import entry_points
 
     from amplifier_core.loader import GROUP
@@ -112,7 +128,7 @@ def _configure(trigger: TriggerSource, config: Mapping[str, Any], folder: Path |
     trigger.configure(config)
 
 
-def _local_workers(bundle: Bundle) -> list[tuple[str, str]]:
+def local_workers(bundle: Bundle) -> list[tuple[str, str]]:
     """Return the background sessions that run another bundle of this machine, and which."""
     return [
         (config.name, config.bundle)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import stat
+import threading
+from codecs import BOM_UTF8
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 * 1024 * 1024
 """Size of the largest bundle file."""
+KEPT_DOCUMENTS, KEPT_BYTES = 256, 32 * 1024 * 1024
+"""Documents that are not parsed again while their files stay as they are, and the memory that they may take."""
 
 _FENCE = "---"
 _WRITTEN_AS_TEXT = frozenset({("bundle", "name"), ("bundle", "version")})
@@ -42,12 +47,17 @@ def read_document(path: Path) -> Document:
     Raises `BundleNotFoundError` and `BundleLoadError` for a file that cannot be opened.
     """
     raw = _bytes_of(path)
-    document = Document(Positions(show_file(path)), path=path, digest=sha256(raw).hexdigest())
-    try:
-        _fill(document, raw)
-    except Unreadable as stopped:
-        document.problems.append(stopped.problem)
-    return document
+    file, digest = show_file(path), sha256(raw).hexdigest()
+    key = (digest, file, path.suffix.lower())
+    parsed = _kept.get(key)
+    if parsed is None:
+        parsed = Document(Positions(file), path=path, digest=digest)
+        try:
+            _fill(parsed, raw)
+        except Unreadable as stopped:
+            parsed.problems.append(stopped.problem)
+        _kept.put(key, parsed, len(raw))
+    return _copy_of(parsed, path)
 
 
 def _fill(document: Document, raw: bytes) -> None:
@@ -61,6 +71,55 @@ def _fill(document: Document, raw: bytes) -> None:
     if not isinstance(data, dict):
         raise Unreadable(error_at(document.positions.at(()), "AMP212", "must be a mapping such as 'bundle: {name: …}'"))
     document.data = data
+
+
+def _copy_of(document: Document, path: Path) -> Document:
+    """Return a document whose data may be changed; positions are shared, nobody changes those."""
+    data, problems = _plain_copy(document.data), list(document.problems)
+    return Document(document.positions, data, document.body, path, document.digest, problems)
+
+
+def _plain_copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain_copy(each) for key, each in value.items()}
+    return [_plain_copy(each) for each in value] if isinstance(value, list) else value
+
+
+_Key = tuple[str, str, str]
+
+
+class _Kept:
+    """The documents that were used last. Safe to use from several threads."""
+
+    def __init__(self, documents: int, size: int) -> None:
+        self._most, self._room = documents, size
+        self._entries: OrderedDict[_Key, tuple[Document, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: _Key) -> Document | None:
+        with self._lock:
+            found = self._entries.get(key)
+            if found is None:
+                return None
+            self._entries.move_to_end(key)
+            return found[0]
+
+    def put(self, key: _Key, document: Document, size: int) -> None:
+        size += _BYTES_OF_A_VALUE * len(document.positions.values)
+        with self._lock:
+            if key in self._entries:
+                return
+            self._entries[key] = document, size
+            self._room -= size
+            while self._room < 0 or len(self._entries) > self._most:
+                _, (_, freed) = self._entries.popitem(last=False)
+                self._room += freed
+
+
+_BYTES_OF_A_VALUE = 400
+"""Roughly: the value, its path, and its spot."""
+
+_kept = _Kept(KEPT_DOCUMENTS, KEPT_BYTES)
 
 
 def _is_markdown(path: Path | None) -> bool:
@@ -88,18 +147,22 @@ def _reason(error: Exception) -> str:
 def _text_of(raw: bytes, file: str) -> str:
     if len(raw) > MAX_BYTES:
         raise Unreadable(error_at(Place(file, 1, 1), "AMP209", f"larger than {MAX_BYTES // 2**20} MiB"))
+    raw = raw.removeprefix(BOM_UTF8)
     try:
-        text = raw.decode("utf-8-sig")
+        text = _with_plain_ends(raw.decode())
     except UnicodeDecodeError as error:
-        before = raw[: error.start].decode("utf-8-sig")
+        before = _with_plain_ends(raw[: error.start].decode())
         place = place_of(before, len(before), file)
         message = f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
         raise Unreadable(error_at(place, "AMP210", message)) from None
-    text = text.replace("\r\n", "\n")
     nul = text.find("\0")
     if nul >= 0:
         raise Unreadable(error_at(place_of(text, nul, file), "AMP211", "character U+0000 is not allowed here"))
     return text
+
+
+def _with_plain_ends(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _split(text: str, file: str) -> tuple[str, int, str]:

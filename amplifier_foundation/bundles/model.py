@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .merge import deep_merge, merge_module_lists, merge_named, merge_sessions
+from .paths import kind_of
 from .prepared import PreparedBundle
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Bundle:
     source_path: Path | None = None
     """Its file; None: a program made it."""
     digest: str = ""
-    """The SHA-256 in hex of its file's bytes, or of all its files' digests; of its data as JSON when a program made it."""
+    """The SHA-256 in hex: of its file, of all its files where there are several, of its JSON when a program made it."""
     local_sources: dict[str, LocalSource] = field(default_factory=dict, repr=False)
     """Code that it brings, by the absolute path that its `source` became."""
     places: dict[tuple[str, ...], Place] = field(default_factory=dict, repr=False)
@@ -117,7 +118,7 @@ class Bundle:
         owner, _, inside = name.rpartition(":")
         root = self.source_base_paths.get(owner or self.name) or self.base_path
         path = agent_path(root, inside) if root is not None else None
-        return path if path is not None and path.is_file() else None
+        return path if path is not None and kind_of(path) == "file" else None
 
     def load_agent_metadata(self) -> None:
         """Read the files of the agents that are included by reference. Raises `BundleError` for a broken one."""

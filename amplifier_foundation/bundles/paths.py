@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import stat
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]+:")
@@ -52,5 +54,14 @@ def leaves(root: Path, path: Path) -> bool:
     """Whether `path`, with its `..` and symlinks followed, lies outside of `root`."""
     try:
         return not path.resolve().is_relative_to(root.resolve())
-    except (OSError, RuntimeError):  # a loop of symlinks leads nowhere
+    except (OSError, RuntimeError, ValueError):  # a loop of symlinks, or what no path is, leads nowhere
         return True
+
+
+def kind_of(path: Path) -> Literal["file", "folder", "other", ""]:
+    """Return what is at `path`; `` for nothing, and where the system does not say: a name too long, a closed folder."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return ""
+    return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"

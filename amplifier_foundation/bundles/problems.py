@@ -29,6 +29,7 @@ CODES = {
     "AMP110": "nothing installed has this name",
     "AMP111": "an included bundle cannot be had, or includes this one",
     "AMP112": "a trigger cannot work with its configuration",
+    "AMP113": "a secret is written out",
     "AMP201": "the file has no front matter",
     "AMP202": "the front matter is not closed",
     "AMP203": "the YAML cannot be parsed",
@@ -48,6 +49,10 @@ CODES = {
 
 SHOWN = 50
 """Problems that one error prints at most; all of them are in `problems`."""
+
+
+LONGEST_MESSAGE = 2_000
+"""Characters; of a longer one the middle is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,10 @@ def warning_at(place: Place, code: str, message: str) -> Problem:
 
 
 def _one_line(message: str) -> str:
-    """Return a message in which what a file brought along can neither break the line nor steer a terminal."""
+    """Return a message in which what a file brought along can neither fill, break nor steer a terminal."""
+    if len(message) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2
+        message = f"{message[:half]} … {message[-half:]}"
     if message.isprintable():
         return message
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError
 
-from .paths import is_path, is_remote, local_path
+from .paths import is_path, is_remote, kind_of, local_path
 from .positions import show_file
 from .problems import did_you_mean
 
@@ -48,7 +48,7 @@ def find_bundle(source: str | Path, *, base: Path | None = None, names: Mapping[
 def _named(source: str, names: Mapping[str, str | Path]) -> Path | None:
     """Return the file of a registered name; None when `source` is a path."""
     name, colon, inside = source.partition(":")
-    if name in names and (colon or not Path(source).exists()):
+    if name in names and (colon or not kind_of(Path(source))):
         home = _home(str(names[name]))
         return _file_at(_folder(home) / inside if inside else home)
     if is_path(source):
@@ -69,7 +69,7 @@ def _fetched(source: str) -> Path:
 
 
 def _folder(home: Path) -> Path:
-    return home if home.is_dir() else home.parent
+    return home if kind_of(home) == "folder" else home.parent
 
 
 def _file_at(path: Path) -> Path:

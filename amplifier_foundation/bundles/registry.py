@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import BundleLoadError, BundleNotFoundError
+from amplifier_core.errors import BundleLoadError, BundleNotFoundError, NameTaken
 
 from ..paths import data_home, make_private
 from .load import load_bundle
@@ -82,8 +83,15 @@ class BundleRegistry:
 
     def names(self) -> dict[str, str]:
         """Return every name with its place, as `load_bundle(registry=…)` takes them."""
-        offered = {name: str(self._offered.get(name)) for name in self._offered or ()} if self._offered else {}
-        return {**offered, **{name: state.uri for name, state in self._states.items()}}
+        return {**self.offered(), **{name: state.uri for name, state in self._states.items()}}
+
+    def offered(self) -> dict[str, str]:
+        """Return the names that packages offer, with their places; none that two of them claim."""
+        places: dict[str, str] = {}
+        for name in self._offered or ():
+            with suppress(NameTaken):
+                places[name] = str(self._offered.get(name)) if self._offered else ""
+        return places
 
     def get_state(self, name: str | None = None) -> BundleState | dict[str, BundleState] | None:
         """Return what is known of one registered bundle (None: nothing), or of all by name."""

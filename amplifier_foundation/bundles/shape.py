@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 FIELD_SPELLING: KeyPath = ("session", "orchestrator", "config", "background_sessions")
 """Where bundles of other programs declare their background sessions."""
+
+LONGEST_WORD = 80
+"""Characters up to which an unknown key is compared with the known ones."""
 
 _WANTED = {
     "string_type": "text",
@@ -48,6 +52,7 @@ _LIMITS = {
     "less_than_equal": "must be at most {le}",
     "string_too_short": "must not be empty",
     "finite_number": "must be a finite number",
+    "literal_error": "must be {expected}",
     "string_pattern_mismatch": "must match {pattern}",
     "value_error": "{error}",
 }
@@ -91,63 +96,112 @@ def at_path(data: Any, path: KeyPath) -> Any:
 
 def _unknown_sections(data: Mapping[str, Any], positions: Positions, model: type[BaseModel]) -> Iterable[Problem]:
     known = model.model_fields
-    for name in data:
-        if name not in known:
-            hint = did_you_mean(str(name), known) or "."
-            place = positions.at((name,), key=True)
-            yield warning_at(place, "AMP106", f"unknown section{hint} It is ignored")
+    unknown = (name for name in data if name not in known)
+    for name in islice(unknown, MAX_PROBLEMS):
+        hint = _hint(name, known) or "."
+        place = positions.at((name,), key=True)
+        yield warning_at(place, "AMP106", f"unknown section{hint} It is ignored")
+
+
+def _hint(name: object, known: Iterable[str]) -> str:
+    """Return which known word `name` may stand for; none, when it is no word."""
+    return did_you_mean(str(name), known) if len(str(name)) <= LONGEST_WORD else ""
 
 
 def _problems(
     error: ValidationError, model: type[BaseModel], positions: Positions, prefix: KeyPath = ()
 ) -> list[Problem]:
-    details = error.errors(include_url=False)[:MAX_PROBLEMS]
-    return [_problem(detail, model, positions, prefix) for detail in details]
+    found: dict[KeyPath | int, list[_Misfit]] = {}
+    for number, detail in enumerate(error.errors(include_url=False)[:MAX_PROBLEMS]):
+        path, union = _path_of(model, detail["loc"])
+        found.setdefault(number if union is None else union, []).append(_Misfit(path, detail))
+    misfits = [each for group in found.values() for each in _nearest(group)]
+    return [_problem(misfit, model, positions, prefix) for misfit in misfits]
 
 
-def _problem(detail: ErrorDetails, model: type[BaseModel], positions: Positions, prefix: KeyPath) -> Problem:
-    kind, path = detail["type"], (*prefix, *detail["loc"])
+class _Misfit(NamedTuple):
+    """What does not fit at a path, and what else would do there."""
+
+    path: KeyPath
+    detail: ErrorDetails
+    others: tuple[ErrorDetails, ...] = ()
+
+
+def _path_of(model: type[BaseModel], loc: KeyPath) -> tuple[KeyPath, KeyPath | None]:
+    """Return `loc` without the names of kinds that stand in it, and the path of the value that may be of several."""
+    annotation: Any = model
+    path: KeyPath = ()
+    union: KeyPath | None = None
+    for part in loc:
+        kinds = _kinds(annotation)
+        if len(kinds) > 1:
+            union, tag = path, str(part).partition("[")[0]
+            annotation = next((kind for kind in kinds if tag == getattr(kind, "__name__", "")), kinds[0])
+        else:
+            path, annotation = (*path, part), _inner(kinds[0], part)
+    return path, union
+
+
+def _nearest(group: list[_Misfit]) -> list[_Misfit]:
+    """Return what is told of one value: what is wrong in it, else all that it may be."""
+    first, *rest = group
+    if not rest:
+        return group
+    deepest = max(len(misfit.path) for misfit in group)
+    if len({misfit.path for misfit in group}) > 1:
+        return [misfit for misfit in group if len(misfit.path) == deepest]
+    return [first._replace(others=tuple(misfit.detail for misfit in rest))]
+
+
+def _problem(misfit: _Misfit, model: type[BaseModel], positions: Positions, prefix: KeyPath) -> Problem:
+    detail, path = misfit.detail, (*prefix, *misfit.path)
+    kind = detail["type"]
     place = positions.at(path, key=kind == "extra_forbidden")
     if kind == "extra_forbidden":
-        known = [*_keys_at(model, detail["loc"][:-1])]
-        hint = did_you_mean(str(path[-1]), known) or f"; known here: {', '.join(known)}"
+        known = [*_keys_at(model, misfit.path[:-1])]
+        hint = _hint(path[-1], known) or f"; known here: {', '.join(known)}"
         return error_at(place, "AMP102", f"unknown key{hint}")
     if kind == "missing":
         return error_at(place, "AMP101", "this key is required")
-    if kind in _WANTED or kind == "entry":
-        return error_at(place, "AMP103", _kind_message(detail))
+    if kind in _WANTED or kind == "entry" or misfit.others:
+        return error_at(place, "AMP103", _kind_message(detail, *misfit.others))
     message = _LIMITS[kind].format(**detail.get("ctx", {})) if kind in _LIMITS else detail["msg"]
     return error_at(place, "AMP104", message.replace("match ^", "match ").removesuffix("$"))
 
 
-def _kind_message(detail: ErrorDetails) -> str:
+def _kind_message(detail: ErrorDetails, *others: ErrorDetails) -> str:
     if detail["type"] == "entry":
         return detail["msg"]
-    wanted = _WANTED[detail["type"]]
-    if detail.get("ctx", {}).get("class_name") == "ModuleEntry":
-        wanted += " such as {module: …, config: …}"
+    wanted = " or ".join(map(_wanted, (detail, *others)))
     return f"must be {wanted}, not {_GIVEN.get(type(detail['input']), type(detail['input']).__name__)}"
+
+
+def _wanted(detail: ErrorDetails) -> str:
+    wanted = _WANTED.get(detail["type"]) or detail["ctx"]["expected"]
+    return f"{wanted} such as {{module: …, config: …}}" if _is_of_entry(detail) else wanted
+
+
+def _is_of_entry(detail: ErrorDetails) -> bool:
+    return detail.get("ctx", {}).get("class_name") == "ModuleEntry"
 
 
 def _keys_at(model: type[BaseModel], path: Iterable[int | str]) -> list[str]:
     """Return the keys that the mapping at `path` may have."""
     annotation: Any = model
     for part in path:
-        annotation = _inner(_plain(annotation), part)
-    annotation = _plain(annotation)
+        annotation = _inner(_kinds(annotation)[0], part)
+    [annotation, *_] = _kinds(annotation)
     return list(annotation.model_fields) if _is_model(annotation) else []
 
 
-def _plain(annotation: Any) -> Any:
-    """Return what is left of a type without its `Annotated` and its `| None`."""
-    while True:
-        origin = get_origin(annotation)
-        if origin is Annotated:
-            annotation = get_args(annotation)[0]
-        elif origin in (Union, UnionType):
-            annotation = next(kind for kind in get_args(annotation) if kind is not type(None))
-        else:
-            return annotation
+def _kinds(annotation: Any) -> list[Any]:
+    """Return the types that a value may have, without their `Annotated` and without None."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _kinds(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return [kind for each in get_args(annotation) if each is not type(None) for kind in _kinds(each)]
+    return [annotation]
 
 
 def _inner(annotation: Any, part: int | str) -> Any:

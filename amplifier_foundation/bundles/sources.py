@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .paths import is_path, leaves, local_path, scheme_of
+from .paths import is_path, kind_of, leaves, local_path, scheme_of
 from .positions import Place, show_file
 from .problems import Problem, error_at, warning_at
 
@@ -31,9 +31,10 @@ class LocalSource:
         """Return what keeps the code from being used, or None."""
         if self.root is not None and leaves(self.root, self.path):
             return error_at(self.place, "AMP107", f"leads out of the bundle's folder {show_file(self.root)}")
-        if self.path.is_dir() or (self.path.is_file() and self.path.suffix == ".py"):
+        kind = kind_of(self.path)
+        if kind == "folder" or (kind == "file" and self.path.suffix == ".py"):
             return None
-        what = "is neither a .py file nor a folder" if self.path.exists() else "does not exist"
+        what = "is neither a .py file nor a folder" if kind else "does not exist"
         return error_at(self.place, "AMP108", f"{show_file(self.path)} {what}")
 
 
@@ -51,7 +52,10 @@ def take_sources(document: Document, base: Path | None) -> tuple[dict[str, Local
             problems.append(error_at(place, "AMP108", str(error)))
             continue
         if source is None:
-            message = f"code is not fetched from '{scheme_of(written)}:' sources; the installed module is used"
+            message = (
+                f"code is not fetched from '{scheme_of(written)}:' sources; the installed module is used. "
+                f"Not installed? Install it with: amplifier bundle install"
+            )
             problems.append(warning_at(place, "AMP109", message))
             continue
         problems += filter(None, [source.problem()])
@@ -137,4 +141,4 @@ def _context_entries(section: Any) -> Iterator[tuple[str, str, KeyPath]]:
 def _context_problem(path: Path, root: Path | None, place: Place) -> Problem | None:
     if root is not None and leaves(root, path):
         return error_at(place, "AMP107", f"leads out of the bundle's folder {show_file(root)}")
-    return None if path.is_file() else warning_at(place, "AMP108", f"{show_file(path)} does not exist")
+    return None if kind_of(path) == "file" else warning_at(place, "AMP108", f"{show_file(path)} does not exist")

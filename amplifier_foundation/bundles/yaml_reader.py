@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from .positions import Place, format_path
@@ -28,6 +29,8 @@ MAX_PROBLEMS = 100
 _TAG = "tag:yaml.org,2002:"
 _KINDS = {"ScalarEvent": "str int float bool null", "SequenceStartEvent": "seq", "MappingStartEvent": "map"}
 _ALLOWED_TAGS = {event: {_TAG + kind for kind in kinds.split()} for event, kinds in _KINDS.items()}
+_OTHER_BREAKS = re.compile("[\r\x85\u2028\u2029]")
+"""What ends a line for YAML and not for whoever counts the lines of a file."""
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -44,9 +47,11 @@ def read_yaml(
 ) -> tuple[Any, list[Problem]]:
     """Return the data of one YAML document and what is wrong with it; `positions` is filled.
 
-    `first_line` is the line of the file that `text` begins with. Plain numbers at a path of `as_text` stay as they are
+    `first_line` is the line of the file that `text` begins with; what is empty stands there. Plain numbers at a path of `as_text` stay as they are
     written. Raises `Unreadable` when there is nothing to go on with.
     """
+    text = text.removeprefix("\ufeff")
+    positions.values[()] = first_line, 1
     match = _UNPRINTABLE.search(text)
     if match:
         place = place_of(text, match.start(), positions.file, first_line)
@@ -68,12 +73,14 @@ class _Reader:
 
         self._yaml = yaml
         self._text = text
+        self._starts = [0, *(match.end() for match in re.finditer("\n", text))] if _OTHER_BREAKS.search(text) else None
         self._positions = positions
         self._first_line = first_line
         self._as_text = as_text
         self._problems: list[Problem] = []
         self._values = 0
         self._loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        self._next = self._loader.get_event
 
     def read(self) -> tuple[Any, list[Problem]]:
         try:
@@ -95,9 +102,6 @@ class _Reader:
             self._refuse(self._spot(after), "AMP203", "a second YAML document begins here; a bundle is one")
         return data
 
-    def _next(self) -> Any:
-        return self._loader.get_event()
-
     @staticmethod
     def _kind(event: Any) -> str:
         return type(event).__name__
@@ -107,7 +111,10 @@ class _Reader:
         return Place(self._positions.file, line, column, format_path(path))
 
     def _mark(self, mark: Any) -> tuple[int, int]:
-        return mark.line + self._first_line, mark.column + 1
+        if self._starts is None:
+            return mark.line + self._first_line, mark.column + 1
+        line = bisect_right(self._starts, mark.index)
+        return line - 1 + self._first_line, mark.index - self._starts[line - 1] + 1
 
     def _refuse(self, place: Place, code: str, message: str) -> None:
         problem = error_at(place, code, message)
@@ -121,7 +128,7 @@ class _Reader:
         kind = self._kind(event)
         if event.anchor is not None:
             named = "alias" if kind == "AliasEvent" else "anchor"
-            self._refuse(self._spot(event, path), "AMP204", f"YAML {named} '{event.anchor}'; write the value out here")
+            self._refuse(self._spot(event, path), "AMP204", f"YAML {named} '{event.anchor[:40]}'; write the value out here")
         if kind == "AliasEvent":
             return None
         if event.tag not in (None, "!") and event.tag not in _ALLOWED_TAGS[kind]:
@@ -148,15 +155,16 @@ class _Reader:
 
     def _mapping(self, path: KeyPath, depth: int) -> dict[str, Any]:
         data: dict[str, Any] = {}
+        keys = self._positions.keys
         while self._kind(event := self._next()) != "MappingEndEvent":
             key = self._key(event, path, depth)
-            place = self._spot(event, (*path, key))
-            first = self._positions.keys.get((*path, key))
-            if first is not None:
-                message = f"this key stands here twice; first at {place.file}:{first[0]}:{first[1]}"
-                self._refuse(place, "AMP206", message)
-            self._positions.keys[(*path, key)] = (place.line, place.column)
-            value = self._value(self._next(), (*path, key), depth + 1)
+            inner = (*path, key)
+            if key in data:
+                line, column = keys[inner]
+                message = f"this key stands here twice; first at {self._positions.file}:{line}:{column}"
+                self._refuse(self._spot(event, inner), "AMP206", message)
+            keys[inner] = self._mark(event.start_mark)
+            value = self._value(self._next(), inner, depth + 1)
             data.setdefault(key, value)
         return data
 
@@ -178,6 +186,8 @@ class _Reader:
     def _tag(self, event: Any) -> str:
         if event.tag not in (None, "!"):
             return str(event.tag)
+        if not event.implicit[0]:
+            return _TAG + "str"
         return str(self._loader.resolve(self._yaml.ScalarNode, event.value, event.implicit))
 
     def _scalar(self, event: Any, path: KeyPath) -> Any:
@@ -189,10 +199,11 @@ class _Reader:
             return text
         try:
             value = getattr(self._loader, f"construct_yaml_{tag.removeprefix(_TAG)}")(self._yaml.ScalarNode(tag, text))
-        except (ValueError, LookupError):
+            finite = math.isfinite(value)
+        except (ValueError, LookupError, OverflowError):  # the last: a whole number of hundreds of digits
             self._refuse(self._spot(event, path), "AMP213", "not a number or boolean that can be read")
             return None
-        if isinstance(value, float) and not math.isfinite(value):
+        if not finite:
             self._refuse(self._spot(event, path), "AMP213", "must be a finite number")
         return value
 
@@ -200,17 +211,11 @@ class _Reader:
         mark = getattr(error, "problem_mark", None)
         if mark is None:
             return error_at(Place(self._positions.file), "AMP203", " ".join(str(error).split()))
-        line, column = self._mark(mark)
-        place = Place(self._positions.file, line, column)
+        place = place_of(self._text, min(mark.index, len(self._text)), self._positions.file, self._first_line)
         said = error.problem or "cannot be parsed"
-        if "tab character" in said or self._character(mark) == "\t":
+        if "tab character" in said or self._text[mark.index : mark.index + 1] == "\t":
             return error_at(place, "AMP214", "a tab; YAML is indented with spaces")
         start = getattr(error, "context_mark", None)
         if error.context and start is not None and start.line != mark.line:
-            said += f" ({error.context} that begins in line {start.line + self._first_line})"
+            said += f" ({error.context} that begins in line {self._mark(start)[0]})"
         return error_at(place, "AMP203", said)
-
-    def _character(self, mark: Any) -> str:
-        lines = self._text.split("\n")
-        line = lines[mark.line] if mark.line < len(lines) else ""
-        return line[mark.column : mark.column + 1]

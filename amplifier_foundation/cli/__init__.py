@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COMMAND_GROUP = "amplifier.commands"
 
 _COMMANDS = {
-    "bundle": ("bundle:bundle", "Check bundles."),
+    "bundle": ("bundle:bundle", "Make, check, read and install bundles."),
     "config": ("config:config", "See and change settings."),
     "demo": ("demo:demo", "Watch the whole loop on a folder it makes: no key, no network."),
     "plugin": ("plugin:plugin", "See what is installed."),
@@ -75,6 +75,18 @@ class LazyGroup(click.Group):
             close = get_close_matches(args[0], self.list_commands(ctx), n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
             raise click.UsageError(error.message + hint, ctx) from error
+
+
+class Verbs(LazyGroup):
+    """The verbs of one noun: what plugins add are commands, not verbs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, sorted."""
+        return sorted(self._lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the verb `cmd_name`, or answer None."""
+        return super().get_command(ctx, cmd_name) if cmd_name in self._lazy else None
 
 
 @cache

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery, DurableStore, SessionRecord, SessionStore
 
     from ..bundles.model import Bundle
+    from ..settings import Settings
 
 Result = TypeVar("Result")
 
@@ -86,23 +87,30 @@ async def bundle_at(path: str | None, plugins: Plugins) -> Bundle:
     from ..settings import read_settings
 
     settings = read_settings()
-    if path is None and not Path("bundle.md").is_file():  # noqa: ASYNC240 - once, before anything runs
-        path = settings.get("bundle")
-        if path is None:
-            raise BundleNotFoundError(
-                "no bundle.md in this folder; name one with -b, make one with: amplifier bundle new, "
-                "or see what one does: amplifier demo"
-            )
-    bundle = await load_bundle(path or "bundle.md", registry={**known_bundles(plugins), **settings.get("bundles")})
+    bundle = await load_bundle(chosen_bundle(path, settings), registry=known_bundles(plugins, settings))
     override_modules(bundle, settings.get("overrides"), Path.cwd())
     return bundle
 
 
-def known_bundles(plugins: Plugins) -> dict[str, str]:
-    """Return the bundles that have a name here, with their places; packages' own and registered ones."""
+def chosen_bundle(path: str | None, settings: Settings) -> str:
+    """Return `path`, else the `bundle.md` of the current folder, else the settings' own bundle.
+
+    Raises `BundleNotFoundError`.
+    """
+    chosen = path or ("bundle.md" if Path("bundle.md").is_file() else settings.get("bundle"))
+    if chosen is None:
+        raise BundleNotFoundError(
+            "no bundle.md in this folder; name one with -b, make one with: amplifier bundle new, "
+            "or see what one does: amplifier demo"
+        )
+    return str(chosen)
+
+
+def known_bundles(plugins: Plugins, settings: Settings) -> dict[str, str]:
+    """Return the bundles that have a name here, with their places; packages' own, registered ones, and settings'."""
     from ..bundles.registry import BundleRegistry
 
-    return BundleRegistry(plugins=plugins).names()
+    return {**BundleRegistry(plugins=plugins).names(), **settings.get("bundles")}
 
 
 def refuse_what_cannot_run(bundle: Bundle, plugins: Plugins) -> None:

@@ -1,44 +1,25 @@
-"""`amplifier bundle`: check what people write."""
+"""`amplifier bundle`: everything one may do with what people write; each verb is imported when it is invoked."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from . import exits
-from .app import json_option, plugins_of, run_async
-from .output import print_json
+from . import Verbs
 
-if TYPE_CHECKING:
-    from ..bundles.problems import Problem
+_VERBS = {
+    "add": ("bundles.registering:add", "Give a bundle a name."),
+    "install": ("bundles.installing:install", "Install what a bundle names and is not here."),
+    "list": ("bundles.registering:list_", "List the bundles that have a name."),
+    "new": ("bundles.new:new", "Begin a bundle that runs."),
+    "remove": ("bundles.registering:remove", "Forget a name."),
+    "schema": ("bundles.schema:schema", "Print the JSON Schema of bundle.md, for editors."),
+    "show": ("bundles.showing:show", "Show what a bundle says, and where each value stands."),
+    "tree": ("bundles.tree:tree", "Draw which bundles a bundle includes."),
+    "update": ("bundles.updating:update", "Fetch named bundles anew."),
+    "validate": ("bundles.validating:validate", "Check bundles, and everything they name."),
+}
 
 
-@click.group()
+@click.group(cls=Verbs, lazy=_VERBS)
 def bundle() -> None:
-    """Check bundles."""
-
-
-@bundle.command()
-@click.argument("path", default="bundle.md")
-@json_option
-@click.pass_context
-def validate(ctx: click.Context, path: str, as_json: bool) -> None:
-    """Check a bundle and everything it names; print every problem with its line."""
-    problems = run_async(_problems(ctx, path))
-    errors = [problem for problem in problems if problem.severity == "error"]
-    if as_json:
-        print_json("bundle.validate/1", {"valid": not errors, "problems": [problem.as_dict() for problem in problems]})
-    else:
-        for problem in problems:
-            click.echo(str(problem), err=True)
-        if not errors:
-            click.echo(f"{path}: valid")
-    if errors:
-        ctx.exit(exits.USAGE)
-
-
-async def _problems(ctx: click.Context, path: str) -> list[Problem]:
-    from ..bundles.check import check_bundle
-
-    return await check_bundle(path, plugins_of(ctx))
+    """Make, check, read and install bundles."""

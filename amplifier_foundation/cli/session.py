@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import LazyGroup
+from . import Verbs
 
 _VERBS = {
     "delete": ("sessions.deleting:delete", "Forget sessions; their forks keep what they share."),
@@ -21,18 +21,6 @@ _VERBS = {
 }
 
 
-class _Verbs(LazyGroup):
-    """The verbs above alone: what plugins add are commands, not verbs of this one."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, sorted."""
-        return sorted(_VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the verb `cmd_name`, or answer None."""
-        return super().get_command(ctx, cmd_name) if cmd_name in _VERBS else None
-
-
-@click.group(cls=_Verbs, lazy=_VERBS)
+@click.group(cls=Verbs, lazy=_VERBS)
 def session() -> None:
     """List, read, fork and look after sessions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..dicts import get_nested
 from ..files import to_yaml
@@ -22,21 +22,46 @@ def with_value(text: str, after: Mapping[str, Any], path: Keys) -> str | None:
     if depth < len(path) and _is_block_mapping(node):
         lines = _nested(path[depth:], get_nested(after, path))
         return _with_lines(text, _end_of_lines(text, node), node.value[0][0].start_mark.column, lines)
-    return _replaced(text, node, get_nested(after, path[:depth]) if depth else after)
+    replaced = _replaced(text, node, get_nested(after, path[:depth]) if depth else after)
+    return replaced if replaced or depth < len(path) else _with_other_lines(text, after, path)
+
+
+def _with_other_lines(text: str, after: Mapping[str, Any], path: Keys) -> str | None:
+    """Put the value at `path`, which takes several lines, in the place of those; a comment in them is in the way."""
+    entry = _entry(text, path)
+    if entry is None or "#" in text[entry.begin : entry.end]:
+        return None
+    lines = {path[-1]: get_nested(after, path)}
+    return _with_lines(text[: entry.begin] + text[entry.end :], entry.begin, entry.indent, lines)
 
 
 def without(text: str, after: Mapping[str, Any], path: Keys) -> str | None:
     """Return `text` without the key at `path`, which `after` has no more; None where that cannot be done in place."""
+    entry = _entry(text, path)
+    if entry is not None:
+        return text[: entry.begin] + text[entry.end :]
     node, depth = _deepest(_parsed(text), path[:-1])
-    if node is None or depth < len(path) - 1:
+    return _replaced(text, node, get_nested(after, path[:depth]) if depth else after)
+
+
+class _Entry(NamedTuple):
+    """The lines of a key and its value, and nothing else: from the beginning of the first to that of the next."""
+
+    begin: int
+    end: int
+    indent: int
+
+
+def _entry(text: str, path: Keys) -> _Entry | None:
+    """Return the lines of what is at `path`, which is there; None when they are not its alone."""
+    holder, _ = _deepest(_parsed(text), path[:-1])
+    if not _is_block_mapping(holder):
         return None
-    if not _is_block_mapping(node):
-        return _replaced(text, node, get_nested(after, path[:depth]) if depth else after)
-    key, value = next((key, value) for key, value in node.value if key.value == path[-1])
+    key, value = next((key, value) for key, value in holder.value if key.value == path[-1])
     begin = text.rfind("\n", 0, key.start_mark.index) + 1
     if text[begin : key.start_mark.index].strip():
         return None
-    return text[:begin] + text[_end_of_lines(text, value) :]
+    return _Entry(begin, _end_of_lines(text, value), key.start_mark.column)
 
 
 def flow(value: Any) -> str:

@@ -12,7 +12,7 @@ from amplifier_core.utils import redact_secrets
 
 from ..bundles.paths import is_path, local_path
 from ..bundles.positions import Place, Positions, show_file
-from ..bundles.problems import Problem, error_at, has_errors, warning_at
+from ..bundles.problems import Problem, did_you_mean, error_at, has_errors, warning_at
 from ..bundles.references import SUFFIXES
 from ..dicts import flattened, get_nested
 
@@ -56,10 +56,21 @@ def checked_layer(source: str, data: Mapping[str, Any], base: Path, positions: P
     """Return `data` as the settings of a source: empty keys left out, paths absolute."""
     where = positions or Positions(source)
     values = _plain({key: deepcopy(value) for key, value in data.items() if value is not None}, where)
+    ignored = [*_leave_out_unknown(values, where)] if positions else []
     problems = [*shape_problems(values, where)]
     if not problems:
         problems += _anchor(values, base, where)
-    return Layer(source, {} if problems else values, tuple(problems), positions)
+    return Layer(source, {} if problems else values, (*ignored, *problems), positions)
+
+
+def _leave_out_unknown(values: dict[str, Any], positions: Positions) -> Iterator[Problem]:
+    """Take sections out that another program reads in the same file; what is nearly a setting of ours is a mistake."""
+    from .schema import SettingsFile
+
+    for key in [key for key in values if key not in SettingsFile.model_fields]:
+        if not did_you_mean(key, SettingsFile.model_fields):
+            del values[key]
+            yield warning_at(positions.at((key,), key=True), "AMP301", "not a setting of this program; it is ignored")
 
 
 def read_file(path: Path) -> Document | None:
@@ -71,6 +82,8 @@ def read_file(path: Path) -> Document | None:
     except BundleNotFoundError:
         return None
     except BundleLoadError as error:
+        if isinstance(error.__cause__, NotADirectoryError):
+            return None
         shown = show_file(path)
         problem = error_at(Place(shown), "AMP305", str(error).removeprefix(f"{shown}: "))
         return Document(Positions(shown), path=path, problems=[problem])

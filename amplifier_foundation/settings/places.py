@@ -30,7 +30,7 @@ def project_folder(folder: Path | str | None = None) -> Path | None:
             return None
         if _is_project(each, start):
             return each
-        if (each / ".git").exists():
+        if _is_checkout(each):
             return None
     return None
 
@@ -65,6 +65,13 @@ def _is_project(folder: Path, start: Path) -> bool:
             return False
         return folder == start or mark.stat().st_uid == start.stat().st_uid
     except OSError:
+        return False
+
+
+def _is_checkout(folder: Path) -> bool:
+    try:
+        return (folder / ".git").exists()
+    except OSError:  # a folder that may not be looked into
         return False
 
 

@@ -13,11 +13,13 @@ from ..bundles.positions import Place, format_path
 from ..bundles.problems import Problem, has_errors
 from ..dicts import get_nested, keys_of, set_nested
 from .layers import Layer, checked_layer, file_layer
-from .places import settings_files
+from .places import SCOPES, project_folder, settings_file
 from .problems import InvalidSettings, SettingNotSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from .places import Scope
 
 Origin = Place | str
 """A line and column of a file, or `default`, `environment` or `command line`; its text names it in either case."""
@@ -82,12 +84,20 @@ def read_settings(folder: Path | str | None = None, *, overrides: Mapping[str, A
 
 def _layers(folder: Path | str | None, overrides: Mapping[str, Any]) -> Iterator[Layer]:
     here = Path(folder or Path.cwd()).absolute()
-    for scope, file in settings_files(folder).items():
-        layer = file_layer(scope, file, file.parent if scope == "user" else file.parent.parent)
+    for scope, file, base in _files(folder):
+        layer = file_layer(scope, file, base)
         if layer is not None:
             yield layer
     yield checked_layer("environment", _environment(), here)
     yield checked_layer("command line", overrides, here)
+
+
+def _files(folder: Path | str | None) -> Iterator[tuple[Scope, Path, Path]]:
+    """Yield each file that may be there, with its scope and what its paths are relative to."""
+    file, project = settings_file("user"), project_folder(folder)
+    yield "user", file, file.parent
+    if project is not None:
+        yield from ((scope, settings_file(scope, project), project) for scope in SCOPES if scope != "user")
 
 
 def _environment() -> dict[str, Any]:

@@ -46,5 +46,5 @@ class SettingsFile(Section):
     def _names(cls, bundles: dict[str, str]) -> dict[str, str]:
         for name in bundles:
             if not name.strip() or not name.isprintable() or set(name) & set(":/\\"):
-                raise ValueError(f"'{name}' is no name: without ':', '/' and '\\'")
+                raise ValueError(f"'{name}' is no name; use one without ':', '/' and '\\'")
         return bundles

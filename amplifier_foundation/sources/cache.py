@@ -81,7 +81,7 @@ class SourceCache:
         exceeds a limit, leads out of its folder) and `StoreUnavailable`.
         """
         source = fetchable(uri)
-        renew = refresh and not bool(source.commit)
+        renew = refresh and not source.commit
         found = None if renew else self.get(source)
         if found is not None:
             return found
@@ -103,14 +103,14 @@ class SourceCache:
     def entries(self) -> list[SourceStatus]:
         """Return what is here, by name; the `uri` of one whose facts were lost is the name of its folder."""
         with self._disk():
-            return [_status_of(entry) for entry in Entry.all(self.folder)]
+            return [_status_of(entry) for entry in Entry.all(self.folder) if entry.exists()]
 
     def clear(self) -> None:
         """Remove all that is here, when nobody is fetching it."""
         with self._disk():
             for entry in Entry.all(self.folder):
-                with self._locked(entry, entry.name, self._deadline()):
-                    entry.remove()
+                with self._locked(entry, entry.name, self._deadline()), entry.workplace() as work:
+                    entry.remove(work)
 
     def _deadline(self, stop: Event | None = None) -> Deadline:
         return Deadline(self._timeout or fetch_seconds(), stop)

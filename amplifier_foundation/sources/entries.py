@@ -50,19 +50,19 @@ class Entry:
     def of(cls, folder: Path, source: ParsedURI) -> Entry:
         """Return the entry of a source: the same for all its subdirectories, and whoever signs in."""
         host = source.host if source.transport == "ssh" else source.host.rpartition("@")[2]
-        ref = f"@{source.ref}" if source.ref else ""
-        normal = f"{source.scheme}://{host.lower()}{source.path.rstrip('/')}{ref}"
+        ref = source.commit or source.ref
+        normal = f"{source.scheme}://{host.lower()}{source.path.rstrip('/')}" + (f"@{ref}" if ref else "")
         last = last_name(source).removesuffix(".git").removesuffix(".zip")
         readable = re.sub(r"[^A-Za-z0-9._-]+", "-", last)[:60].strip(".-") or "source"
         return cls(folder, f"{readable}-{sha256(normal.encode('utf-8', 'replace')).hexdigest()[:16]}")
 
     @classmethod
     def all(cls, folder: Path) -> list[Entry]:
-        """Return the entries of a cache's folder that hold files, by name."""
+        """Return the entries of a cache's folder, by name; also those that were begun and hold no files."""
         if not folder.is_dir():
             return []
-        names = sorted(path.name for path in folder.iterdir() if path.is_dir())
-        return [cls(folder, name) for name in names if _NAME.fullmatch(name)]
+        names = {path.name.removesuffix(".lock") for path in folder.iterdir()}
+        return [cls(folder, name) for name in sorted(names) if _NAME.fullmatch(name)]
 
     @property
     def path(self) -> Path:
@@ -150,6 +150,7 @@ class Entry:
 
     def install(self, content: Path, facts: Facts, work: Path) -> None:
         """Put the folder `content` in the place of the files that were there; `work` is the workplace."""
+        written = _write(facts, work)
         if self.exists():
             self.path.rename(self._was)
         try:
@@ -157,25 +158,30 @@ class Entry:
         except OSError:
             self._put_right()
             raise
-        self.remember(facts, work)
+        written.replace(self._facts)
         if self._was.exists():
             self._was.rename(work / "was")
 
     def remember(self, facts: Facts, work: Path) -> None:
         """Write down what is known; `work` is the workplace."""
-        written = work / "facts.json"
-        written.write_text(json.dumps(asdict(facts), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        written.replace(self._facts)
+        _write(facts, work).replace(self._facts)
 
-    def remove(self) -> None:
-        """Remove the files and the facts."""
+    def remove(self, work: Path) -> None:
+        """Remove the files and the facts; `work` is the workplace, with which the files go."""
         self._facts.unlink(missing_ok=True)
-        _remove(self.path)
+        if self.exists():
+            self.path.rename(work / "gone")
 
 
 def last_name(source: ParsedURI) -> str:
     """Return the last part of a source's path, decoded: the name of a file or a repository; may be empty."""
     return PurePosixPath(unquote(source.path.partition("?")[0])).name
+
+
+def _write(facts: Facts, work: Path) -> Path:
+    path = work / "facts.json"
+    path.write_text(json.dumps(asdict(facts), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
 
 
 def _wait_for(descriptor: int, deadline: Deadline) -> None:

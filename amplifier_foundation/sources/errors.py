@@ -17,16 +17,16 @@ class SourceNotFound(BundleNotFoundError):
     """Nothing could be fetched: it does not exist, asks for a sign-in, or cannot be reached."""
 
     def __init__(self, source: ParsedURI | str, cause: str, remedy: str) -> None:
-        self.source, self.cause, self.remedy = shown(str(source)), cause, remedy
-        super().__init__(f"{self.source}: {cause}. {remedy}")
+        self.source, self.cause, self.remedy = shown(str(source)), shown(cause.strip()), remedy
+        super().__init__(f"{self.source}: {self.cause}. {remedy}")
 
 
 class SourceRefused(BundleLoadError):
     """What is named, or what came, is not taken: it makes no sense, exceeds a limit, or leads out of its folder."""
 
     def __init__(self, source: ParsedURI | str, cause: str, remedy: str) -> None:
-        self.source, self.cause, self.remedy = shown(str(source)), cause, remedy
-        super().__init__(f"{self.source}: {cause}. {remedy}")
+        self.source, self.cause, self.remedy = shown(str(source)), shown(cause.strip()), remedy
+        super().__init__(f"{self.source}: {self.cause}. {remedy}")
 
 
 def out_of_time(source: ParsedURI | str, deadline: Deadline) -> SourceNotFound:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO
 
-    from _typeshed import WriteableBuffer
-
     from .limits import Deadline
     from .uris import ParsedURI
 
@@ -102,7 +100,9 @@ def _network(source: ParsedURI, deadline: Deadline) -> Iterator[None]:
         if isinstance(cause, TimeoutError):
             raise out_of_time(source, deadline) from None
         told = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
-        raise SourceNotFound(source, f"cannot be reached ({told})", "Check the address and the network") from None
+        raise SourceNotFound(
+            source, f"cannot be reached ({told[:200].strip()})", "Check the address and the network"
+        ) from None
     except ValueError as error:  # how the standard library says that a URL or an answer makes no sense
         if isinstance(error, SourceRefused):
             raise
@@ -111,7 +111,7 @@ def _network(source: ParsedURI, deadline: Deadline) -> Iterator[None]:
 
 def _other_answer(code: int) -> tuple[str, str]:
     if 300 <= code < 400:
-        return "leads on too often, or to what is no web address", "Check the address"
+        return "leads on too often, or to nowhere", "Check the address"
     return "the server cannot answer now", "Try again later"
 
 
@@ -141,9 +141,10 @@ class _Redirects(request.HTTPRedirectHandler):
     def redirect_request(
         self, req: request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> request.Request | None:
-        if req.type == "https" and urlsplit(newurl).scheme != "https":
+        allowed = ("https",) if req.type == "https" else ("http", "https")
+        if urlsplit(newurl).scheme not in allowed:
             fp.close()
-            raise SourceRefused(self._source, "leads on from https to a place that is not", "Use another address")
+            raise SourceRefused(self._source, f"leads on to what is not {' or '.join(allowed)}", "Use another address")
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 
 
@@ -192,7 +193,7 @@ class _Incoming(RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
+    def readinto(self, buffer: Any) -> int:
         while wait := self._deadline.step():
             self._socket.settimeout(wait)
             try:

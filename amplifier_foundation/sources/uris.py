@@ -94,8 +94,8 @@ def parse_uri(uri: str) -> ParsedURI:
         return _parse_url(url["scheme"].lower(), url["rest"])
     if uri.startswith(("git+", "zip+")):
         return ParsedURI(uri[:3], "", uri[4:])
-    if uri.startswith(("/", "./", "../", "~")) or uri in (".", ".."):
-        path, _, subpath = uri.partition("#subdirectory=")
+    path, _, subpath = uri.partition("#subdirectory=")
+    if path.startswith(("/", "./", "../", "~")) or path in (".", ".."):
         return ParsedURI("file", "", path, "", subpath)
     name, *inside = re.split("[:/]", uri, maxsplit=1)
     return ParsedURI("", "", name, "", "".join(inside))

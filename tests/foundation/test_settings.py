@@ -251,8 +251,8 @@ def test_a_folder_above_that_belongs_to_somebody_else_is_no_project(project: Pat
         ("fetch: {timeout: 0}\n", "1:18: error[AMP303] fetch.timeout: must be more than 0.0"),
         ("bundle: ''\n", "1:9: error[AMP303] bundle: must not be empty"),
         ("storage: a b\n", "1:10: error[AMP303] storage: must match [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"),
-        ("bundles: {'a/b': /x}\n", "1:10: error[AMP303] bundles: 'a/b' is no name: without ':', '/' and '\\'"),
-        ("bundle: ~nobdy/x\n", "1:9: error[AMP304] bundle: '~nobdy/x' is under the home of a user who is not known here"),
+        ("bundles: {'a/b': /x}\n", "1:10: error[AMP303] bundles: 'a/b' is no name; use one without ':', '/' and '\\'"),
+        ("bundle: ~nob/x\n", "1:9: error[AMP304] bundle: '~nob/x' is under the home of a user who is not known here"),
         ("bundles:\n  a: file://host/x\n", "2:6: error[AMP304] bundles.a: a file:// URL names a path of this machine: "
                                                "file:///folder/bundle.md"),
         ("- a\n", "1:1: error[AMP212] must be a mapping such as 'bundle: my-bundle'"),
@@ -272,7 +272,7 @@ def test_everything_wrong_in_every_file_is_told_at_once(write: Write, monkeypatc
     monkeypatch.setenv("AMPLIFIER_FETCH_TIMEOUT", "soon")
     user = write("user", "storage: 1\n")
     write("local", "- a\n")
-    assert [line.partition(" error")[0] for line in problems_of("a: 1\nb: 2\n", write)] == [
+    assert [line.partition(" error")[0] for line in problems_of("bundel: 1\nstorag: 2\n", write)] == [
         f"{user}:1:10:",
         ".amplifier/settings.yaml:1:1:",
         ".amplifier/settings.yaml:2:1:",
@@ -298,9 +298,27 @@ def test_a_file_that_cannot_be_opened_is_no_file_without_settings(write: Write, 
         read_settings()
 
 
+def test_where_there_is_no_folder_there_are_no_settings(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    (project / ".amplifier").write_text("not a folder either")
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "file" / "home"))
+    assert read_settings().values == DEFAULTS
+
+
 def test_a_wrong_option_is_told_as_one(write: Write) -> None:
     with pytest.raises(ValueError, match=r"^command line: error\[AMP301\] bundel: unknown key"):
         read_settings(overrides={"bundel": "x"})
+
+
+def test_sections_of_another_program_are_ignored_with_a_warning(write: Write) -> None:
+    write("project", "bundle: {active: a}\nmodules: {tools: []}\n")
+    settings = read_settings()
+    assert settings.get("bundle") == "a"
+    assert [str(problem) for problem in settings.problems] == [
+        ".amplifier/settings.yaml:2:1: warning[AMP301] modules: not a setting of this program; it is ignored"
+    ]
 
 
 def test_a_secret_in_the_shared_file_is_warned_of_and_is_in_no_text(write: Write) -> None:
@@ -463,18 +481,29 @@ def test_a_section_with_nothing_in_it_is_filled(write: Write) -> None:
 
 
 MULTI_LINE = "overrides:\n  tool-x:\n    config:\n      a:\n        - 1\n        - 2\n"
+FLOW = "overrides: {tool-x:\n  {source: /x}}\n"
 
 
 def test_what_can_only_be_written_anew_is_when_no_comment_is_lost(write: Write) -> None:
-    file = write("project", MULTI_LINE)
-    write_setting("project", "overrides.tool-x.config.a", [3])
-    assert read_yaml(file) == {"overrides": {"tool-x": {"config": {"a": [3]}}}}
-    assert (file.parent / "settings.yaml.backup").read_text() == MULTI_LINE
+    file = write("project", FLOW)
+    write_setting("project", "overrides.tool-z.source", "/z")
+    assert read_yaml(file) == {"overrides": {"tool-x": {"source": "/x"}, "tool-z": {"source": "/z"}}}
+    assert (file.parent / "settings.yaml.backup").read_text() == FLOW
+
+
+def test_a_value_of_several_lines_is_replaced_when_no_comment_is_among_them(write: Write) -> None:
+    file = write("project", f"# agreed\n{MULTI_LINE}# the end\n")
+    write_setting("project", "overrides.tool-x.config.a", [3, "x"])
+    assert file.read_text() == (
+        "# agreed\noverrides:\n  tool-x:\n    config:\n      a:\n      - 3\n      - x\n# the end\n"
+    )
+    write_setting("project", "overrides.tool-x", {"source": "/x"})
+    assert file.read_text() == "# agreed\noverrides:\n  tool-x:\n    source: /x\n# the end\n"
+    assert [each.name for each in file.parent.iterdir()] == ["settings.yaml"]
 
 
 def test_what_would_lose_a_comment_is_left_and_the_line_is_told(write: Write) -> None:
-    text = f"# agreed\n{MULTI_LINE}"
-    file = write("project", text)
+    file = write("project", MULTI_LINE.replace("- 1", "- 1 # agreed"))
     with pytest.raises(SettingNotWritten) as caught:
         write_setting("project", "overrides.tool-x.config.a", [3])
     assert str(caught.value) == (
@@ -522,9 +551,10 @@ def test_a_value_in_the_way_is_not_overwritten(write: Write) -> None:
 
 def test_a_damaged_file_is_not_changed(write: Write) -> None:
     file = write("project", "bundle: [\n")
-    for change in (lambda: write_setting("project", "bundle", "x"), lambda: unset_setting("project", "bundle")):
-        with pytest.raises(InvalidSettings, match="AMP203"):
-            change()
+    with pytest.raises(InvalidSettings, match="AMP203"):
+        write_setting("project", "bundle", "x")
+    with pytest.raises(InvalidSettings, match="AMP203"):
+        unset_setting("project", "bundle")
     assert file.read_text() == "bundle: [\n"
 
 

@@ -9,7 +9,6 @@ import asyncio
 import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,21 @@ from amplifier_core.errors import InvalidSessionId, SessionConflict, StoreDamage
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import open_sqlite, opening
 
+from .faults import (
+    CUTS,
+    FAIL_SYNC,
+    FAIL_WRITE,
+    FAILS_AND_WORKS_AGAIN,
+    FLIPS,
+    KILL,
+    KILLED_AT_EACH_CALL,
+    SEED,
+    STRIDE,
+    TEAR,
+    two_processes,
+    under,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
@@ -31,218 +45,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FLIPS = int(os.environ.get("FLIPS", "200"))
-STRIDE = int(os.environ.get("STRIDE", "6"))
-"""Of so many system calls, the process is killed at one."""
-CUTS = int(os.environ.get("CUTS", "64"))
-SEED = int(os.environ.get("SEED", "20261121"))
-
-SHIM = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/types.h>
-#include <unistd.h>
-
-enum { KILL = 1, TEAR, FAIL_WRITE, FAIL_SYNC };
-static int mode, left;
-static long seen;
-
-void fault_arm(int new_mode, int calls) { mode = new_mode; left = calls; seen = 0; }
-long fault_seen(void) { return seen; }
-
-static int of_store(int fd) {
-    char link[64], path[4096];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t size = readlink(link, path, sizeof path - 1);
-    if (size < 0) return 0;
-    path[size] = 0;
-    return strstr(path, "store.db") != NULL;
-}
-
-static int is_due(int sync) {
-    if (!mode || (mode == FAIL_WRITE && sync) || (mode == FAIL_SYNC && !sync)) return 0;
-    seen++;
-    if (mode == KILL || mode == TEAR) return --left == 0;
-    return left-- > 0;
-}
-
-static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
-
-ssize_t pwrite64(int fd, const void *data, size_t size, off_t at) {
-    if (!real_pwrite) real_pwrite = dlsym(RTLD_NEXT, "pwrite64");
-    if (mode && of_store(fd) && is_due(0)) {
-        if (mode == FAIL_WRITE) { errno = ENOSPC; return -1; }
-        if (mode == TEAR) real_pwrite(fd, data, size / 2, at);
-        raise(SIGKILL);
-    }
-    return real_pwrite(fd, data, size, at);
-}
-
-ssize_t pwrite(int fd, const void *data, size_t size, off_t at) { return pwrite64(fd, data, size, at); }
-
-#define SYNC(name)                                                          \
-    int name(int fd) {                                                      \
-        static int (*real)(int);                                            \
-        if (!real) real = dlsym(RTLD_NEXT, #name);                          \
-        if (mode && is_due(1)) {                                            \
-            if (mode == FAIL_SYNC) { errno = EIO; return -1; }              \
-            raise(SIGKILL);                                                 \
-        }                                                                   \
-        return real(fd);                                                    \
-    }
-SYNC(fsync)
-SYNC(fdatasync)
-
-#define ON_PATHS(name, parameters, arguments)                               \
-    int name parameters {                                                   \
-        static int (*real) parameters;                                      \
-        if (!real) real = dlsym(RTLD_NEXT, #name);                          \
-        if ((mode == KILL || mode == TEAR) && is_due(1)) raise(SIGKILL);    \
-        return real arguments;                                              \
-    }
-ON_PATHS(unlink, (const char *path), (path))
-ON_PATHS(rename, (const char *from, const char *to), (from, to))
-ON_PATHS(link, (const char *from, const char *to), (from, to))
-ON_PATHS(linkat, (int f, const char *from, int t, const char *to, int flags), (f, from, t, to, flags))
-ON_PATHS(ftruncate64, (int fd, off_t size), (fd, size))
-"""
-KILL, TEAR, FAIL_WRITE, FAIL_SYNC = 1, 2, 3, 4
-
-PRELUDE = """
-import asyncio, ctypes, os, sys
-from amplifier_core.errors import StoreUnavailable
-from amplifier_core.storage import SessionRecord
+SQLITE = """
 from amplifier_storage_sqlite import open_sqlite
-shim = ctypes.CDLL(None)
-path = sys.argv[1]
+open_store = lambda: open_sqlite({"path": f"{place}/store.db"})
 """
-
-KILLED_AT_EACH_CALL = """
-import shutil, signal
-from pathlib import Path
-
-TURN = [{"role": role, "content": "x" * 3000} for role in ("user", "assistant", "tool")]
-
-async def turn(path, say):
-    store = open_sqlite({"path": path})
-    try:
-        await store.get("s")
-    except LookupError:
-        await store.create(SessionRecord("s"))
-    count = await store.append("s", TURN, at=(await store.get("s")).message_count)
-    say(count)
-    await store.update("s", turn_count=count // 3)
-    await store.close()
-
-def in_child(work):
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(read)
-        work(lambda count: os.write(write, b"%d\\n" % count))
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as said:
-        counts = [int(line) for line in said]
-    return os.waitpid(child, 0)[1], counts
-
-def killed(mode, call):
-    def work(say):
-        shim.fault_arm(mode, call)
-        asyncio.run(turn(path, say))
-    return in_child(work)
-
-async def counted(path, say):
-    store = open_sqlite({"path": path})
-    found = await store.sessions()
-    for record in found:
-        assert await store.read("s") == TURN * (record.message_count // 3)
-        assert await store.examine("s") == []
-    say(found[0].message_count if found else 0)
-    await store.close()
-
-def survivors():
-    status, counts = in_child(lambda say: asyncio.run(counted(path, say)))
-    assert status == 0, "the store could not be read"
-    return counts[0]
-
-mode, turns, stride = map(int, sys.argv[2:])
-whole = Path(path).parent / "whole"
-for number in range(turns):
-    assert in_child(lambda say: asyncio.run(turn(path, say)))[0] == 0
-before, call = survivors() if turns else 0, 1 - stride
-if turns:
-    shutil.copyfile(path, whole)
-while True:
-    call += stride
-    for each in Path(path).parent.glob("store.db*"):
-        each.unlink()
-    if turns:
-        shutil.copyfile(whole, path)
-    status, counts = killed(mode, call)
-    after = survivors()
-    assert after in (before, before + 3), (call, after)
-    assert after >= max(counts, default=before), (call, after, counts)
-    if status == 0:
-        break
-    assert status == signal.SIGKILL, (call, status)
-print(call)
-"""
-
-FAILS_AND_WORKS_AGAIN = """
-async def main():
-    store = open_sqlite({"path": path})
-    await store.create(SessionRecord("s"))
-    acknowledged = await store.append("s", [{"n": 0}], at=0)
-    shim.fault_arm(int(sys.argv[2]), 3)
-    for _ in range(3):
-        try:
-            acknowledged = await store.append("s", [{"n": acknowledged}], at=acknowledged)
-        except StoreUnavailable as error:
-            print(error)
-    assert await store.read("s") == [{"n": n} for n in range(acknowledged)]
-    shim.fault_arm(0, 0)
-    for at in range(acknowledged, acknowledged + 3):
-        await store.append("s", [{"n": at}], at=at)
-    await store.close()
-
-asyncio.run(main())
-"""
-
-
-@pytest.fixture(scope="session")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that lets a chosen system call fail, or kills the process at it."""
-    compiler = shutil.which("gcc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("faults of system calls need gcc and Linux")
-    folder = tmp_path_factory.mktemp("shim")
-    (folder / "shim.c").write_text(SHIM)
-    command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(folder / "shim.so"), str(folder / "shim.c"), "-ldl"]
-    subprocess.run(command, check=True)
-    return folder / "shim.so"
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.db"
-
-
-def _under(shim: Path, script: str, *arguments: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + script, *map(str, arguments)],
-        env={**os.environ, "LD_PRELOAD": str(shim)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    (tmp_path / "store").mkdir()
+    return tmp_path / "store" / "store.db"
 
 
 # killed
@@ -253,7 +65,7 @@ def _under(shim: Path, script: str, *arguments: object) -> str:
 def test_a_turn_killed_at_any_call_is_there_whole_when_it_was_acknowledged(
     mode: int, turns: int, shim: Path, path: Path
 ) -> None:
-    calls = int(_under(shim, KILLED_AT_EACH_CALL, path, mode, turns, STRIDE))
+    calls = int(under(shim, SQLITE + KILLED_AT_EACH_CALL, path.parent, mode, turns, STRIDE))
     assert calls > 10
 
 
@@ -268,7 +80,7 @@ def test_a_turn_killed_at_any_call_is_there_whole_when_it_was_acknowledged(
 def test_a_disk_that_fails_loses_nothing_acknowledged_and_is_used_again(
     mode: int, said: str, shim: Path, path: Path
 ) -> None:
-    output = _under(shim, FAILS_AND_WORKS_AGAIN, path, mode)
+    output = under(shim, SQLITE + FAILS_AND_WORKS_AGAIN, path.parent, mode)
     assert output.startswith(f"{path}: {said}")
     store = open_sqlite({"path": path})
     messages = asyncio.run(_closing(store, store.read("s")))
@@ -441,47 +253,11 @@ async def test_a_log_cut_anywhere_is_never_a_half_turn(path: Path) -> None:
 
 # two processes, hostile ids, hostile values
 
-ONE_OF_TWO = """
-async def main():
-    store = open_sqlite({"path": path})
-    print("ready", flush=True)
-    sys.stdin.readline()
-    won = 0
-    for at in range(0, 60, 3):
-        try:
-            await store.append("s", [{"by": sys.argv[2], "n": n} for n in range(3)], at=at)
-            won += 1
-        except RuntimeError as error:
-            assert type(error).__name__ == "SessionConflict", error
-            while (await store.get("s")).message_count <= at:
-                pass
-    print(won)
-    await store.close()
-
-asyncio.run(main())
-"""
-
 
 async def test_of_two_processes_on_one_session_one_wins_each_turn(path: Path) -> None:
     store = open_sqlite({"path": path})
     await store.create(SessionRecord("s"))
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + ONE_OF_TWO, path, name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in ("one", "two")
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    won = [int(process.communicate(timeout=60)[0]) for process in processes]
+    won = two_processes(SQLITE, path.parent)
     messages = await store.read("s")
     turns = [messages[at : at + 3] for at in range(0, len(messages), 3)]
     assert (sum(won), len(messages)) == (20, 60)

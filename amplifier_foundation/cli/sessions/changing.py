@@ -67,7 +67,8 @@ async def _repair(ctx: click.Context, prefix: str, *, yes: bool) -> tuple[str, l
 
 
 def _line(finding: Finding) -> str:
-    place = "" if finding.position is None else f"m{finding.position + 1}: "
+    place = "" if finding.position is None else f"m{finding.position + 1}"
+    place = f"{place}: " if place and place not in finding.message.split() else ""
     return f"{place}{finding.message} ({finding.kind}); remedy: {finding.remedy}"
 
 

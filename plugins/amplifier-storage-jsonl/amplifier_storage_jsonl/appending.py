@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from .files import open_file, translated, write_all
 from .lines import checksum
 from .marks import Mark, read_line, to_mark
+from .records import start_of
 from .transcript import settled
 
 if TYPE_CHECKING:
@@ -45,14 +46,9 @@ class Appends:
         When there were not `at`, nothing is written. Raises `StoreDamaged`, `StoreUnavailable`, `SessionNotFound`.
         """
         with self._using:
-            session = self._locked(session_id)
-            with translated(session.folder.path):
-                try:
-                    count = session.append(bodies, at)
-                except BaseException:
-                    session.close()
-                    raise
-                session.unlock()
+            session = self._open.pop(session_id, None) or _opened(self._tree.find(session_id))
+            while (count := session.append(bodies, at)) is None:
+                session = _opened(self._tree.find(session_id))
             self._open[session_id] = session
             if len(self._open) > _OPEN:
                 self._open.pop(next(iter(self._open))).close()
@@ -65,79 +61,91 @@ class Appends:
                 session.close()
             self._open.clear()
 
-    def _locked(self, session_id: str) -> _OpenSession:
-        """Return the session's files, locked, and still at their place."""
-        session = self._open.pop(session_id, None) or _OpenSession(self._tree.find(session_id))
-        while not session.lock():
-            session.close()
-            session = _OpenSession(self._tree.find(session_id))
-        return session
-
 
 class _OpenSession:
     """A session's lock and transcript, and what was known of them when they were last used."""
 
-    def __init__(self, folder: SessionFolder) -> None:
-        self.folder = folder
-        with translated(folder.path):
-            try:
-                self._lock = open_file(folder.lock, os.O_RDWR | os.O_CREAT)
-            except FileNotFoundError as error:
-                raise folder.lost() from error
-        self._locked_file = _file(os.fstat(self._lock))
+    def __init__(self, folder: SessionFolder, lock: int) -> None:
+        self._folder = folder
+        self._lock = lock
         self._transcript = -1
-        self._transcript_file = (0, 0)
+        self._inode = (0, 0)
+        self._version: tuple[int, int, int] | None = None
+        self._first = 0
         self._line = b""
         self._mark: Mark | None = None
 
-    def lock(self) -> bool:
-        """Hold the session against other writers; return False when it was deleted or moved since."""
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        try:
-            return _file(os.stat(self.folder.lock)) == self._locked_file
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+    def append(self, bodies: Sequence[bytes], at: int) -> int | None:
+        """Do what `Appends.append` does; None when these are the session's files no longer.
 
-    def unlock(self) -> None:
-        """Let others have it."""
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        Then, and when it raises, they are closed.
+        """
+        count = None
+        try:
+            with translated(self._folder.path):
+                count = self._append(bodies, at)
+        finally:
+            if count is None:
+                self.close()
+        return count
 
     def close(self) -> None:
-        """Close the files, which unlocks them."""
-        self.unlock()  # processes that were forked meanwhile have the files too, and would keep the lock
+        """Close the files."""
+        fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file too
         for file in (self._lock, self._transcript):
             if file >= 0:
                 os.close(file)
 
-    def append(self, bodies: Sequence[bytes], at: int) -> int:
-        """Do what `Appends.append` does, with the lock held."""
+    def _append(self, bodies: Sequence[bytes], at: int) -> int | None:
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
-            start, found = self.folder.start(), os.stat(self.folder.own)
-            if _file(found) != self._transcript_file:
-                self._open_transcript()
+            if not self._is_in_place():
+                return None
+            mark = self._marked()
         except FileNotFoundError as error:
-            raise self.folder.lost() from error
-        mark = self._marked(found.st_size)
-        if start + mark.count == at and bodies:
+            raise self._folder.lost() from error
+        count = self._first + mark.count
+        if count == at and bodies:
             self._write(mark, bodies)
-        return start + mark.count
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        return count
+
+    def _is_in_place(self) -> bool:
+        """Return whether the session still is where it was; look into `metadata.json` when that has changed."""
+        try:
+            found = os.stat(self._folder.metadata)
+        except (FileNotFoundError, NotADirectoryError):
+            if self._version is None:
+                raise
+            return False
+        version = found.st_ino, found.st_mtime_ns, found.st_size
+        if version != self._version:
+            if not os.path.samestat(os.fstat(self._lock), os.stat(self._folder.lock)):
+                return False
+            self._folder.finish_whole()
+            self._first, self._version = start_of(self._folder.document()), version
+        return True
+
+    def _marked(self) -> Mark:
+        """Return the mark; where it does not say how the transcript ends, one that does."""
+        found = os.stat(self._folder.own)
+        if (found.st_dev, found.st_ino) != self._inode:
+            self._open_transcript()
+        line = read_line(self._lock)
+        if line != self._line:
+            self._line, self._mark = line, to_mark(line)
+        mark = self._mark
+        if mark is not None and mark.size == found.st_size and mark.stands_in(self._transcript):
+            return mark
+        return settled(self._folder.own, self._transcript, mark)
 
     def _open_transcript(self) -> None:
         before, self._transcript = self._transcript, -1
         if before >= 0:
             os.close(before)
-        self._transcript = open_file(self.folder.own, os.O_RDWR | os.O_APPEND)
-        self._transcript_file = _file(os.fstat(self._transcript))
-
-    def _marked(self, size: int) -> Mark:
-        """Return the mark; where it does not say how the transcript ends, one that does."""
-        line = read_line(self._lock)
-        if line != self._line:
-            self._line, self._mark = line, to_mark(line)
-        mark = self._mark
-        if mark is not None and mark.size == size and mark.stands_in(self._transcript):
-            return mark
-        return settled(self.folder.own, self._transcript, mark)
+        self._transcript = open_file(self._folder.own, os.O_RDWR | os.O_APPEND)
+        found = os.fstat(self._transcript)
+        self._inode = found.st_dev, found.st_ino
 
     def _write(self, mark: Mark, bodies: Sequence[bytes]) -> None:
         checksums = [checksum(body, followed=True) for body in bodies[:-1]] + [checksum(bodies[-1])]
@@ -153,8 +161,12 @@ class _OpenSession:
             self._line = self._mark.write(self._lock)
 
 
-def _file(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _opened(folder: SessionFolder) -> _OpenSession:
+    with translated(folder.path):
+        try:
+            return _OpenSession(folder, open_file(folder.lock, os.O_RDWR | os.O_CREAT))
+        except FileNotFoundError as error:
+            raise folder.lost() from error
 
 
 def _to_disk(transcript: int) -> None:

@@ -16,7 +16,7 @@ from .files import damaged, locked, make_folder, opened, read_all, replace, sync
 from .lines import dumps, loads, sealed
 from .marks import Mark, new_file, read_line, to_mark
 from .pages import Pages, Places
-from .records import COUNTED, counted, start_of, to_counted, to_record
+from .records import COUNTED, counted, to_counted, to_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,20 +31,19 @@ _WHOLE = ".transcript.jsonl.whole"
 
 
 class SessionFolder:
-    """The files of one session; what it keeps in memory is where its own messages begin, and some of their lines."""
+    """The files of one session; what it keeps in memory is where some of its lines begin."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.session_id = path.name
         # text, because a path is made anew for each name below it, which takes longer than to open the file
-        self._metadata, self.lock = f"{path}/{METADATA}", f"{path}/{LOCK}"
+        self.metadata, self.lock = f"{path}/{METADATA}", f"{path}/{LOCK}"
         self.own, self._whole = f"{path}/{TRANSCRIPT}", f"{path}/{_WHOLE}"
-        self._start: tuple[tuple[int, int, int], int] | None = None
         self._places = Places()
 
     def exists(self) -> bool:
         """Return whether there is a session: an empty folder is none."""
-        return os.path.lexists(self._metadata) or os.path.lexists(self.own)
+        return os.path.lexists(self.metadata) or os.path.lexists(self.own)
 
     @contextmanager
     def locked(self) -> Iterator[int]:
@@ -72,17 +71,17 @@ class SessionFolder:
     def document(self) -> dict[str, Any]:
         """Return `metadata.json`. Raises `StoreDamaged`, `SessionNotFound`."""
         try:
-            with translated(self._metadata):
-                return loads(read_all(self._metadata).rstrip(b"\r\n"))
+            with translated(self.metadata):
+                return loads(read_all(self.metadata).rstrip(b"\r\n"))
         except FileNotFoundError as error:
             raise self.lost() from error
         except ValueError as error:
-            raise damaged(self._metadata, f"is damaged ({error})") from None
+            raise damaged(self.metadata, f"is damaged ({error})") from None
 
     def save(self, document: Mapping[str, Any], mark: Mark | None = None) -> None:
         """Put a new `metadata.json` in the place of the one before; with the transcript's mark, it counts messages."""
         kept = {name: value for name, value in document.items() if name != COUNTED}
-        replace(self._metadata, encoded(kept if mark is None else {**kept, **self._counted(mark)}))
+        replace(self.metadata, encoded(kept if mark is None else {**kept, **self._counted(mark)}))
 
     def record(self) -> SessionRecord:
         """Return the session's record."""
@@ -96,21 +95,9 @@ class SessionFolder:
                     mark = self.mark()
                     marked = mark is not None and mark.size == found.st_size
                     count = mark.count if mark and marked else transcript.contents(own, mark).count
-                return to_record(document, self.session_id, count, found, lambda: os.stat(self._metadata).st_mtime)
+                return to_record(document, self.session_id, count, found, lambda: os.stat(self.metadata).st_mtime)
             except FileNotFoundError as error:
                 raise self.lost() from error
-
-    def start(self) -> int:
-        """Return the position of the folder's first message, looking into the files only when they have changed.
-
-        The caller holds the lock.
-        """
-        found = os.stat(self._metadata)
-        version = (found.st_ino, found.st_mtime_ns, found.st_size)
-        if self._start is None or self._start[0] != version:
-            self.finish_whole()
-            self._start = version, start_of(self.document())
-        return self._start[1]
 
     def mark(self) -> Mark | None:
         """Return the transcript's mark; None when there is none."""

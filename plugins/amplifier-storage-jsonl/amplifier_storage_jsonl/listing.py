@@ -31,11 +31,12 @@ def records(tree: Tree, prefix: str = "") -> list[tuple[str, SessionRecord]]:
     found = []
     with _uncollected():
         for sessions, names in tree.ids(prefix):
+            project = sessions.parent.name
             with translated(sessions), opened(sessions, os.O_RDONLY | os.O_DIRECTORY) as folder:
                 for name in names:
                     record = _quickly(folder, name) or _shown(tree.folder(sessions, name))
                     if record is not None:
-                        found.append((sessions.parent.name, record))
+                        found.append((project, record))
     return found
 
 

@@ -16,6 +16,8 @@ _BUNDLE = "bundle:"
 """What other tools put before a bundle's name."""
 _TIMES = ("created", "updated")
 _NAMES = {"project": "working_dir"}
+_TEXTS = ("name", "bundle", "bundle_source", "bundle_digest", _NAMES["project"])
+_OPTIONAL = ("parent_id", "fork_of", "event_id", "error")
 COUNTED = "counted"
 """The member that says how many messages a transcript had that was as long and as old as it says."""
 _OURS = {_NAMES.get(field.name, field.name) for field in fields(SessionRecord)} - {"message_count"} | {"whole", COUNTED}
@@ -45,25 +47,27 @@ def to_record(
         created = _moment(written())
     if updated is None:
         updated = created if appended is not None else _moment(written())
+    name, bundle, source, digest, project = [value if type(value) is str else "" for value in map(get, _TEXTS)]
+    parent_id, fork_of, event_id, error = [value if type(value) is str else None for value in map(get, _OPTIONAL)]
     return SessionRecord(
-        session_id=session_id,
-        parent_id=_optional(get("parent_id")),
-        fork_of=_optional(get("fork_of")),
-        fork_at=_number(document["fork_at"]) if get("fork_of") else None,
-        name=_text(get("name")),
-        bundle=_text(get("bundle")).removeprefix(_BUNDLE),
-        bundle_source=_text(get("bundle_source")),
-        bundle_digest=_text(get("bundle_digest")),
-        project=_text(get(_NAMES["project"])),
-        status=get("status") or "idle",
-        event_id=_optional(get("event_id")),
-        created=created,
-        updated=updated if appended is None or appended < updated else appended,
-        message_count=start_of(document) + count,
-        turn_count=_number(get("turn_count")),
-        error=_optional(get("error")),
-        config=_mapping(get("config")),
-        metadata=metadata if isinstance(metadata, dict) else others(document),
+        session_id,
+        parent_id,
+        fork_of,
+        _number(document["fork_at"]) if fork_of else None,
+        name,
+        bundle.removeprefix(_BUNDLE),
+        source,
+        digest,
+        project,
+        get("status") or "idle",
+        event_id,
+        created,
+        updated if appended is None or appended < updated else appended,
+        start_of(document) + count if fork_of else count,
+        _number(get("turn_count")),
+        error,
+        _mapping(get("config")),
+        metadata if isinstance(metadata, dict) else others(document),
     )
 
 
@@ -118,14 +122,6 @@ def _time(value: Any) -> datetime | None:
     if time.tzinfo is UTC:
         return time
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _optional(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _number(value: Any) -> int:

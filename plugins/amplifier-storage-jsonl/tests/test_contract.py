@@ -67,7 +67,30 @@ async def test_a_closed_store_says_so(store: JsonlStore) -> None:
         await store.create(SessionRecord("s"))
 
 
-@pytest.mark.parametrize("path", [None, "", 7, "a\0b"])
-def test_a_path_that_is_none_is_refused(path: object) -> None:
-    with pytest.raises(ValueError, match=r"storage-jsonl: path: .* is not the path of a folder\. Set it to where"):
-        open_jsonl({"path": path})
+@pytest.mark.parametrize("key", ["folder", "path"])
+@pytest.mark.parametrize("path", ["", 7, "a\0b"])
+def test_a_path_that_is_none_is_refused(key: str, path: object) -> None:
+    with pytest.raises(ValueError, match=rf"storage-jsonl: {key}: .* is not the path of a folder\. Set it to where"):
+        open_jsonl({key: path})
+
+
+def test_where_the_folder_is_said_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="^storage-jsonl: folder and path mean the same. Set one of them$"):
+        open_jsonl({"folder": tmp_path, "path": tmp_path})
+    with pytest.raises(ValueError, match="^storage-jsonl: neither folder nor path says where .* Set one of them$"):
+        open_jsonl({"path": None})
+
+
+async def test_the_data_folder_is_the_folder_that_holds_the_projects(tmp_path: Path) -> None:
+    store = open_jsonl({"folder": str(tmp_path)})
+    await store.create(SessionRecord("s", project="/work/app"))
+    await store.close()
+    assert (tmp_path / "projects" / "-work-app" / "sessions" / "s" / "metadata.json").is_file()
+
+
+async def test_a_circle_that_somebody_made_by_hand_ends_the_walk_up(store: JsonlStore, base: Path) -> None:
+    await store.create(SessionRecord("a", parent_id="b"))
+    await store.create(SessionRecord("b"))
+    [metadata] = base.glob("projects/*/sessions/b/metadata.json")
+    metadata.write_text(metadata.read_text().replace('"parent_id": null', '"parent_id": "a"').rstrip())
+    assert (await store.create(SessionRecord("c", parent_id="a"))).parent_id == "a"

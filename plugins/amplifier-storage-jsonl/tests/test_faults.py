@@ -200,7 +200,7 @@ async def test_a_bad_message_is_cut_away_and_kept_beside(folder: Path, store: Js
     messages = await _stored(store)
     transcript = folder / "transcript.jsonl"
     transcript.write_bytes(transcript.read_bytes().replace(b"message 4", b"massage 4"))
-    with pytest.raises(StoreDamaged, match=r"transcript\.jsonl: is damaged \(message 4 .* amplifier session repair s$"):
+    with pytest.raises(StoreDamaged, match=r"transcript\.jsonl: is damaged \(message m5 .* amplifier session repair s$"):
         await store.read("s")
     assert await store.read("s", 0, 4) == messages[:4]
     found = await store.mend("s")
@@ -225,7 +225,7 @@ async def test_lost_messages_are_said_and_mended_for_the_session_and_its_forks(f
     await store.mend("s")
     assert await store.read("s") == messages[:6]
     await store.append("s", [{"n": 6}, {"n": 7}], at=6)
-    with pytest.raises(StoreDamaged, match="message 6 is not what was written"):
+    with pytest.raises(StoreDamaged, match="message m7 is not what was written"):
         await store.read("fork")
     await store.mend("fork")
     assert await store.read("fork") == [*messages[:6], {"own": 1}], "and nothing of what the source got since"

@@ -84,7 +84,7 @@ async def test_a_session_of_another_tool_goes_on_and_keeps_what_is_theirs(folder
     messages, metadata = read_session(folder)
     assert messages == [*MESSAGES, {"role": "user", "content": "Thanks\x85\u2029"}]
     assert metadata["updated"] > METADATA["created"]
-    del metadata["updated"]
+    del metadata["updated"], metadata["counted"]
     assert metadata == {**METADATA, "name": "Renamed", "turn_count": 2}
     assert len((folder / "transcript.jsonl").read_text(encoding="utf-8").splitlines()) == 6 + 1, "theirs has a U+2028"
 

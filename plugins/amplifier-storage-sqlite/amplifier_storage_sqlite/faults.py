@@ -30,7 +30,14 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_CANTOPEN: f"cannot be opened. {_PERMISSIONS}",
 }
 
-_DAMAGE = ("no such table", "no such column", "Could not decode", "table sessions already exists")
+_DAMAGE = (
+    "no such table",
+    "no such column",
+    "Could not decode",
+    "table sessions already exists",
+    "table histories already exists",
+    "index sessions_by_parent already exists",
+)
 """How SQLite begins to say that a file is not what it was, without a code of its own for it."""
 
 

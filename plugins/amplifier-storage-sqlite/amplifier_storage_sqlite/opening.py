@@ -16,6 +16,7 @@ from .schema import migrate
 _PRAGMAS = (
     "PRAGMA synchronous = FULL",  # a commit returns when it would survive a power cut
     "PRAGMA fullfsync = ON",  # without it macOS leaves written data in the drive's cache
+    "PRAGMA journal_size_limit = 67108864",  # what one large write leaves of its log is given back
     "PRAGMA cell_size_check = ON",  # a page that contradicts itself is said when it is read
 )
 

@@ -27,11 +27,17 @@ class Reader:
         self._db: sqlite3.Connection | None = None
 
     def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what `query` returns. Raises `StoreUnavailable`, `StoreDamaged`."""
+        """Return what `query` returns, whose statements see one state. Raises `StoreUnavailable`, `StoreDamaged`."""
         with self._lock, translated(self._path):
             if self._closed:
                 raise closed(self._path)
-            return query(self._connection())
+            db = self._connection()
+            db.execute("BEGIN")
+            try:
+                return query(db)
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
 
     def close(self) -> None:
         """Close the connection when the query that runs has ended; idempotent."""

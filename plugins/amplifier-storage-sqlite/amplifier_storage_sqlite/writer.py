@@ -54,8 +54,8 @@ class Writer:
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
         """Run `work`; the future is resolved when what it did is durable, or fails when none of it happened.
 
-        `work` does nothing but what the connection can undo: it is run again when another job had to be undone. What
-        was submitted is carried out: the future cannot be cancelled. Raises `StoreUnavailable` after `close`.
+        `work` changes nothing but rows: it is run again when another job must be undone. What was submitted is carried
+        out: the future cannot be cancelled. Raises `StoreUnavailable` after `close`.
         """
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
@@ -122,7 +122,7 @@ class Writer:
         _tell(batch, outcomes)
 
     def _outcomes(self, batch: list[Job]) -> list[Outcome]:
-        """Run a batch in one transaction: at first without savepoints, which take a sixth of the time of a turn."""
+        """Run a batch in one transaction: at first without savepoints, which cost a tenth of a turn."""
         try:
             return self._in_transaction(self._attempt, batch)
         except HalfDone:

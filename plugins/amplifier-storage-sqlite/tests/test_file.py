@@ -118,6 +118,15 @@ def test_a_store_of_a_newer_version_asks_for_an_update(path: Path) -> None:
         open_sqlite({"path": path})
 
 
+@pytest.mark.parametrize("version", range(len(schema.MIGRATIONS)))
+def test_a_store_that_says_it_is_older_than_it_is_is_damaged(version: int, path: Path) -> None:
+    _open_and_close(path)
+    _execute(path, f"PRAGMA user_version = {version}")
+    with pytest.raises(StoreDamaged, match="already exists"):
+        open_sqlite({"path": path})
+    assert _execute(path, "PRAGMA user_version", "SELECT count(*) FROM sessions") == [(version,), (0,)]
+
+
 async def test_a_table_that_is_gone_is_damage(path: Path, store: SqliteStore) -> None:
     db = sqlite3.connect(path)
     db.execute("DROP TABLE messages")

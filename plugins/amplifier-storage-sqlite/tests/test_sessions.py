@@ -12,7 +12,8 @@ import pytest
 from amplifier_core.errors import InvalidSessionId, SessionConflict, SessionExists, SessionNotFound
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import sessions
-from amplifier_storage_sqlite.opening import connect
+from amplifier_storage_sqlite.opening import connect, open_store
+from amplifier_storage_sqlite.reader import Reader
 from amplifier_storage_sqlite.rows import SESSIONS
 from amplifier_storage_sqlite.store import SMALL
 
@@ -118,6 +119,23 @@ async def test_a_session_costs_the_same_to_make_however_many_have_a_parent(
     await store.create(SessionRecord("gone", parent_id="source"))
     with pytest.raises(SessionExists):
         await store.create(SessionRecord("gone", parent_id="s1999"))
+
+
+def test_all_that_one_read_asks_for_is_of_one_moment(path: Path) -> None:
+    writing = open_store(path, 1)
+    reader = Reader(path, 1)
+
+    def counts(db: sqlite3.Connection) -> list[int]:
+        found = []
+        for name in ("a", "b"):
+            found.append(db.execute("SELECT count(*) FROM sessions").fetchone()[0])
+            sessions.create(writing, SESSIONS.row(SessionRecord(name)))
+        return found
+
+    assert reader.run(counts) == [0, 0]
+    assert reader.run(lambda db: db.execute("SELECT count(*) FROM sessions").fetchone()[0]) == 2
+    reader.close()
+    writing.close()
 
 
 @pytest.mark.parametrize("prefix", ["\ud800", "a\0", "../", "x" * 10_000_000], ids=["surrogate", "nul", "path", "long"])

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
          "reload_context, raw, debug, "
          "raw_debug, metadata"),
         ("session: {persistence: often}\n",
-         "3:24: error[AMP104] session.persistence: Input should be 'message', 'turn' or 'end'"),
+         "3:24: error[AMP104] session.persistence: must be 'message', 'turn' or 'end'"),
         ("includes: [{bundel: x}]\n", "3:13: error[AMP102] includes[0].bundel: unknown key; did you mean 'bundle'?"),
         ("agents: {a: x}\n", "3:13: error[AMP103] agents.a: must be a mapping, not text"),
         ("context: {a: 1}\n", "3:14: error[AMP103] context.a: must be text, not a whole number"),
@@ -91,7 +91,7 @@ def test_all_of_a_file_is_told_at_once_from_top_to_bottom(problems: Any) -> None
 
 
 def test_a_bundle_without_a_name_is_told_so(problems: Any) -> None:
-    assert problems("---\n---\nHello\n") == ["bundle.md: error[AMP101] bundle: this key is required"]
+    assert problems("---\n---\nHello\n") == ["bundle.md:2:1: error[AMP101] bundle: this key is required"]
 
 
 @pytest.mark.parametrize("name", ["a:b", "a/b", "''", "' a'", "'a\\b'", '"a\\nb"'])

@@ -136,6 +136,9 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     asked: list[tuple[str, str | None]]
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of clients that hang up, as who fetches may."""
+
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.server_address[1]}"

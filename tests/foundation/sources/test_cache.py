@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -12,12 +13,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
+from typing import TextIO
 
 import pytest
 
 from amplifier_core.errors import StoreUnavailable
 from amplifier_foundation.paths import data_home
 from amplifier_foundation.sources import SourceCache, SourceNotFound, SourceRefused, default_cache
+from amplifier_foundation.sources.entries import Entry
+from amplifier_foundation.sources.limits import Deadline
 
 from .conftest import GitLog, Repository, Server, Write, left_in
 
@@ -205,6 +209,35 @@ def test_who_waits_too_long_for_another_s_fetch_is_told(cache: SourceCache, repo
         held.kill()
 
 
+def test_who_waited_for_a_lock_that_was_removed_waits_for_the_one_that_took_its_place(tmp_path: Path) -> None:
+    entry = Entry(tmp_path, "repo-0123456789abcdef")
+    path = tmp_path / f"{entry.name}.lock"
+    seen: list[str] = []
+
+    def hold() -> TextIO:
+        file = path.open("w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return file
+
+    held = hold()
+
+    class Waiting(Deadline):
+        def step(self) -> float:
+            nonlocal held
+            seen.append("waits")
+            if len(seen) == 1:
+                path.unlink()
+                held, old = hold(), held
+                old.close()
+            else:
+                held.close()
+            return 0.0
+
+    with entry.locked(Waiting(30)):
+        seen.append("has it")
+    assert seen == ["waits", "waits", "has it"]
+
+
 def test_a_fetch_that_is_stopped_ends_at_once_and_leaves_nothing(cache: SourceCache, repository: Repository) -> None:
     stop = Event()
     stop.set()
@@ -250,6 +283,9 @@ def test_clearing_removes_everything(cache: SourceCache, repository: Repository)
     cache.clear()
     cache.fetch(repository.uri)
     cache.fetch(f"{repository.uri}@main")
+    begun = "repo-0123456789abcdef"  # by somebody who was killed
+    (cache.folder / f"{begun}.lock").touch()
+    (cache.folder / f"{begun}.tmp-01" / "content").mkdir(parents=True)
     assert len(cache.entries()) == 2
     cache.clear()
     assert (cache.entries(), list(cache.folder.iterdir())) == ([], [])

@@ -60,7 +60,8 @@ def test_branches_tags_commits_and_other_refs_can_be_named(cache: SourceCache, r
     for ref in named:
         cache.fetch(repository.uri + ref)
     assert {ref: cache.status(repository.uri + ref).commit for ref in named} == named
-    assert (cache.fetch(f"{repository.uri}@{first.upper()}") / "bundle.md").read_text() == "one"
+    assert cache.fetch(f"{repository.uri}@{first.upper()}") == cache.get(f"{repository.uri}@{first}")
+    assert (cache.fetch(f"{repository.uri}@{first}") / "bundle.md").read_text() == "one"
 
 
 def test_nothing_of_a_repository_or_of_git_s_templates_is_run(
@@ -167,12 +168,24 @@ def test_a_server_of_plain_files_gives_branches_and_commits_too(
 
 
 def test_a_server_that_asks_for_a_password_is_not_answered_and_the_user_told(
-    cache: SourceCache, repository: Repository, serve: Callable[..., Server], tmp_path: Path
+    cache: SourceCache,
+    repository: Repository,
+    serve: Callable[..., Server],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     private = tmp_path / "web" / "private"
     private.mkdir(parents=True)
     repository.folder.rename(private / "repo")
     server = serve(tmp_path / "web")
+    asking = tmp_path / "ask"
+    asking.write_text(f"#!/bin/sh\necho asked | tee -a {tmp_path}/asked\n")
+    asking.chmod(0o755)
+    settings = tmp_path / "gitconfig"
+    settings.write_text(f"[core]\naskPass={asking}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    for name in ("GIT_ASKPASS", "SSH_ASKPASS"):
+        monkeypatch.setenv(name, str(asking))
     uri = f"git+http://{server.address}/private/repo/.git"
     with pytest.raises(SourceNotFound) as caught:
         cache.fetch(uri)
@@ -181,6 +194,7 @@ def test_a_server_that_asks_for_a_password_is_not_answered_and_the_user_told(
         caught.value
     )
     assert {signed for _, signed in server.asked} == {None}
+    assert not (tmp_path / "asked").exists()
 
 
 def test_who_signs_in_by_the_address_is_let_in_and_the_password_is_nowhere(
@@ -203,6 +217,49 @@ def test_who_signs_in_by_the_address_is_let_in_and_the_password_is_nowhere(
     assert cache.get(uri.replace("ada:pass%20word@", "")) == cache.get(uri)
 
 
+SSH = """#!/bin/sh
+echo "$0 $*" >> "$SSH_LOG"
+for command; do :; done
+exec sh -c "$command"
+"""
+
+
+@pytest.fixture
+def ssh_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What ssh was called with; it runs on this machine what it should run on another."""
+    for name in ("bin/ssh", "own/ssh"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(SSH)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SSH_LOG", str(tmp_path / "ssh.log"))
+    for name in ("GIT_SSH", "GIT_SSH_COMMAND"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "ssh.log"
+
+
+def test_ssh_is_told_to_ask_nothing(cache: SourceCache, repository: Repository, ssh_log: Path) -> None:
+    path = cache.fetch(f"git+ssh://git@host:2222{repository.folder}@main")
+    assert (path / "bundle.md").read_text() == "one"
+    [call] = ssh_log.read_text().splitlines()
+    assert "-o BatchMode=yes" in call
+    assert "-p 2222 git@host git-upload-pack" in call
+
+
+def test_an_ssh_of_the_user_s_own_is_used_as_it_is(
+    cache: SourceCache, repository: Repository, ssh_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "gitconfig"
+    settings.write_text(f"[core]\nsshCommand={tmp_path}/own/ssh -i key\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    cache.fetch(f"git+ssh://git@host{repository.folder}")
+    monkeypatch.setenv("GIT_SSH_COMMAND", f"{tmp_path}/own/ssh -i other")
+    cache.fetch(f"git+ssh://git@host{repository.folder}", refresh=True)
+    own, other = ssh_log.read_text().splitlines()
+    assert own.startswith(f"{tmp_path}/own/ssh -i key")
+    assert other.startswith(f"{tmp_path}/own/ssh -i other")
+
+
 def test_a_server_that_never_answers_is_given_up_and_nothing_runs_on(
     silent: socket.socket, tmp_path: Path, git_log: GitLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +273,19 @@ def test_a_server_that_never_answers_is_given_up_and_nothing_runs_on(
     connection.close()
     assert alive_in(git_log.last_process()) == []
     assert list(cache.folder.iterdir()) == []
+
+
+def test_what_git_started_ends_with_it(
+    repository: Repository, tmp_path: Path, git_log: GitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = tmp_path / "starting" / "git"
+    starting.parent.mkdir()
+    starting.write_text(f'#!/bin/sh\nsleep 300 &\nsleep 300 >/dev/null 2>&1 &\necho "$$" >> {tmp_path}/git.log\nwait\n')
+    starting.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{starting.parent}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(SourceNotFound, match="not fetched within 0.3 s"):
+        SourceCache(tmp_path / "cache", timeout=0.3).fetch(repository.uri)
+    assert alive_in(git_log.last_process()) == []
 
 
 def test_a_repository_that_says_without_end_is_given_up_in_bounded_memory(

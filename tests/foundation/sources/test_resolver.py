@@ -6,6 +6,8 @@ import asyncio
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -104,26 +106,25 @@ async def test_handlers_that_were_added_come_first_the_last_one_before_the_other
     assert len(asked) == 1
 
 
-def test_one_file_of_a_web_server_has_a_folder_of_its_own(tmp_path: Path, serve: type[Server]) -> None:
+def test_one_file_of_a_web_server_has_a_folder_of_its_own(tmp_path: Path, serve: Callable[..., Server]) -> None:
     (tmp_path / "bundle.md").write_text("one")
-    server = serve(tmp_path)  # type: ignore[call-arg, arg-type]
+    server = serve(tmp_path)
     found = resolve_source(f"http://{server.address}/bundle.md")
     assert (found.active_path.name, found.source_root) == ("bundle.md", found.active_path.parent)
     (tmp_path / "bundle.md").write_text("two")
     assert resolve_source(f"http://{server.address}/bundle.md", refresh=True).active_path.read_text() == "two"
 
 
-async def test_cancelling_ends_the_fetch(silent: socket.socket, tmp_path: Path, git_log: GitLog) -> None:
+@pytest.mark.parametrize("scheme", ["git+http", "http"])
+async def test_cancelling_ends_the_fetch(silent: socket.socket, tmp_path: Path, git_log: GitLog, scheme: str) -> None:
     resolver = SimpleSourceResolver(tmp_path / "cache")
-    for scheme in ("git+http", "http"):
+    with ThreadPoolExecutor() as pool:  # whose end waits for the fetch
+        asyncio.get_running_loop().set_default_executor(pool)
         task = asyncio.create_task(resolver.resolve(f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/bundle.md"))
         connection, _ = await asyncio.to_thread(silent.accept)
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with connection, pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.get_running_loop().shutdown_default_executor(5)  # waits for the thread
-        asyncio.get_running_loop().set_default_executor(None)  # type: ignore[arg-type]
-        connection.close()
     assert list((tmp_path / "cache").iterdir()) == []
 
 

@@ -1,0 +1,85 @@
+"""The tree of bundles that include each other, also where one of them is broken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import BundleError
+
+from .load import MAX_INCLUDE_DEPTH, read_bundle
+from .positions import show_file
+from .references import find_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from .model import Bundle
+
+
+@dataclass(slots=True)
+class IncludedBundle:
+    """One bundle in the tree. `problem` says why it could not be read; what it includes is then not known.
+
+    `repeated`: it stands in the tree before, and what it includes is told there.
+    """
+
+    source: str
+    """As it is written."""
+    name: str = ""
+    version: str = ""
+    file: str = ""
+    repeated: bool = False
+    problem: str = ""
+    includes: list[IncludedBundle] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the tree from here on as JSON."""
+        about = {name: getattr(self, name) for name in ("source", "name", "version", "file", "repeated", "problem")}
+        return {**about, "includes": [each.as_dict() for each in self.includes]}
+
+    def is_whole(self) -> bool:
+        """Whether it, and all that it includes, could be read."""
+        return not self.problem and all(each.is_whole() for each in self.includes)
+
+
+def include_tree(source: str | Path, *, registry: Mapping[str, str | Path] | None = None) -> IncludedBundle:
+    """Return the bundle `source` (as `find_bundle` takes it) with all that it includes.
+
+    Raises `BundleError` when it cannot be read itself.
+    """
+    file = find_bundle(source, names=registry)
+    bundle = read_bundle(file, auto_include=False)
+    return _Tree(registry or {}).node(str(source), file, bundle, ())
+
+
+class _Tree:
+    """One walk: what it has seen already."""
+
+    def __init__(self, names: Mapping[str, str | Path]) -> None:
+        self._names = names
+        self._seen: set[Path] = set()
+
+    def node(self, source: str, file: Path, bundle: Bundle, row: tuple[Path, ...]) -> IncludedBundle:
+        """Return the node of a bundle that was read; `row` are the files that led to it."""
+        node = IncludedBundle(source, bundle.name, bundle.version, show_file(file))
+        key = file.resolve()
+        if key in row or len(row) >= MAX_INCLUDE_DEPTH:
+            node.problem = "includes itself" if key in row else f"deeper than {MAX_INCLUDE_DEPTH} bundles"
+        elif key in self._seen:
+            node.repeated = True
+        else:
+            self._seen.add(key)
+            node.includes = [self._included(bundle, each, (*row, key)) for each in bundle.includes]
+        return node
+
+    def _included(self, bundle: Bundle, source: str, row: tuple[Path, ...]) -> IncludedBundle:
+        try:
+            file = find_bundle(source, base=bundle.base_path, names={**bundle.source_base_paths, **self._names})
+        except BundleError as error:
+            return IncludedBundle(source, problem=str(error))
+        try:
+            return self.node(source, file.absolute(), read_bundle(file.absolute(), auto_include=False), row)
+        except BundleError as error:
+            return IncludedBundle(source, file=show_file(file.absolute()), problem=str(error))

@@ -1,0 +1,1 @@
+"""The verbs of `amplifier bundle`, one module each or two."""

@@ -1,0 +1,205 @@
+"""Settings on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+
+pytestmark = pytest.mark.usefixtures("home", "project")
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AMPLIFIER_STORAGE", "AMPLIFIER_FETCH_TIMEOUT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = exits.OK) -> tuple[str, str]:
+    """Run `amplifier config …`; return what it said on stdout and stderr."""
+    capsys.readouterr()
+    assert invoke(["config", *arguments]) == code
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return out, err
+
+
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    envelope = json.loads(told(capsys, *arguments, "--json")[0])
+    assert envelope["schema"] == f"amplifier/config.{arguments[0]}/1"
+    return envelope["data"]
+
+
+def write(text: str, name: str = "settings.yaml") -> Path:
+    path = Path.cwd() / ".amplifier" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+SECRETS = """\
+bundles: {mine: "git+https://user:hunter2@host/repo@main"}
+overrides:
+  provider-x:
+    config: {api_key: sk-1, auth: {user: me, pin: 1234}, list: [{token: tok-7}], "a.b": 5}
+"""
+
+
+def test_every_setting_is_shown_with_its_value_and_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    write("fetch:\n  timeout: 30\n")
+    out, err = told(capsys, "show")
+    assert [line.split() for line in out.splitlines()] == [
+        ["SETTING", "VALUE", "FROM"],
+        ["bundle", "-", "default"],
+        ["bundles", "-", "default"],
+        ["storage", "storage-sqlite", "default"],
+        ["overrides", "-", "default"],
+        ["fetch.timeout", "30", ".amplifier/settings.yaml:2:12"],
+    ]
+    assert err == ""
+
+
+def test_the_json_has_every_setting_and_every_file(
+    capsys: pytest.CaptureFixture[str], home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_STORAGE", "storage-x")
+    write("fetch:\n  timeout: 30\n")
+    shown = data(capsys, "show")
+    rows = {row["key"]: row for row in shown["settings"]}
+    assert list(rows) == ["bundle", "bundles", "storage", "overrides", "fetch.timeout"]
+    assert rows["fetch.timeout"] == {
+        "key": "fetch.timeout",
+        "value": 30,
+        "origin": {"source": "file", "file": ".amplifier/settings.yaml", "line": 2, "column": 12},
+    }
+    assert rows["storage"]["origin"] == {"source": "environment", "file": None, "line": None, "column": None}
+    assert rows["bundle"]["value"] is None
+    assert shown["files"] == {
+        "user": f"{home}/settings.yaml",
+        "project": f"{project}/.amplifier/settings.yaml",
+        "local": f"{project}/.amplifier/settings.local.yaml",
+    }
+
+
+def test_no_secret_is_shown_in_any_way(capsys: pytest.CaptureFixture[str]) -> None:
+    write(SECRETS)
+    keys = [row["key"] for row in data(capsys, "show")["settings"]]
+    assert 'overrides.provider-x.config["a.b"]' in keys
+    said = [told(capsys, "show"), told(capsys, "show", "--json")]
+    said += [told(capsys, "get", key, *json_) for key in keys[1:] for json_ in ((), ("--json",))]
+    said += [told(capsys, "get", key) for key in ("bundles", "overrides", "overrides.provider-x.config.auth")]
+    text = json.dumps(said)
+    assert text.count("[REDACTED]") > 4
+    assert [secret for secret in ("hunter2", "sk-1", "1234", "tok-7") if secret in text] == []
+    assert "AMP306" in text
+
+
+def test_one_setting_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    write(SECRETS, "settings.local.yaml")
+    assert told(capsys, "get", "storage") == ("storage-sqlite\n", "")
+    assert told(capsys, "get", 'overrides.provider-x.config["a.b"]') == ("5\n", "")
+    assert json.loads(told(capsys, "get", "fetch")[0]) == {"timeout": 120}
+    assert data(capsys, "get", "storage")["value"] == "storage-sqlite"
+
+
+def test_what_is_not_set_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = told(capsys, "get", "fetch.timout", code=exits.NOT_FOUND)
+    assert (out, err) == (
+        "",
+        "amplifier: 'fetch.timout' is not set; did you mean 'fetch.timeout'? See: amplifier config show\n",
+    )
+    assert told(capsys, "get", "bundle", code=exits.NOT_FOUND)[1].startswith("amplifier: 'bundle' is not set")
+
+
+@pytest.mark.parametrize("key", ["", ".", "a..b", "fetch.", 'a["', 'a["\\q"]', 'a[""]', "a[0]", 'a["b"]c'])
+def test_what_is_no_settings_name_is_refused(key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (("get", key), ("set", key, "x"), ("unset", key)):
+        assert "is no setting's name" in told(capsys, *arguments, code=exits.USAGE)[1]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("fetch.timeout", "30", 30),
+        ("bundle", "mine", "mine"),
+        ("bundles.one", "git+https://host/x@main#subdirectory=y", "git+https://host/x@main#subdirectory=y"),
+        ("overrides.tool-x.config", "{a: [1, true, null]}", {"a": [1, True, None]}),
+        ('overrides.tool-x.config["a.b"]', "@text", "@text"),
+        ("overrides.tool-x.config.a", "'1'", "1"),
+        ("overrides.tool-x.config.a", "", None),
+    ],
+)
+@pytest.mark.parametrize("scope", ["user", "project", "local"])
+def test_a_value_is_set_and_removed(
+    key: str, text: str, value: Any, scope: str, home: Path, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"project": "settings.yaml", "local": "settings.local.yaml"}
+    file = project / ".amplifier" / names[scope] if scope in names else home / "settings.yaml"
+    assert told(capsys, "set", key, text, "--scope", scope) == (f"{file}: {key} is set\n", "")
+    rows = {row["key"]: row["value"] for row in data(capsys, "show")["settings"]}
+    below = {f"{key}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {key: value}
+    assert {name: rows[name] for name in below} == below
+    assert told(capsys, "unset", key, "--scope", scope) == (f"{file}: {key} is not set any more\n", "")
+    assert file.read_text() == ""
+
+
+def test_the_user_is_told_when_the_project_says_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+    write("storage: storage-project\n")
+    _, err = told(capsys, "set", "storage", "storage-mine")
+    assert err == "here it has another value all the same, from: .amplifier/settings.yaml:1:10\n"
+    assert told(capsys, "set", "storage", "storage-local", "--scope", "local")[1] == ""
+
+
+def test_what_is_set_is_told_even_if_another_file_is_damaged(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    write("bundel: x\n")
+    out, err = told(capsys, "set", "storage", "storage-mine")
+    assert out == f"{home}/settings.yaml: storage is set\n"
+    assert err.startswith(".amplifier/settings.yaml:1:1: error[AMP301] bundel: unknown key")
+
+
+def test_a_damaged_file_is_one_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    file = write("bundle: [\n")
+    for arguments in (("show",), ("get", "bundle"), ("set", "bundle", "x", "--scope", "project")):
+        out, err = told(capsys, *arguments, code=exits.USAGE)
+        assert out == ""
+        assert err.startswith("amplifier: .amplifier/settings.yaml:2:1: error[AMP203] ")
+    assert file.read_text() == "bundle: [\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("set", "bundel", "x"), exits.USAGE, "unknown key; did you mean 'bundle'?"),
+        (("set", "fetch.timeout", "soon"), exits.USAGE, "must be a number, not text"),
+        (("set", "bundle", "x", "--scope", "all"), exits.USAGE, "'all' is not one of"),
+        (("unset", "bundle"), exits.NOT_FOUND, "'bundle' is not set: there is no "),
+        (("unset", "storage", "--scope", "local"), exits.NOT_FOUND, "'storage' is not set"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line(
+    arguments: tuple[str, ...], code: int, message: str, capsys: pytest.CaptureFixture[str], project: Path
+) -> None:
+    out, err = told(capsys, *arguments, code=code)
+    assert out == ""
+    assert message in err
+    assert list(project.iterdir()) == []
+
+
+def test_a_file_that_would_lose_its_comments_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    file = write("bundles:\n  one: /one # ours\n")
+    _, err = told(capsys, "set", "bundles", "{two: /two}", "--scope", "project", code=exits.USAGE)
+    assert err == (
+        f"amplifier: {file}: cannot be changed without losing its comments. "
+        "Write this by hand: bundles: {two: /two}\n"
+    )
+
+
+def test_the_program_itself_sets_and_shows(amplifier: Any, home: Path) -> None:
+    done = amplifier("config", "set", "storage", "storage-x")
+    assert (done.returncode, done.stdout, done.stderr) == (exits.OK, f"{home}/settings.yaml: storage is set\n", "")
+    done = amplifier("config", "get", "storage")
+    assert (done.returncode, done.stdout, done.stderr) == (exits.OK, "storage-x\n", "")
