@@ -289,10 +289,10 @@ def test_the_import_path_is_edited_in_one_place() -> None:
 
 def test_the_top_level_shows_what_the_design_lists() -> None:
     try:
-        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True)
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("this is no git checkout")
-    assert {name for line in listed.stdout.splitlines() if not (name := line.partition("/")[0]).startswith(".")} == (
+    assert {name for line in listed.stdout.split("\0") if line and not (name := line.partition("/")[0]).startswith(".")} == (
         TOP_LEVEL
     )
 

@@ -21,7 +21,8 @@ _KNOWN = re.compile(
     re.ASCII,
 )
 """How the keys of well-known services begin, and how long they are at least."""
-_SIGNED_IN = re.compile(r"(?P<scheme>\b[A-Za-z][\w+.-]*://)(?P<secret>[^/?#\s@:]*:[^/?#\s@]+)@")
+_SIGNED_IN = re.compile(r"(?P<scheme>\b[A-Za-z][\w+.-]{0,40}://)(?P<secret>[^/?#\s@:]*:[^/?#\s@]+)@")
+_SHORTEST = len("x://:p@")
 _KEY = re.compile(r"([\w-]+)[\"']?\s*:")
 _ENVIRONMENT = re.compile(r"\$\{[^{}]+\}")
 _WHOLLY_FILLED_IN = re.compile(r"\$\w+|\{\w+\}")
@@ -61,7 +62,9 @@ def _is_written_out(text: str) -> bool:
 
 def is_secret(text: str) -> bool:
     """Whether a text holds, by its form, a key of a well-known service or a URL with a password."""
-    signed_in = _SIGNED_IN.search(text)
+    if len(text) < _SHORTEST:
+        return False
+    signed_in = _SIGNED_IN.search(text) if "://" in text else None
     return bool(_KNOWN.search(text)) or (signed_in is not None and not _ENVIRONMENT.search(signed_in["secret"]))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .positions import Place, format_path
 from .problems import Problem, error_at
@@ -92,19 +92,15 @@ class _Reader:
 
     def _document(self) -> Any:
         self._next()
-        if self._kind(self._loader.peek_event()) == "StreamEndEvent":
+        if type(self._loader.peek_event()).__name__ == "StreamEndEvent":
             return None
         self._next()
         data = self._value(self._next(), (), 0)
         self._next()
         after = self._next()
-        if self._kind(after) != "StreamEndEvent":
+        if type(after).__name__ != "StreamEndEvent":
             self._refuse(self._spot(after), "AMP203", "a second YAML document begins here; a bundle is one")
         return data
-
-    @staticmethod
-    def _kind(event: Any) -> str:
-        return type(event).__name__
 
     def _spot(self, event: Any, path: KeyPath = ()) -> Place:
         line, column = self._mark(event.start_mark)
@@ -123,9 +119,11 @@ class _Reader:
         self._problems.append(problem)
 
     def _value(self, event: Any, path: KeyPath, depth: int) -> Any:
+        self._values += 1
+        if depth > MAX_DEPTH or self._values > MAX_VALUES:
+            self._give_up(event, path, depth)
         self._positions.values[path] = self._mark(event.start_mark)
-        self._limit(event, path, depth)
-        kind = self._kind(event)
+        kind = type(event).__name__
         if event.anchor is not None:
             named = "alias" if kind == "AliasEvent" else "anchor"
             self._refuse(self._spot(event, path), "AMP204", f"YAML {named} '{event.anchor[:40]}'; write the value out here")
@@ -139,24 +137,22 @@ class _Reader:
             return self._sequence(path, depth)
         return self._scalar(event, path)
 
-    def _limit(self, event: Any, path: KeyPath, depth: int) -> None:
-        self._values += 1
+    def _give_up(self, event: Any, path: KeyPath, depth: int) -> NoReturn:
         if depth > MAX_DEPTH:
             place = self._spot(event, path[:4])
             raise Unreadable(error_at(place, "AMP208", f"nested deeper than {MAX_DEPTH} levels"))
-        if self._values > MAX_VALUES:
-            raise Unreadable(error_at(self._spot(event, path), "AMP209", f"more than {MAX_VALUES:,} values"))
+        raise Unreadable(error_at(self._spot(event, path), "AMP209", f"more than {MAX_VALUES:,} values"))
 
     def _sequence(self, path: KeyPath, depth: int) -> list[Any]:
         items: list[Any] = []
-        while self._kind(event := self._next()) != "SequenceEndEvent":
+        while type(event := self._next()).__name__ != "SequenceEndEvent":
             items.append(self._value(event, (*path, len(items)), depth + 1))
         return items
 
     def _mapping(self, path: KeyPath, depth: int) -> dict[str, Any]:
         data: dict[str, Any] = {}
-        keys = self._positions.keys
-        while self._kind(event := self._next()) != "MappingEndEvent":
+        keys, depth = self._positions.keys, depth + 1
+        while type(event := self._next()).__name__ != "MappingEndEvent":
             key = self._key(event, path, depth)
             inner = (*path, key)
             if key in data:
@@ -164,14 +160,14 @@ class _Reader:
                 message = f"this key stands here twice; first at {self._positions.file}:{line}:{column}"
                 self._refuse(self._spot(event, inner), "AMP206", message)
             keys[inner] = self._mark(event.start_mark)
-            value = self._value(self._next(), inner, depth + 1)
+            value = self._value(self._next(), inner, depth)
             data.setdefault(key, value)
         return data
 
     def _key(self, event: Any, path: KeyPath, depth: int) -> str:
-        if self._kind(event) != "ScalarEvent":
+        if type(event).__name__ != "ScalarEvent":
             self._refuse(self._spot(event, path), "AMP207", "a key must be text")
-            self._value(event, (*path, "?"), depth + 1)
+            self._value(event, (*path, "?"), depth)
             return "?"
         tag = self._tag(event)
         if event.anchor is not None or tag == _TAG + "merge":

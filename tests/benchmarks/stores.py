@@ -11,7 +11,10 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from amplifier_context_simple import SimpleContextManager
+from amplifier_core import ModuleCoordinator
 from amplifier_core.storage import SessionRecord
+from amplifier_foundation.stored_history import stored_transcript
 from amplifier_storage_sqlite import open_sqlite
 
 from .environment import peers_python
@@ -32,6 +35,8 @@ TOGETHER, MANY, KEPT = 16, 10_000, 2_000
 """Sessions that write at the same time; sessions of a list, and forks of one session; messages of that session."""
 TAIL = 50
 """Messages that a context asks for."""
+ROOM = 10_000
+"""Tokens of a request: about so many messages."""
 
 TURN_AT_MOST = 2.0  # goal: times one transaction of the same durability
 TURN_GROWTH_AT_MOST = 1.2  # goal: times one more turn of a short session
@@ -42,6 +47,7 @@ LIST_AT_MOST = 0.2  # goal: seconds
 FORKS_AT_MOST = 60.0  # goal: seconds
 FORK_SIZE_AT_MOST = 2048  # goal: bytes of the file
 TAIL_GROWTH_AT_MOST = 1.5
+RESUME_GROWTH_AT_MOST = 12.0  # a page of 256 messages is read where the short session has 50
 
 PEERS = ("langgraph", "openai-agents")
 """Those that keep sessions in SQLite."""
@@ -52,7 +58,7 @@ TURN = [{"role": "user", "content": "x" * 1000}, {"role": "assistant", "content"
 
 async def rows() -> AsyncIterator[Row]:
     """Measure each in a store of its own."""
-    for part in (_turns, _forks, _peers, _together, _tails, _lists, _many_forks):
+    for part in (_turns, _forks, _peers, _together, _tails, _resumes, _lists, _many_forks):
         with TemporaryDirectory(prefix="amplifier-bench-") as folder:
             async for row in part(Path(folder)):
                 yield row
@@ -125,6 +131,26 @@ async def _tails(folder: Path) -> AsyncIterator[Row]:
         short, long = await in_turns(*ends, rounds=ROUNDS)
     what = f"the last {TAIL} messages, of {LONGEST:,} / of {TAIL}"
     yield Row(what, long, short, at_most_ratio=TAIL_GROWTH_AT_MOST)
+
+
+async def _resumes(folder: Path) -> AsyncIterator[Row]:
+    async with _store(folder) as store:
+        for name, messages in (("short", TAIL), ("long", LONGEST)):
+            await store.create(SessionRecord(name))
+            await store.append(name, TURN * (messages // 2), at=0)
+        short, long = await in_turns(*(_resuming(store, name) for name in ("short", "long")), rounds=ROUNDS)
+    what = f"resume and first request of {ROOM:,} tokens, {LONGEST:,} / {TAIL} messages"
+    yield Row(what, long, short, at_most_ratio=RESUME_GROWTH_AT_MOST)
+
+
+def _resuming(store: SessionStore, name: str) -> Sample:
+    async def resume() -> Any:
+        coordinator = ModuleCoordinator(session_id=name)
+        transcript = stored_transcript(store, await store.get(name))
+        coordinator.register_capability("session.transcript", transcript)
+        return await SimpleContextManager(coordinator, {"max_tokens": ROOM}).get_messages_for_request()
+
+    return awaited(resume, CALLS)
 
 
 async def _lists(folder: Path) -> AsyncIterator[Row]:

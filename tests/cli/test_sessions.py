@@ -350,6 +350,21 @@ def test_diff_shows_where_forks_part_and_what_each_says_then(bundle: Path, told:
     assert told("session", "diff", a, "stranger")[1].startswith("Nothing is the same\n")
 
 
+def test_a_chain_of_a_thousand_forks_is_told_as_json(project: Path, data: Data) -> None:
+    async def chain(store: DurableStore) -> None:
+        await store.create(SessionRecord("f0", project=str(project), status="idle"))
+        for number in range(1, 1000):
+            above = f"f{number - 1}"
+            await store.create(
+                SessionRecord(f"f{number}", parent_id=above, fork_of=above, fork_at=0, project=str(project))
+            )
+
+    in_store(chain)
+    trees = data("session", "tree")
+    assert [tree["session_id"] for tree in trees] == [f"f{number}" for number in range(0, 1000, 100)]
+    assert json.dumps(trees).count('"session_id"') == 1000
+
+
 # delete, prune, repair
 
 

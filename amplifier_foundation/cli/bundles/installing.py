@@ -123,8 +123,9 @@ def _install(missing: Sequence[Missing]) -> str:
 def _run(command: Sequence[str]) -> str:
     """Run a command and show what it says on stderr; return its last line when it fails."""
     last = "pip failed and said nothing"
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, **both, encoding="utf-8", errors="replace") as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace"
+    ) as process:
         for line in process.stdout or ():
             click.echo(line, err=True, nl=False)
             last = line.strip() or last

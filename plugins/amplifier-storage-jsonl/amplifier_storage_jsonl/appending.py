@@ -135,7 +135,7 @@ class _OpenSession:
         if line != self._line:
             self._line, self._mark = line, to_mark(line)
         mark = self._mark
-        if mark is not None and mark.size == found.st_size and mark.stands_in(self._transcript):
+        if mark is not None and mark.size == found.st_size and mark.describes(self._transcript):
             return mark
         return settled(self._folder.own, self._transcript, mark)
 

@@ -209,4 +209,4 @@ def remove(path: Path) -> None:
 def _describes(mark: Mark, file: int, needed: int | None) -> bool:
     """Return whether the open transcript is as its mark says: to its end, or up to the `needed` message at least."""
     more = os.fstat(file).st_size - mark.size
-    return (more == 0 or (more > 0 and needed is not None and needed <= mark.count)) and mark.stands_in(file)
+    return (more == 0 or (more > 0 and needed is not None and needed <= mark.count)) and mark.describes(file)

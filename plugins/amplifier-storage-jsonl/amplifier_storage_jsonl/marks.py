@@ -36,11 +36,13 @@ class Mark:
         os.pwrite(descriptor, line, 0)
         return line
 
-    def stands_in(self, transcript: int) -> bool:
+    def describes(self, transcript: int) -> bool:
         """Return whether the open transcript has the line of this mark where the mark says."""
-        if not self.size:
-            return True
-        return os.pread(transcript, BLANKS + 1, max(0, self.size - BLANKS - 1)) == self.last + b"\n"
+        return not self.size or os.pread(transcript, BLANKS + 1, max(0, self.size - BLANKS - 1)) == self.last + b"\n"
+
+    def stands_in(self, data: bytes) -> bool:
+        """Return whether `data`, all of a transcript, has it."""
+        return not self.size or data[max(0, self.size - BLANKS - 1) : self.size] == self.last + b"\n"
 
 
 def read_line(descriptor: int) -> bytes:

@@ -55,9 +55,8 @@ def contents(path: str, mark: Mark | None) -> Contents:
         data = read_all(path)
     except FileNotFoundError:
         raise damaged(path, "is missing") from None
-    whole, tail = _whole_and_tail(data, mark.count if mark else 0)
+    whole, tail, unended = _divided(data, mark)
     lines = [line for line in whole if line.strip()]
-    unended = bool(tail) and is_good(tail) and not is_followed(tail)  # half an object is never an object
     if unended:
         lines.append(tail)
     torn = b"" if unended else tail
@@ -109,7 +108,7 @@ def rewrite(path: str, lines: Sequence[bytes]) -> Mark:
 
     Whole lines without a checksum get one; a bad line stays as bad as it is.
     """
-    kept = [sealed(split(line)[0]) if is_good(line) else line for line in lines]
+    kept = [sealed(split(line)[0].rstrip()) if is_good(line) else line for line in lines]
     data = b"".join([line + b"\n" for line in kept])
     replace(path, data)
     return Mark(len(data), len(kept), split(kept[-1])[1] if kept else b"", new_file())
@@ -122,18 +121,32 @@ def keep_cut(path: str, data: bytes) -> None:
     sync_folder(Path(path).parent)
 
 
-def _whole_and_tail(data: bytes, acknowledged: int) -> tuple[list[bytes], bytes]:
-    """Return the lines, and what was not written to its end: half a line, or the first lines of a turn.
+def _divided(data: bytes, mark: Mark | None) -> tuple[list[bytes], bytes, bool]:
+    """Return the lines; what was not written to its end: half a line, or the first lines of a turn; and whether that is
+    a whole line nevertheless, of which only the end is missing.
 
-    The first `acknowledged` messages were, whatever became of those that were appended with them.
+    What the mark counts was written, whatever became of the lines that were appended with it.
     """
     *whole, tail = data.split(b"\n")
-    if tail and is_good(tail) and not is_followed(tail):
-        return whole, tail
-    kept, messages = len(whole), sum(1 for line in whole if line.strip())
+    kept, messages, acknowledged = len(whole), sum(1 for line in whole if line.strip()), mark.count if mark else 0
+    if tail and is_good(tail) and (messages < acknowledged or _is_complete(data, tail, mark)):
+        return whole, tail, True
     while messages > acknowledged and is_followed(whole[kept - 1]):
         kept, messages = kept - 1, messages - 1
-    return whole[:kept], b"\n".join([*whole[kept:], tail])
+    return whole[:kept], b"\n".join([*whole[kept:], tail]), False
+
+
+def _is_complete(data: bytes, tail: bytes, mark: Mark | None) -> bool:
+    """Return whether a good last line is the last of its append, or of what another tool wrote.
+
+    One without a checksum has lost it when nobody else has written since the mark.
+    """
+    if is_sealed(tail):
+        return not is_followed(tail)
+    if mark is None or not mark.stands_in(data):
+        return True
+    since = data[mark.size : len(data) - len(tail)]
+    return not all(is_sealed(line) for line in since.split(b"\n") if line)
 
 
 def _damaged(path: str, what: str) -> StoreDamaged:

@@ -1,0 +1,71 @@
+"""Sessions in another storage than the embedded one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+
+pytestmark = pytest.mark.usefixtures("home")
+
+BUNDLE = """---
+bundle: {name: echo}
+providers:
+  - module: provider-playbook
+    config: {rules: [], otherwise: {say: "You said: {prompt}"}}
+background_sessions:
+  - name: tick
+    triggers: [{module: trigger-timer, config: {interval_seconds: 60}}]
+---
+Answer.
+"""
+
+Told = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def told(project: Path, capsys: pytest.CaptureFixture[str]) -> Told:
+    (project / "bundle.md").write_text(BUNDLE)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = invoke(arguments)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_sessions_live_in_folders_when_the_environment_says_so(
+    told: Told, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_STORAGE", "storage-jsonl")
+    ran = json.loads(told("run", "hello", "--json")[1])["data"]
+    assert ran["output"] == "You said: hello"
+    [transcript] = home.glob(f"projects/*/sessions/{ran['session_id']}/transcript.jsonl")
+    assert len(transcript.read_text().splitlines()) == 2
+    fork = json.loads(told("run", "again", "--fork", f"{ran['session_id']}@1", "--json")[1])["data"]
+    listed = json.loads(told("session", "list", "--json")[1])["data"]
+    assert {each["session_id"] for each in listed} == {ran["session_id"], fork["session_id"]}
+    tree = json.loads(told("session", "tree", "--json")[1])["data"]
+    assert [(each["session_id"], len(each["children"])) for each in tree] == [(ran["session_id"], 1)]
+    assert not (home / "amplifier.db").exists()
+
+
+def test_background_sessions_are_refused_with_the_remedy_where_there_is_no_inbox(told: Told) -> None:
+    assert told("config", "set", "storage", "storage-jsonl")[0] == exits.OK
+    code, _, err = told("up", ".", "--once")
+    assert code == exits.TRY_AGAIN
+    assert "storage-jsonl keeps no inbox, which background sessions need" in err
+    assert "amplifier config set storage storage-sqlite" in err
+
+
+def test_a_storage_that_is_not_installed_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPLIFIER_STORAGE", "storage-jsnl")
+    code, _, err = told("session", "list")
+    assert code == exits.NOT_FOUND
+    assert "did you mean 'storage-jsonl'?" in err
