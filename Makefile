@@ -4,9 +4,15 @@
 # make ecosystem  modules of others on our kernel, ours on the published one, and what differs
 # make bench  speed, beside limits measured in the same run
 # make chaos  kill the program at random moments (KILLS=20), and compare what was accepted with what was done
+# make faults  kill stores at each STRIDE=1 system call, cut them at CUTS=4096 places, flip FLIPS=2000 bits: said, or harmless
+# make mutations  damage real bundles in COUNT=100000 ways; each loads, or is told what is wrong and where
 
 PYTHON ?= python3
 KILLS ?= 20
+COUNT ?= 100000
+STRIDE ?= 1
+FLIPS ?= 2000
+CUTS ?= 4096
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -14,7 +20,7 @@ PROJECTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PACKAGES := amplifier_core amplifier_foundation $(foreach plugin,$(PLUGINS),$(wildcard $(plugin)/amplifier_*))
 
-.PHONY: demo test check bench chaos ecosystem
+.PHONY: demo test check bench chaos faults mutations ecosystem
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -37,6 +43,13 @@ bench: $(READY)
 
 chaos: $(READY)
 	@KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/system/test_kills.py
+
+faults: $(READY)
+	@STRIDE=$(STRIDE) FLIPS=$(FLIPS) CUTS=$(CUTS) $(BIN)/python -m pytest -q -n 2 --durations=10 \
+		tests/system/test_store_faults.py tests/system/test_jsonl_faults.py
+
+mutations: $(READY)
+	@COUNT=$(COUNT) $(BIN)/python -m pytest -q -n 2 -rP tests/foundation/bundles/test_mutations.py
 
 $(READY): $(PROJECTS) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "amplifier needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'

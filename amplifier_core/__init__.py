@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         BundleLoadError,
         BundleNotFoundError,
         BundleValidationError,
+        DeliveryConflict,
+        DeliveryNotFound,
         ForkRefused,
         InvalidSessionId,
         NameTaken,
@@ -121,7 +123,7 @@ if TYPE_CHECKING:
     from .moments import ForkRequest, ForkResult, Runner, SessionBuilder, SpawnOutcome, SpawnRequest
     from .plugins import PluginRow, Plugins, load_plugins
     from .session import AmplifierSession
-    from .storage import Delivery, DurableStore, Inbox, SessionRecord, SessionStorage, SessionStore
+    from .storage import Admission, Delivery, DurableStore, Inbox, SessionRecord, SessionStorage, SessionStore, Tally
     from .testing import (
         EventRecorder,
         MockContextManager,
@@ -132,7 +134,15 @@ if TYPE_CHECKING:
         wait_for,
     )
     from .transcript import Transcript
-    from .triggers import EventSource, TriggerContext, TriggerEvent, TriggerSource, TriggerType
+    from .triggers import (
+        EventSource,
+        ScheduledSource,
+        TriggerContext,
+        TriggerEvent,
+        TriggerSource,
+        TriggerType,
+        Upcoming,
+    )
     from .utils.retry import RetryConfig, classify_error_message, retry_with_backoff
 
 __version__ = "0.1.0"
@@ -151,9 +161,9 @@ _HOMES = {
     "display": "DisplaySystem",
     "errors": (
         "AmplifierError BundleDependencyError BundleError BundleLoadError BundleNotFoundError "
-        "BundleValidationError ForkRefused InvalidSessionId NameTaken PluginError PluginLoadFailed "
-        "SessionConflict SessionError SessionExists SessionNotFound SpawnRefused SpawnTimeout StaleEpoch "
-        "StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
+        "BundleValidationError DeliveryConflict DeliveryNotFound ForkRefused InvalidSessionId NameTaken PluginError "
+        "PluginLoadFailed SessionConflict SessionError SessionExists SessionNotFound SpawnRefused SpawnTimeout "
+        "StaleEpoch StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
     ),
     "events": "SessionEvent",
     "hooks": "HookRegistry",
@@ -179,13 +189,13 @@ _HOMES = {
     "moments": "ForkRequest ForkResult Runner SessionBuilder SpawnOutcome SpawnRequest",
     "plugins": "PluginRow Plugins load_plugins",
     "session": "AmplifierSession",
-    "storage": "Delivery DurableStore Inbox SessionRecord SessionStorage SessionStore",
+    "storage": "Admission Delivery DurableStore Inbox SessionRecord SessionStorage SessionStore Tally",
     "testing": (
         "EventRecorder MockContextManager MockCoordinator MockTool ScriptedOrchestrator "
         "create_test_coordinator wait_for"
     ),
     "transcript": "Transcript",
-    "triggers": "EventSource TriggerContext TriggerEvent TriggerSource TriggerType",
+    "triggers": "EventSource ScheduledSource TriggerContext TriggerEvent TriggerSource TriggerType Upcoming",
     "utils.retry": "RetryConfig classify_error_message retry_with_backoff",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -193,6 +203,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 __all__ = [
     "AbortError",
     "AccessDeniedError",
+    "Admission",
     "AmplifierError",
     "AmplifierSession",
     "ApprovalProvider",
@@ -221,6 +232,8 @@ __all__ = [
     "ContextManager",
     "Degradation",
     "Delivery",
+    "DeliveryConflict",
+    "DeliveryNotFound",
     "DisplaySystem",
     "DurableStore",
     "EventRecorder",
@@ -269,6 +282,7 @@ __all__ = [
     "ResponseFormatText",
     "RetryConfig",
     "Runner",
+    "ScheduledSource",
     "ScriptedOrchestrator",
     "SessionBuilder",
     "SessionConflict",
@@ -290,6 +304,7 @@ __all__ = [
     "StoreUnavailable",
     "StreamError",
     "SystemClock",
+    "Tally",
     "TextBlock",
     "TextContent",
     "ThinkingBlock",
@@ -310,6 +325,7 @@ __all__ = [
     "TriggerSource",
     "TriggerType",
     "UnknownName",
+    "Upcoming",
     "Usage",
     "classify_error_message",
     "create_test_coordinator",

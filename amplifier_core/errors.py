@@ -17,6 +17,8 @@
     │   ├── StoreUnavailable
     │   └── StoreDamaged
     ├── StaleEpoch (RuntimeError)
+    ├── DeliveryNotFound (LookupError)
+    ├── DeliveryConflict (RuntimeError)
     ├── TriggerError (RuntimeError)
     │   └── TriggerConfigError (ValueError)
     └── BundleError
@@ -169,6 +171,22 @@ class StaleEpoch(AmplifierError, RuntimeError):
     def __init__(self, delivery_id: str, epoch: int) -> None:
         self.delivery_id, self.epoch = delivery_id, epoch
         super().__init__(f"delivery {delivery_id} was taken over by another worker (epoch {epoch} is over)")
+
+
+class DeliveryNotFound(AmplifierError, LookupError):
+    """No stored delivery has this id."""
+
+    def __init__(self, delivery_id: str) -> None:
+        self.delivery_id = delivery_id
+        super().__init__(f"no delivery '{delivery_id}'. See: amplifier trigger dead")
+
+
+class DeliveryConflict(AmplifierError, RuntimeError):
+    """A delivery is not in a state in which this can be done with it; `state` says which one it is in."""
+
+    def __init__(self, delivery_id: str, state: str, what: str) -> None:
+        self.delivery_id, self.state = delivery_id, state
+        super().__init__(f"delivery '{delivery_id}' is {state}: it cannot be {what}")
 
 
 class TriggerError(AmplifierError, RuntimeError):

@@ -103,6 +103,12 @@ class ModuleLoader:
         self._installed: dict[str, Callable[..., Any]] = {}
         self._ready_queue: list[tuple[str, Callable[..., Any]]] = []
 
+    def another(self) -> ModuleLoader:
+        """Return a loader for a session beside those of this one; it knows already which modules are installed."""
+        loader = ModuleLoader()
+        loader._search_paths, loader._installed = self._search_paths, self._installed
+        return loader
+
     async def load(
         self,
         module_id: str,
@@ -212,7 +218,7 @@ class ModuleLoader:
     def cleanup(self) -> None:
         """Forget what was loaded, and give back its folders on `sys.path`; idempotent."""
         self._give_back_paths()
-        self._installed.clear()
+        self._installed = {}
         self._ready_queue.clear()
 
 

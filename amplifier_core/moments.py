@@ -34,8 +34,9 @@ class ForkResult:
 class SpawnRequest:
     """A session about to be made by another one.
 
-    `config` is its complete mount plan and `depth` the number of its ancestors. Everything here is plain data, so that
-    a runner may carry it to another process.
+    `config` is its complete mount plan and `depth` the number of its ancestors. `siblings` counts the children of its
+    parent that run now, `relatives` the sessions made so far below the one at the top, whose bundle's section `spawn`
+    are the `limits`. Everything here is plain data, so that a runner may carry it to another process.
     """
 
     session_id: str
@@ -45,6 +46,9 @@ class SpawnRequest:
     config: Mapping[str, Any]
     working_dir: str
     depth: int = 1
+    siblings: int = 0
+    relatives: int = 0
+    limits: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -60,6 +64,8 @@ class SpawnOutcome:
     duration: float
     """Seconds."""
     error: str | None = None
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    """What its model calls took: numbers by name, as `llm:response` tells them; what is not known is left out."""
 
 
 class SessionBuilder(Protocol):

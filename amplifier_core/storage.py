@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .triggers import TriggerEvent
 
 Status = Literal["running", "completed", "failed", "cancelled", "interrupted", "idle"]
-DeliveryState = Literal["pending", "claimed", "done", "dead", "refused"]
+DeliveryState = Literal["pending", "claimed", "done", "dead", "refused", "skipped"]
+Overlap = Literal["queue", "skip", "replace"]
 
 
 def _utc_now() -> datetime:
@@ -57,6 +58,27 @@ class SessionRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Admission:
+    """How an accepted event waits in its lane.
+
+    Deliveries of one `key` are handled one at a time, in the order in which they came; those without one, apart from
+    each other. What comes while an earlier one of its key is pending or claimed waits (`queue`), is not delivered
+    (`skip`), or is delivered in its place (`replace`: the earlier ones are skipped, a claim on one is over).
+
+    With a `settle_key` it is due `settle` seconds after it came. One of the same `settle_key` that comes earlier than
+    that, and before a claim, takes its place, for at most `settle_within` seconds after the first of them (None: for
+    as long as they come). Among what is due, the higher `priority` goes first.
+    """
+
+    key: str | None = None
+    overlap: Overlap = "queue"
+    priority: int = 0
+    settle_key: str | None = None
+    settle: float = 0.0
+    settle_within: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """One event on its way to one background session (its `lane`).
 
@@ -77,7 +99,22 @@ class Delivery:
     created: datetime = field(default_factory=_utc_now)
     updated: datetime = field(default_factory=_utc_now)
     reason: str | None = None
-    """Why it is dead or refused, or why the last attempt failed."""
+    """Why it is dead, refused or skipped, or why the last attempt failed."""
+    key: str | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How the deliveries of one trigger fare: how many are in each state, when the newest came, and the oldest of those
+    that are not over (None: there is none)."""
+
+    project: str
+    lane: str
+    trigger: str
+    counts: Mapping[DeliveryState, int]
+    newest: datetime
+    waiting_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +245,14 @@ class Inbox(Protocol):
         event: TriggerEvent,
         *,
         refused: str | None = None,
+        admission: Admission | None = None,
         now: datetime | None = None,
     ) -> Delivery | None:
-        """Accept an event: store it and its trigger's `state` in one transaction; it is due at once.
+        """Accept an event: store it and its trigger's `state` in one transaction; `admission` says when it is due.
 
         An event without `state` leaves the stored one as it is. None when the lane knows its `dedupe_key` already; the
         state is stored all the same. With `refused`, record it in state `refused` with that reason instead of
-        delivering it.
+        delivering it. A delivery that the `admission` skips is returned as it is stored, `skipped` with the reason.
         """
         ...
 
@@ -229,7 +267,8 @@ class Inbox(Protocol):
     async def claim(
         self, project: str, lane: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
     ) -> Delivery | None:
-        """Take the oldest delivery that is due, or whose lease (seconds) has run out, for `owner`.
+        """Take a delivery that is due, or whose lease (seconds) has run out, for `owner`: the first of those with the
+        highest priority. One whose key an earlier one has that is not over, or a claimed one, is not due.
 
         `session_id` is used unless an earlier claim set one. None when nothing is due.
         """
@@ -270,14 +309,32 @@ class Inbox(Protocol):
         project: str | None = None,
         lane: str | None = None,
         state: DeliveryState | None = None,
+        event_id: str | None = None,
+        session_id: str | None = None,
+        cause: str | None = None,
         limit: int = 100,
     ) -> list[Delivery]:
-        """Return deliveries, newest first."""
+        """Return deliveries, newest first: all that have these values; `event_id` and `cause` are the event's."""
+        ...
+
+    async def tallies(self, *, project: str | None = None, lane: str | None = None) -> list[Tally]:
+        """Return how the deliveries fare, a row for each trigger that any came from, by project, lane and trigger."""
+        ...
+
+    async def redeliver(self, delivery_id: str, *, now: datetime | None = None) -> Delivery:
+        """Make one that is dead, refused or skipped due again, as if it had never been tried; its session stays its
+        own. Raises `DeliveryNotFound`, `DeliveryConflict` for one that is not over or is done.
+        """
+        ...
+
+    async def drop(self, delivery_id: str, *, reason: str) -> Delivery:
+        """Skip one that is pending or dead, for good. Raises `DeliveryNotFound`, `DeliveryConflict`."""
         ...
 
     async def trim(self, *, before: datetime, event_bytes: int = 0) -> Trimmed:
-        """Forget what is over: the deliveries done or refused before `before`, with their dedupe keys; of the events
-        emitted before it the oldest, until the data of all that are left, as JSON in UTF-8, is at most `event_bytes`.
+        """Forget what is over: the deliveries done, refused or skipped before `before`, with their dedupe keys; of the
+        events emitted before it the oldest, until the data of all that are left, as JSON in UTF-8, is at most
+        `event_bytes`.
 
         What is pending, claimed or dead stays, and sequences are never used again.
         """

@@ -91,6 +91,13 @@ class Transcript(Sequence[Message]):
         child._length = child._detached = length
         return child
 
+    def is_fork_of(self, source: Transcript) -> bool:
+        """Return whether everything here is the beginning of `source`, shared and not copied."""
+        segment: _Segment | None = source._tail
+        while segment is not None and segment is not self._tail:
+            segment = segment.base
+        return segment is not None and self._length <= source._length and self._detached == self._length
+
     def settled(self) -> int:
         """Return how many messages hold no tool call without its result (see `settled_length`)."""
         return settled_length(self)

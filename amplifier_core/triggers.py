@@ -17,7 +17,7 @@ from uuid import uuid4
 from .clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from .events import SessionEvent
 
@@ -89,11 +89,32 @@ class TriggerContext:
     state: Mapping[str, Any] = field(default_factory=dict)
     """The `state` that was stored last; empty at the very first start."""
     saver: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
+    own_writes: Mapping[str, str] = field(default_factory=dict)
+    """What the sessions that this trigger woke have written: the real, absolute path of a file, and the SHA-256 (hex)
+    of its content as they left it. A change that leaves exactly that is theirs, and news to nobody."""
 
     async def save_state(self, state: Mapping[str, Any]) -> None:
         """Store `state` without an event: where to begin from, when nothing has happened yet. Durable on return."""
         if self.saver is not None:
             await self.saver(state)
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """A time at which a trigger will fire; `note` says what is special about it, such as a change of the clocks."""
+
+    at: datetime
+    """Aware, in the zone that its schedule is read in."""
+    note: str = ""
+
+
+@runtime_checkable
+class ScheduledSource(Protocol):
+    """What a trigger that knows its future has besides: it is asked when configured, also without being watched."""
+
+    def upcoming(self, after: datetime) -> Iterator[Upcoming]:
+        """Yield the times at which it fires after this one, in their order, without end or until it fires no more."""
+        ...
 
 
 @runtime_checkable

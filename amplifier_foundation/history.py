@@ -1,4 +1,4 @@
-"""Turns, fork points and inheritance: what one may cut out of a history without breaking it.
+"""Turns and fork points: where one may cut a history without breaking it.
 
 A history is settled where every tool call has its result; a provider refuses one that is not.
 """
@@ -6,15 +6,12 @@ A history is settled where every tool call has its result; a provider refuses on
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
-
-from amplifier_core.transcript import Message, Transcript
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-Depth = Literal["none", "recent", "all"]
-Scope = Literal["conversation", "agents", "full"]
+    from amplifier_core.transcript import Message
 
 INTERRUPTED = {
     "interrupted": True,
@@ -72,48 +69,3 @@ def end_of_turn(messages: Sequence[Message], turn: int) -> int:
     if not 1 <= turn <= len(starts):
         raise ValueError(f"Turn {turn} out of range. Valid range: 1-{len(starts)}" if starts else "it has no turns yet")
     return starts[turn] if turn < len(starts) else len(messages)
-
-
-def inherited(transcript: Transcript, depth: Depth, scope: Scope, turns: int) -> Transcript:
-    """Return what a child takes over of its parent's history; `full` scope of `all` turns is a fork: nothing is copied.
-
-    `conversation` keeps what was said, `agents` also what delegated sessions answered, `full` every tool result. Tool
-    calls are always kept with their results or not at all.
-    """
-    if depth == "none" or (depth == "recent" and turns <= 0):
-        return Transcript()
-    if scope == "full" and depth == "all":
-        return transcript.fork(transcript.settled())
-    messages = list(transcript.fork(transcript.settled()))
-    if depth == "recent":
-        starts = turn_starts(messages)
-        messages = messages[starts[-turns] :] if len(starts) > turns else messages
-    return Transcript(messages if scope == "full" else _spoken(messages, with_agents=scope == "agents"))
-
-
-def _spoken(messages: Sequence[Message], *, with_agents: bool) -> list[Message]:
-    kept_ids = {
-        call["id"]
-        for message in messages
-        for call in message.get("tool_calls") or ()
-        if with_agents and "delegate" in str(call.get("tool") or "")
-    }
-    spoken = (_without_calls(message, kept_ids) for message in messages)
-    return [message for message in spoken if message is not None]
-
-
-def _without_calls(message: Message, kept: set[str]) -> Message | None:
-    """Return the message with the calls of `kept` alone, or None when nothing is left of it."""
-    if message.get("role") == "tool":
-        return message if message.get("tool_call_id") in kept else None
-    calls = message.get("tool_calls")
-    if not calls:
-        return message if message.get("role") in ("user", "assistant") else None
-    content = message.get("content")
-    if isinstance(content, list):
-        content = [block for block in content if block.get("type") != "tool_call" or block.get("id") in kept]
-    remaining = [call for call in calls if call["id"] in kept]
-    if not content and not remaining:
-        return None
-    rest = {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**rest, "content": content, **({"tool_calls": remaining} if remaining else {})}

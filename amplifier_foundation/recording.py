@@ -61,7 +61,7 @@ class SessionRecorder:
         async with self._lock:
             fresh = await self._unrecorded()
             if fresh:
-                await _to_the_end(self._append(fresh))
+                await carried_out(self._append(fresh))
         return self._recorded
 
     async def _append(self, messages: list[Message]) -> None:
@@ -75,7 +75,9 @@ class SessionRecorder:
 
 
 @asynccontextmanager
-async def recorded(session: AmplifierSession, store: SessionStore | None, stored: int) -> AsyncIterator[None]:
+async def recorded(
+    session: AmplifierSession, store: SessionStore | None, stored: int
+) -> AsyncIterator[SessionRecorder | None]:
     """Record `session`, of which `stored` messages are kept already, while the block runs; without a store, nothing.
 
     Then what is left is stored and the session ends, whatever happened. Raises why the store failed meanwhile, when the
@@ -85,7 +87,7 @@ async def recorded(session: AmplifierSession, store: SessionStore | None, stored
     try:
         if recorder is not None:
             recorder.attach()
-        yield
+        yield recorder
     finally:
         try:
             if recorder is not None:
@@ -96,7 +98,7 @@ async def recorded(session: AmplifierSession, store: SessionStore | None, stored
         raise recorder.failure
 
 
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+async def carried_out(work: Coroutine[Any, Any, Any]) -> None:
     """Await `work` also when cancelled meanwhile, then raise the cancellation: what was begun is carried out."""
     task = asyncio.ensure_future(work)
     try:

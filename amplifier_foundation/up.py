@@ -15,7 +15,8 @@ from .events import EventRouter
 from .lock import project_lock
 from .paths import project_of
 from .retention import kept_small
-from .spawn import new_record, taken_up
+from .spawning.agents import AgentSpawner
+from .spawning.records import new_record, taken_up
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -83,7 +84,7 @@ async def _running(
     observer: Callable[[Activity], None] | None,
 ) -> AsyncIterator[Up]:
     prepared = await bundle.prepare()
-    root = await _root_session(prepared, store, plugins, project)
+    root = await _root_session(prepared, store, router, plugins, project)
     try:
         async with BackgroundSessionManager(
             root, router, store, plugins, bundle=prepared, observer=observer
@@ -103,7 +104,7 @@ def root_id(bundle_name: str, project: str) -> str:
 
 
 async def _root_session(
-    prepared: PreparedBundle, store: DurableStore, plugins: Plugins, project: str
+    prepared: PreparedBundle, store: DurableStore, router: EventRouter, plugins: Plugins, project: str
 ) -> AmplifierSession:
     session_id = root_id(prepared.bundle.name, project)
     try:
@@ -111,4 +112,9 @@ async def _root_session(
         await store.update(session_id, **taken_up(record), bundle_digest=prepared.bundle.digest)
     except SessionNotFound:
         await store.create(new_record(prepared, session_id, name=prepared.bundle.name, project=project))
-    return await prepared.create_session(session_id=session_id, session_cwd=project, plugins=plugins)
+    agents = AgentSpawner(prepared, store, router, plugins)
+    session = await prepared.create_session(
+        session_id=session_id, session_cwd=project, plugins=plugins, capabilities=agents.capabilities_of(session_id)
+    )
+    agents.take(session)
+    return session

@@ -37,7 +37,7 @@ TOP_LEVEL = {
     "tests",
 }
 
-HEAVY = {"anthropic", "asyncio", "croniter", "httpx", "mcp", "openai", "pydantic", "sqlite3", "watchdog"}
+HEAVY = {"anthropic", "asyncio", "croniter", "httpx", "mcp", "openai", "pydantic", "sqlite3", "starlette", "uvicorn", "watchdog"}
 """What no plugin may import before it is used: whoever lists plugins would wait for it."""
 
 LONGEST_FUNCTION, MEDIAN_FUNCTION, LONG_FUNCTION = 60, 8, 25
@@ -50,7 +50,8 @@ SPAWNERS = {
     "amplifier_core/testing/trigger_checks.py:_until_armed": "cancels it before it returns",
     "amplifier_core/testing/trigger_checks.py:_watching": "cancels it and waits for it at the end of its block",
     "amplifier_foundation/background/manager.py:start": "one task a background session, which `stop` ends and awaits",
-    "amplifier_foundation/recording.py:_to_the_end": "waits for it, also when it is cancelled itself",
+    "amplifier_foundation/spawning/family.py:start": "one task a child, which the end of its parent cancels and awaits",
+    "amplifier_foundation/recording.py:carried_out": "waits for it, also when it is cancelled itself",
     "amplifier_foundation/retention.py:kept_small": "cancels it and waits for it at the end of its block",
     "amplifier_tool_filesystem/tools.py:to_the_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",

@@ -15,8 +15,9 @@ import pytest
 
 from amplifier_core import TriggerContext, hookspecs, load_plugins
 from amplifier_core.testing import check_trigger
+from amplifier_foundation import hookspecs as of_foundation
 from amplifier_foundation.bundles.check import check_bundle
-from amplifier_foundation.cli import exits
+from amplifier_foundation.cli import exits, invoke
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -72,7 +73,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 def test_no_block_is_left_untested() -> None:
     assert sorted(kind for kind, _ in BLOCKS) == sorted(
-        ["console"] * 4 + ["text", "markdown", "python", "toml", "python"]
+        ["console"] * 6 + ["text", "python", "toml", "python"] + ["markdown"] * 3
     )
 
 
@@ -92,7 +93,7 @@ def test_the_demo_shows_what_the_readme_shows(project: Path, home: Path) -> None
 
 
 def test_the_demos_findings_follow_the_file(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from amplifier_foundation.cli import demo, invoke
+    from amplifier_foundation.cli import demo
 
     monkeypatch.setattr(demo, "BROKEN", "x = 1\n\nwhile True\n    pass\n")
     monkeypatch.setattr(demo, "FIXED", "x = 1\n")
@@ -143,6 +144,41 @@ def test_a_mistake_is_told_as_shown(folder: Path) -> None:
     assert done.stderr.splitlines() == output
 
 
+def test_the_bundle_commands_work_as_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = {
+        "bundle.md": block("markdown", "# team/bundle.md"),
+        "agents/reviewer.md": block("markdown", "description: Reviews what"),
+        "base.yaml": "bundle: {name: base}\nproviders: [{module: provider-playbook}]\n",
+        "behaviors/careful.yml": "bundle: {name: careful}\ntools: [{module: tool-filesystem}]\n",
+        "context/rules.md": "Rules.\n",
+        "context/style.md": "Style.\n",
+    }
+    for name, text in written.items():
+        (folder / "team" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "team" / name).write_text(text, encoding="utf-8")
+    for command, _ in commands(block("console", "amplifier bundle new")):
+        out, err = here(command, capsys)
+        assert "warning" not in err
+        if command == "amplifier bundle show team":
+            assert 'context["team:context/rules.md"]' in out
+            assert 'agents["team:reviewer"].description' in out
+
+
+def here(command: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """Run a command within this process, where the program's start is not what is shown."""
+    capsys.readouterr()
+    code = invoke(shlex.split(command)[1:])
+    out, err = capsys.readouterr()
+    assert code == exits.OK, err
+    return out, err
+
+
+def test_the_settings_are_set_and_shown_as_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command, output in commands(block("console", "amplifier config show")):
+        out, _ = here(command, capsys)
+        assert not output or out.splitlines() == output
+
+
 def test_the_session_commands_work_as_shown(folder: Path) -> None:
     run('amplifier run "good morning"', folder)
     session_id = run("amplifier session list", folder).stdout.splitlines()[1].split()[0]
@@ -189,8 +225,10 @@ def test_the_example_trigger_names_itself_the_same_everywhere() -> None:
 
 
 def test_the_hooks_of_the_table_are_those_of_the_code() -> None:
-    specified = [name for name, value in vars(hookspecs).items() if name.startswith("amplifier_") and callable(value)]
-    assert [row[0].strip("`") for row in table("| hook | called | may |")] == specified
+    specs = {**vars(hookspecs), **vars(of_foundation)}
+    specified = {name for name in specs if name.startswith("amplifier_")}
+    listed = [row[0].strip("`") for row in table("| hook | called | may |")]
+    assert (set(listed), len(listed)) == (specified, len(specified))
 
 
 def test_the_packages_of_the_table_are_those_of_the_folder() -> None:

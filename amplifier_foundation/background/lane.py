@@ -87,8 +87,9 @@ class Lane:
     @property
     def templates(self) -> dict[str, str | None]:
         """The instruction templates of its triggers, by what the store knows each trigger as."""
-        declared = enumerate(self.config.triggers, start=1)
-        return {trigger_key(self.key, trigger, number): trigger.instruction_template for number, trigger in declared}
+        declared = list(enumerate(self.config.triggers, start=1))
+        by_hand = {f"{self.key}/{MANUAL}": each.instruction_template for _, each in declared if each.module == MANUAL}
+        return by_hand | {trigger_key(self.key, each, number): each.instruction_template for number, each in declared}
 
     @property
     def stopping(self) -> bool:

@@ -14,15 +14,9 @@ from amplifier_core.events import SessionEvent
 from amplifier_core.ids import new_session_id
 from amplifier_core.transcript import Transcript
 
-from ..spawn import (
-    Spawn,
-    child_config,
-    outcome_event,
-    prepare_spawn,
-    record_changes,
-    run_spawn,
-    spawn_request,
-)
+from ..spawning.child import Spawn, prepare_spawn, spawn_request
+from ..spawning.inheritance import child_config
+from ..spawning.life import outcome_event, record_changes, run_spawn
 from .instruction import build_instruction
 
 if TYPE_CHECKING:
@@ -143,7 +137,7 @@ class Worker:
 
     async def _commit(self, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome) -> None:
         emits = self._events(delivery, spawn, outcome)
-        stored = await self.engine.store.commit(delivery, emits=emits, session=record_changes(outcome))
+        stored = await self.engine.store.commit(delivery, emits=emits, session=record_changes(spawn, outcome))
         for event in stored:
             self.engine.router.publish(event)
         self.engine.tell("completed", self.lane, delivery=delivery, outcome=outcome, emitted=stored)
@@ -185,7 +179,7 @@ class Worker:
         self, delivery: Delivery, reason: str, spawn: Spawn | None = None, outcome: SpawnOutcome | None = None
     ) -> None:
         if spawn is not None and outcome is not None:
-            await self.engine.store.update(spawn.request.session_id, **record_changes(outcome))
+            await self.engine.store.update(spawn.request.session_id, **record_changes(spawn, outcome))
         if delivery.attempts >= self.lane.config.max_attempts:
             emits = self._events(delivery, spawn, outcome) if spawn is not None and outcome is not None else []
             await self._bury(delivery, reason, emits)

@@ -9,7 +9,7 @@ from amplifier_core.errors import BundleError
 
 from .load import MAX_INCLUDE_DEPTH, read_bundle
 from .positions import show_file
-from .references import find_bundle
+from .references import find_bundle, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ def include_tree(source: str | Path, *, registry: Mapping[str, str | Path] | Non
     """
     file = find_bundle(source, names=registry)
     bundle = read_bundle(file, auto_include=False)
-    return _Tree(registry or {}).node(str(source), file, bundle, ())
+    return _Tree(registry or {}).node(str(source), file, bundle, (), {})
 
 
 class _Tree:
@@ -61,8 +61,10 @@ class _Tree:
         self._names = names
         self._seen: set[Path] = set()
 
-    def node(self, source: str, file: Path, bundle: Bundle, row: tuple[Path, ...]) -> IncludedBundle:
-        """Return the node of a bundle that was read; `row` are the files that led to it."""
+    def node(
+        self, source: str, file: Path, bundle: Bundle, row: tuple[Path, ...], outer: Mapping[str, Path]
+    ) -> IncludedBundle:
+        """Return the node of a bundle that was read; `row` are the files that led to it, `outer` what names they bring."""
         node = IncludedBundle(source, bundle.name, bundle.version, show_file(file))
         key = file.resolve()
         if key in row or len(row) >= MAX_INCLUDE_DEPTH:
@@ -71,15 +73,16 @@ class _Tree:
             node.repeated = True
         else:
             self._seen.add(key)
-            node.includes = [self._included(bundle, each, (*row, key)) for each in bundle.includes]
+            own = {**outer, **bundle.source_base_paths}
+            node.includes = [self._included(bundle, each, (*row, key), own) for each in bundle.includes]
         return node
 
-    def _included(self, bundle: Bundle, source: str, row: tuple[Path, ...]) -> IncludedBundle:
+    def _included(self, bundle: Bundle, source: str, row: tuple[Path, ...], own: Mapping[str, Path]) -> IncludedBundle:
         try:
-            file = find_bundle(source, base=bundle.base_path, names={**bundle.source_base_paths, **self._names})
+            file = find_bundle(source, base=bundle.base_path, names=names_in(source, own, self._names))
         except BundleError as error:
             return IncludedBundle(source, problem=str(error))
         try:
-            return self.node(source, file.absolute(), read_bundle(file.absolute(), auto_include=False), row)
+            return self.node(source, file.absolute(), read_bundle(file.absolute(), auto_include=False), row, own)
         except BundleError as error:
             return IncludedBundle(source, file=show_file(file.absolute()), problem=str(error))

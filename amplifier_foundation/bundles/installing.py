@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BundleError
 
 from ..background.config import MODULE_ID
-from .names import KINDS, named_modules
+from .names import KINDS, modules_of_agents, named_modules, place_of
 from .paths import is_remote
-from .positions import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from .model import Bundle
+    from .positions import Place
 
 ARCHIVES = (".whl", ".zip", ".tar.gz")
 _MODULE = re.compile(MODULE_ID)
@@ -42,9 +42,9 @@ def missing_from(bundles: Iterable[Bundle], *, modules: Collection[str], trigger
     """
     found: dict[tuple[str, str], Missing] = {}
     for bundle in bundles:
-        for kind, name, place, source in (*_modules_of(bundle), *_modules_of_agents(bundle)):
+        for place, kind, name, source in (*named_modules(bundle), *modules_of_agents(bundle)):
             if name not in modules and _MODULE.fullmatch(name):
-                wanted = Missing(KINDS.get(kind, (kind,))[0], name, place, requirements_of(name, source))
+                wanted = Missing(KINDS[kind][0], name, place, requirements_of(name, source))
                 found.setdefault(("module", name), wanted)
         for name, place in _triggers_of(bundle):
             if name not in triggers:
@@ -52,38 +52,10 @@ def missing_from(bundles: Iterable[Bundle], *, modules: Collection[str], trigger
     return list(found.values())
 
 
-def _modules_of(bundle: Bundle) -> Iterator[tuple[str, str, Place, str | None]]:
-    for each in named_modules(bundle):
-        place = bundle.places.get((each.section, *each.key)) or Place(f"bundle '{bundle.name}'")
-        yield each.kind, each.name, place, each.source
-
-
-def _modules_of_agents(bundle: Bundle) -> Iterator[tuple[str, str, Place, str | None]]:
-    for name, agent in bundle.agents.items():
-        place = bundle.places.get(("agents", name)) or Place(f"bundle '{bundle.name}'", path=f"agents.{name}")
-        for kind, entry in _entries_of(agent):
-            module, source = entry.get("module"), entry.get("source")
-            if isinstance(module, str) and source not in bundle.local_sources:
-                yield kind, module, place, source if isinstance(source, str) else None
-
-
-def _entries_of(agent: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the module entries of an agent's plan, which nobody has checked."""
-    plan = agent if isinstance(agent, dict) else {}
-    session = plan.get("session")
-    for kind in ("orchestrator", "context"):
-        spec = session.get(kind) if isinstance(session, dict) else None
-        yield kind, spec if isinstance(spec, dict) else {"module": spec}
-    for kind in ("providers", "tools", "hooks"):
-        listed = plan.get(kind)
-        yield from ((kind, entry) for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict))
-
-
 def _triggers_of(bundle: Bundle) -> Iterator[tuple[str, Place]]:
     for config in bundle.background_sessions:
         for number, trigger in enumerate(config.triggers):
-            spot = ("background_sessions", config.name, str(number))
-            yield trigger.module, bundle.places.get(spot) or Place(f"bundle '{bundle.name}'", path=config.name)
+            yield trigger.module, place_of(bundle, "background_sessions", config.name, str(number))
 
 
 def requirements_of(name: str, source: str | None) -> tuple[str, ...]:

@@ -107,7 +107,8 @@ def _own_background(bundle: Bundle, layer: Bundle, path: KeyPath) -> KeyPath | N
 
 def _own_context(bundle: Bundle, layer: Bundle, path: KeyPath) -> KeyPath | None:
     name = str(path[-1])
-    own = next((key for key in (name, name.removeprefix(f"{layer.name}:")) if key in layer.context), None)
+    written = {**layer.context, **layer._pending_context}
+    own = next((key for key in (name, name.removeprefix(f"{layer.name}:")) if key in written), None)
     if own is None:
         return None
     by_name = layer.positions is not None and ("context", own) in layer.positions.values

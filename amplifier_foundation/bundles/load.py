@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BundleError
 
+from ..sources.errors import SourceNotFound
 from .agents import load_or_raise
 from .documents import read_document
 from .positions import Place, show_file
 from .problems import BrokenInclude, BundleProblems, error_at
-from .references import file_in, find_bundle
+from .references import file_in, find_bundle, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,21 +83,30 @@ def read_bundle(
 
 
 class _Loading:
-    """One load: what was loaded already, and the row of bundles that include each other."""
+    """One load: what was loaded already, the row of bundles that include each other, and what names those bring."""
 
     def __init__(self, names: Mapping[str, str | Path], auto_include: bool, strict: bool) -> None:
         self._names = names
         self._auto_include = auto_include
         self._strict = strict
         self._loaded: dict[Path, Bundle] = {}
+        self._broken: dict[Path, BundleProblems] = {}
         self._row: list[Path] = []
+        self._own: list[Mapping[str, Path]] = []
 
     def load(self, path: Path) -> Bundle:
         key = path.resolve()
+        if key in self._broken:
+            raise self._broken[key]
         if key not in self._loaded:
             self._row.append(key)
-            self._loaded[key] = self._load(path.absolute())
-            self._row.pop()
+            try:
+                self._loaded[key] = self._load(path.absolute())
+            except BundleProblems as error:
+                self._broken[key] = error
+                raise
+            finally:
+                self._row.pop()
         return self._loaded[key]
 
     def _load(self, path: Path) -> Bundle:
@@ -105,12 +116,12 @@ class _Loading:
         bundle.source_base_paths.update(self._around(path, bundle.name))
         if not bundle.includes or not self._auto_include:
             return bundle
-        included = [self._include(bundle, number, source) for number, source in enumerate(bundle.includes)]
+        included = self._all_included(bundle)
         return included[0].compose(*included[1:], bundle)
 
     def _around(self, path: Path, name: str) -> dict[str, Path]:
         """Return the name and folder of the bundle that a fetched one lies in: its files are written `name:path`."""
-        root = _source_root(path)
+        root = _source_root(path, self._fetched)
         if root is None or root == path.parent:
             return {}
         try:
@@ -120,9 +131,32 @@ class _Loading:
         outer_name = outer.get("name") if isinstance(outer, dict) else None
         return {outer_name: root} if isinstance(outer_name, str) and outer_name != name else {}
 
+    @cached_property
+    def _fetched(self) -> Path:
+        from ..sources import default_cache
+
+        return default_cache().folder
+
+    def _all_included(self, bundle: Bundle) -> list[Bundle]:
+        """Return what a bundle includes. Raises the first error there is, with the problems of all."""
+        included: list[Bundle] = []
+        errors: list[BundleProblems] = []
+        self._own.append(bundle.source_base_paths)
+        for number, source in enumerate(bundle.includes):
+            try:
+                included.append(self._include(bundle, number, source))
+            except BundleProblems as error:
+                errors.append(error)
+                if isinstance(error.__cause__, SourceNotFound):  # what is not reached may have taken minutes
+                    break
+        self._own.pop()
+        if errors:
+            raise type(errors[0])(list(dict.fromkeys(problem for error in errors for problem in error.problems)))
+        return included
+
     def _include(self, bundle: Bundle, number: int, source: str) -> Bundle:
         place = bundle.places[("includes", str(number))]
-        names = {**bundle.source_base_paths, **self._names}
+        names = names_in(source, {name: path for own in self._own for name, path in own.items()}, self._names)
         try:
             path = find_bundle(source, base=bundle.base_path, names=names)
             self._refuse_circle(path, place)
@@ -142,9 +176,6 @@ class _Loading:
             raise BrokenInclude([error_at(place, "AMP111", message)])
 
 
-def _source_root(path: Path) -> Path | None:
-    """Return the folder of the fetched source that `path` is in; None: it was not fetched."""
-    from ..sources import default_cache
-
-    folder = default_cache().folder
+def _source_root(path: Path, folder: Path) -> Path | None:
+    """Return the folder of the fetched source that `path` is in; None: it was not fetched into `folder`."""
     return folder / path.relative_to(folder).parts[0] if path.is_relative_to(folder) else None

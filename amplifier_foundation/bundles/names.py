@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.errors import UnknownName
 
 from .merge import entry_key
 from .paths import is_remote
-from .positions import Place
+from .positions import Place, format_path
 from .prepared import DEFAULT_SESSION
-from .problems import Problem, error_at
+from .problems import Problem, error_at, warning_at
+from .sources import module_entries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from .model import Bundle
+    from .positions import KeyPath
 
 KINDS = {
     "providers": ("provider", ("provider-",)),
@@ -35,8 +37,7 @@ def is_bundle_name(name: str) -> bool:
 class NamedModule(NamedTuple):
     """One module that a bundle mounts and brings no code for; `kind` is a key of `KINDS`, `source` as written."""
 
-    section: str
-    key: tuple[str, ...]
+    place: Place
     kind: str
     name: str
     source: str | None
@@ -45,18 +46,25 @@ class NamedModule(NamedTuple):
 def check_names(bundle: Bundle, triggers: Collection[str], modules: Collection[str]) -> list[Problem]:
     """Return an error for every trigger and module of a bundle that is not among those installed.
 
-    A module whose code the bundle brings needs no installation.
+    For what only its agents name, a warning: it works without them. A module whose code the bundle brings needs no
+    installation.
     """
     problems = [
-        _unknown(bundle, (each.section, *each.key), each.kind, each.name, modules, each.source)
+        error_at(each.place, "AMP110", _unknown(each.kind, each.name, modules, each.source))
         for each in named_modules(bundle)
         if each.name not in modules
+    ]
+    told = {each.name for each in named_modules(bundle)}
+    problems += [
+        warning_at(each.place, "AMP109", _unknown(each.kind, each.name, modules, each.source))
+        for each in modules_of_agents(bundle)
+        if each.name not in modules and each.name not in told
     ]
     for config in bundle.background_sessions:
         for number, trigger in enumerate(config.triggers):
             if trigger.module not in triggers:
-                spot = ("background_sessions", config.name, str(number))
-                problems.append(_unknown(bundle, spot, "trigger", trigger.module, triggers))
+                place = place_of(bundle, "background_sessions", config.name, str(number))
+                problems.append(error_at(place, "AMP110", _unknown("trigger", trigger.module, triggers)))
     return problems
 
 
@@ -67,25 +75,50 @@ def named_modules(bundle: Bundle) -> Iterator[NamedModule]:
         entry = spec if isinstance(spec, dict) else {"module": spec}
         source = entry.get("source") or bundle.session.get(f"{name}_source")
         if source not in bundle.local_sources:
-            yield NamedModule("session", (name,), name, entry["module"], source)
+            yield NamedModule(place_of(bundle, "session", name), name, entry["module"], source)
     for section in ("providers", "tools", "hooks"):
         for entry in getattr(bundle, section):
             if entry.get("source") not in bundle.local_sources:
-                yield NamedModule(section, entry_key(entry), section, entry["module"], entry.get("source"))
+                place = place_of(bundle, section, *entry_key(entry))
+                yield NamedModule(place, section, entry["module"], entry.get("source"))
 
 
-def _unknown(
-    bundle: Bundle,
-    spot: tuple[str, ...],
-    kind: str,
-    name: str,
-    installed: Collection[str],
-    source: str | None = None,
-) -> Problem:
-    place = bundle.places.get(spot) or Place(f"bundle '{bundle.name}'", path=".".join(spot))
+def modules_of_agents(bundle: Bundle) -> Iterator[NamedModule]:
+    """Yield every module that an agent needs beside those; nobody has checked what an inline agent says."""
+    from .layers import origin
+
+    for name, agent in bundle.agents.items():
+        for kind, path, entry in _entries_of(agent):
+            module, source = entry.get("module"), entry.get("source")
+            if isinstance(module, str) and source not in bundle.local_sources:
+                whole = ("agents", name, *path)
+                place = origin(bundle, whole) or Place(f"bundle '{bundle.name}'", path=format_path(whole))
+                yield NamedModule(place, kind, module, source if isinstance(source, str) else None)
+
+
+def _entries_of(agent: Any) -> Iterator[tuple[str, KeyPath, dict[str, Any]]]:
+    """Yield the kind of each module entry in an agent's plan, where its name stands, and the entry."""
+    plan = agent if isinstance(agent, dict) else {}
+    session = plan.get("session")
+    for kind in ("orchestrator", "context"):
+        spec = session.get(kind) if isinstance(session, dict) else None
+        if isinstance(spec, dict):
+            yield kind, ("session", kind, "module"), spec
+        else:
+            yield kind, ("session", kind), {"module": spec}
+    for section, number, entry in module_entries(plan):
+        yield section, (section, number, "module"), entry
+
+
+def place_of(bundle: Bundle, *spot: str) -> Place:
+    """Return where something stands that can only be checked later; the bundle itself, when a program made it."""
+    return bundle.places.get(spot) or Place(f"bundle '{bundle.name}'", path=".".join(spot))
+
+
+def _unknown(kind: str, name: str, installed: Collection[str], source: str | None = None) -> str:
     shown, prefixes = KINDS.get(kind, (kind, ()))
     alike = [known for known in installed if known.startswith(prefixes)] if prefixes else installed
     message = str(UnknownName(shown, name, alike))
     if source and is_remote(source):
         message = message.removesuffix(f"pip install amplifier-{name}") + "amplifier bundle install"
-    return error_at(place, "AMP110", message)
+    return message

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
+LONGEST = 4096
+"""Characters beyond which nothing can be at a path."""
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]+:")
 
 
@@ -52,6 +55,8 @@ def _path_of_url(url: str) -> str:
 
 def leaves(root: Path, path: Path) -> bool:
     """Whether `path`, with its `..` and symlinks followed, lies outside of `root`."""
+    if len(str(path)) > LONGEST:
+        return False  # it leads nowhere, and following it would take long
     try:
         return not path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError, ValueError):  # a loop of symlinks, or what no path is, leads nowhere

@@ -58,16 +58,19 @@ class PreparedBundle:
         transcript: Transcript | None = None,
         plugins: Plugins | None = None,
         capabilities: Mapping[str, Any] | None = None,
+        parent: AmplifierSession | None = None,
     ) -> AmplifierSession:
         """Return a new session, initialised, that works in `session_cwd` (default: the current folder).
 
-        `config` stands in for the mount plan. `capabilities` are there before the modules are mounted. A session that
-        cannot be set up is cleaned up before the error is raised.
+        `config` stands in for the mount plan, and is the session's from then on. `capabilities` are there before the
+        modules are mounted. What the bundle has no code for, and mentions that lead nowhere in it, are looked for where
+        its `parent` looks. A session that cannot be set up is cleaned up before the error is raised.
         """
         from amplifier_core.session import AmplifierSession
 
         session = AmplifierSession(
-            with_default_session(self.mount_plan if config is None else config),
+            with_default_session(deepcopy(self.mount_plan) if config is None else config),
+            loader=parent.loader.another() if parent is not None and hasattr(parent.loader, "another") else None,
             session_id=session_id,
             parent_id=parent_id,
             approval_system=approval_system,
@@ -77,31 +80,52 @@ class PreparedBundle:
             plugins=plugins,
         )
         try:
-            await self._set_up(session, session_cwd, capabilities or {})
+            await self._set_up(session, session_cwd, capabilities or {}, parent)
         except BaseException:
             await session.cleanup()
             raise
         return session
 
-    async def _set_up(self, session: AmplifierSession, cwd: Path | str | None, capabilities: Mapping[str, Any]) -> None:
+    async def _set_up(
+        self,
+        session: AmplifierSession,
+        cwd: Path | str | None,
+        capabilities: Mapping[str, Any],
+        parent: AmplifierSession | None,
+    ) -> None:
+        from .prompt import mention_resolver
+
+        working_dir = _absolute(cwd)
         coordinator = session.coordinator
-        await coordinator.mount("module-source-resolver", self.resolver)
-        coordinator.register_capability("session.working_dir", _working_dir(cwd))
-        for name, value in capabilities.items():
+        modules, mentions = _layered(parent, self.resolver, mention_resolver(self.bundle, working_dir))
+        await coordinator.mount("module-source-resolver", modules)
+        known = {"session.working_dir": str(working_dir), "mention_resolver": mentions, **capabilities}
+        for name, value in known.items():
             coordinator.register_capability(name, value)
         await session.initialize()
-        await _give_system_prompt(session, self.bundle, coordinator.get_capability("session.working_dir"))
+        await _give_system_prompt(session, self.bundle, working_dir)
 
 
-def _working_dir(cwd: Path | str | None) -> str:
-    return str(Path(cwd or ".").expanduser().absolute())
+def _absolute(cwd: Path | str | None) -> Path:
+    return Path(cwd or ".").expanduser().absolute()
+
+
+def _layered(parent: AmplifierSession | None, modules: Any, mentions: Any) -> tuple[Any, Any]:
+    """Return what finds modules and mentioned files: the bundle's own, then the parent's."""
+    if parent is None:
+        return modules, mentions
+    from ..spawning.layers import LayeredMentions, LayeredResolver, layered
+
+    return (
+        layered(modules, parent.coordinator.get("module-source-resolver"), LayeredResolver),
+        layered(mentions, parent.coordinator.get_capability("mention_resolver"), LayeredMentions),
+    )
 
 
 def with_default_session(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a mount plan in which orchestrator and context are named."""
-    complete = deepcopy(dict(plan))
-    complete["session"] = {**deepcopy(DEFAULT_SESSION), **(complete.get("session") or {})}
-    return complete
+    """Return a mount plan in which orchestrator and context are named; the other parts are those of `plan`."""
+    default = {name: dict(spec) for name, spec in DEFAULT_SESSION.items()}
+    return {**plan, "session": {**default, **(plan.get("session") or {})}}
 
 
 def _leave_out_remote_sources(plan: dict[str, Any]) -> None:
@@ -115,16 +139,15 @@ def _leave_out_remote_sources(plan: dict[str, Any]) -> None:
             del holder[key]
 
 
-async def _give_system_prompt(session: AmplifierSession, bundle: Bundle, working_dir: str) -> None:
+async def _give_system_prompt(session: AmplifierSession, bundle: Bundle, working_dir: Path) -> None:
     """Make the bundle's instruction what the model is told first, in each request anew where the context can."""
-    from .prompt import RESOLVED, SystemPrompt, mention_resolver
+    from .prompt import RESOLVED, SystemPrompt
 
     coordinator = session.coordinator
-    coordinator.register_capability("mention_resolver", mention_resolver(bundle, Path(working_dir)))
     if not bundle.instruction and not bundle.context:
         return
     context = coordinator.get("context")
-    prompt = SystemPrompt(bundle, Path(working_dir), lambda data: coordinator.hooks.emit(RESOLVED, data))
+    prompt = SystemPrompt(bundle, working_dir, lambda data: coordinator.hooks.emit(RESOLVED, data))
     if hasattr(context, "set_system_prompt_factory"):
         await context.set_system_prompt_factory(prompt)
     else:

@@ -25,7 +25,7 @@ CODES = {
     "AMP106": "a section is not known; it is ignored",
     "AMP107": "a relative path leaves the bundle's folder",
     "AMP108": "a file or folder that is named does not exist, or is not what is needed",
-    "AMP109": "a source is not fetched; the installed module of that name is used",
+    "AMP109": "an agent names what nothing installed provides",
     "AMP110": "nothing installed has this name",
     "AMP111": "an included bundle cannot be had, or includes this one",
     "AMP112": "a trigger cannot work with its configuration",

@@ -35,20 +35,23 @@ def find_bundle(source: str | Path, *, base: Path | None = None, names: Mapping[
         return _file_at((base or Path()) / source)
     if is_remote(source):
         return _file_at(_fetched(source))
-    named = _named(source, names or {})
+    named = _named(source, base, names or {})
     if named is not None:
         return named
     try:
         path, _ = local_path(source, base)
     except ValueError as error:
         raise BundleLoadError(f"not a path of a bundle: {error}") from error
+    hint = did_you_mean(source, names or {})
+    if hint and not kind_of(path) and "/" not in source:
+        raise BundleNotFoundError(f"{source}: no such file or folder, and no bundle is registered as '{source}'{hint}")
     return _file_at(path)
 
 
-def _named(source: str, names: Mapping[str, str | Path]) -> Path | None:
+def _named(source: str, base: Path | None, names: Mapping[str, str | Path]) -> Path | None:
     """Return the file of a registered name; None when `source` is a path."""
     name, colon, inside = source.partition(":")
-    if name in names and (colon or not kind_of(Path(source))):
+    if name in names and (colon or not kind_of((base or Path()) / source)):
         home = _home(str(names[name]))
         return _file_at(_folder(home) / inside if inside else home)
     if is_path(source):
@@ -56,6 +59,26 @@ def _named(source: str, names: Mapping[str, str | Path]) -> Path | None:
     known = f" Known: {', '.join(sorted(names))}." if names else ""
     hint = did_you_mean(name, names) or "."
     raise BundleNotFoundError(f"no bundle is registered as '{name}'{hint}{known} Use its path instead")
+
+
+def names_in(
+    source: str, own: Mapping[str, str | Path], registered: Mapping[str, str | Path]
+) -> Mapping[str, str | Path]:
+    """Return the names that count for what a bundle includes as `source`.
+
+    In `name:path`, those of the bundle itself and of those that include it (`own`) come before registered ones. Alone,
+    a name is that of another bundle: the registered one.
+    """
+    return {**registered, **own} if ":" in source else {**own, **registered}
+
+
+def remote_place(source: str, base: Path | None, names: Mapping[str, str | Path]) -> str | None:
+    """Return the URL that `source`, as `find_bundle` takes it, is fetched from; None: it is on this machine."""
+    if is_remote(source):
+        return source
+    name, colon, _ = source.partition(":")
+    place = str(names.get(name, ""))
+    return place if is_remote(place) and (colon or not kind_of((base or Path()) / source)) else None
 
 
 def _home(place: str) -> Path:

@@ -123,7 +123,7 @@ class BundleRegistry:
 
         Raises `BundleNotFoundError` for an unknown name, and when the source cannot be had: what was here stays.
         """
-        from ..sources import default_cache
+        from .updating import refresh_source
 
         uri = self.find(name)
         if uri is None:
@@ -131,12 +131,8 @@ class BundleRegistry:
             raise BundleNotFoundError(f"no bundle is registered as '{name}'{hint}")
         if not is_remote(uri):
             return None
-        cache = default_cache()
-        before = cache.status(uri)
-        cache.fetch(uri, refresh=True)
-        after = cache.status(uri)
-        known = (str(before.commit or before.fetched_at or ""), str(after.commit or after.fetched_at or ""))
-        return UpdateInfo(name, after.uri, *known) if known[0] != known[1] else None
+        found = refresh_source(uri)
+        return UpdateInfo(name, found.source, found.before, found.after) if found.changed else None
 
     def save(self) -> None:
         """Write the file, whole or not at all. Raises `StoreUnavailable`."""

@@ -59,6 +59,11 @@ class BundleModuleResolver:
         named = {entry["module"]: entry["source"] for entry in entries if entry.get("source") in bundle.local_sources}
         return cls(bundle.local_sources, named, bundle.base_path)
 
+    def knows(self, module_id: str, source_hint: Any = None) -> bool:
+        """Return whether the bundle names this module, at this path if there is one."""
+        named = self._by_module.get(module_id)
+        return named is not None and source_hint in (None, named)
+
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> ModuleSource:
         """Return the code of `module_id`: at `source_hint`, or where the bundle says.
 

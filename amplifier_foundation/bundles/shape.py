@@ -66,13 +66,13 @@ def check_shape(document: Document) -> tuple[list[BackgroundSessionConfig], list
     try:
         configs += BundleFile.model_validate(data).background_sessions or []
     except ValidationError as error:
-        problems += _problems(error, BundleFile, positions)
+        problems += misfits(error, BundleFile, positions)
     elsewhere = at_path(data, FIELD_SPELLING)
     if elsewhere is not None:
         try:
             configs += BackgroundSessions.model_validate({"background_sessions": elsewhere}).background_sessions or []
         except ValidationError as error:
-            problems += _problems(error, BackgroundSessions, positions, FIELD_SPELLING[:-1])
+            problems += misfits(error, BackgroundSessions, positions, FIELD_SPELLING[:-1])
     return configs, problems
 
 
@@ -83,7 +83,7 @@ def check_agent(document: Document) -> list[Problem]:
     try:
         AgentFile.model_validate(data)
     except ValidationError as error:
-        problems += _problems(error, AgentFile, positions)
+        problems += misfits(error, AgentFile, positions)
     return problems
 
 
@@ -108,15 +108,16 @@ def _hint(name: object, known: Iterable[str]) -> str:
     return did_you_mean(str(name), known) if len(str(name)) <= LONGEST_WORD else ""
 
 
-def _problems(
+def misfits(
     error: ValidationError, model: type[BaseModel], positions: Positions, prefix: KeyPath = ()
 ) -> list[Problem]:
+    """Return what `error` says of data that does not fit `model`, each where it stands; `prefix` leads to the data."""
     found: dict[KeyPath | int, list[_Misfit]] = {}
     for number, detail in enumerate(error.errors(include_url=False)[:MAX_PROBLEMS]):
         path, union = _path_of(model, detail["loc"])
         found.setdefault(number if union is None else union, []).append(_Misfit(path, detail))
-    misfits = [each for group in found.values() for each in _nearest(group)]
-    return [_problem(misfit, model, positions, prefix) for misfit in misfits]
+    nearest = (misfit for group in found.values() for misfit in _nearest(group))
+    return [_problem(misfit, model, positions, prefix) for misfit in nearest]
 
 
 class _Misfit(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .paths import is_path, kind_of, leaves, local_path, scheme_of
+from .paths import is_path, kind_of, leaves, local_path
 from .positions import Place, show_file
 from .problems import Problem, error_at, warning_at
 
@@ -51,12 +51,7 @@ def take_sources(document: Document, base: Path | None) -> tuple[dict[str, Local
         except ValueError as error:
             problems.append(error_at(place, "AMP108", str(error)))
             continue
-        if source is None:
-            message = (
-                f"code is not fetched from '{scheme_of(written)}:' sources; the installed module is used. "
-                f"Not installed? Install it with: amplifier bundle install"
-            )
-            problems.append(warning_at(place, "AMP109", message))
+        if source is None:  # an installed module of that name is used
             continue
         problems += filter(None, [source.problem()])
         holder[key] = str(source.path)

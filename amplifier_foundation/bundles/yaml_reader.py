@@ -47,8 +47,8 @@ def read_yaml(
 ) -> tuple[Any, list[Problem]]:
     """Return the data of one YAML document and what is wrong with it; `positions` is filled.
 
-    `first_line` is the line of the file that `text` begins with; what is empty stands there. Plain numbers at a path of `as_text` stay as they are
-    written. Raises `Unreadable` when there is nothing to go on with.
+    `first_line` is the line of the file that `text` begins with; what is empty stands there. Plain numbers at a path of
+    `as_text` stay as they are written. Raises `Unreadable` when there is nothing to go on with.
     """
     text = text.removeprefix("\ufeff")
     positions.values[()] = first_line, 1
@@ -126,7 +126,9 @@ class _Reader:
         kind = type(event).__name__
         if event.anchor is not None:
             named = "alias" if kind == "AliasEvent" else "anchor"
-            self._refuse(self._spot(event, path), "AMP204", f"YAML {named} '{event.anchor[:40]}'; write the value out here")
+            self._refuse(
+                self._spot(event, path), "AMP204", f"YAML {named} '{event.anchor[:40]}'; write the value out here"
+            )
         if kind == "AliasEvent":
             return None
         if event.tag not in (None, "!") and event.tag not in _ALLOWED_TAGS[kind]:

@@ -28,7 +28,7 @@ _COMMANDS = {
     "demo": ("demo:demo", "Watch the whole loop on a folder it makes: no key, no network."),
     "plugin": ("plugin:plugin", "See what is installed."),
     "ps": ("ps:ps", "See what runs now."),
-    "run": ("run:run", "Run one turn of a session."),
+    "run": ("running.command:run", "Run one turn of a session, or converse with it."),
     "session": ("session:session", "List, read and fork sessions."),
     "trigger": ("trigger:trigger", "See triggers, and fire by hand."),
     "up": ("up:up", "Run what a bundle declares in the background."),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery, DurableStore, SessionRecord, SessionStore
 
     from ..bundles.model import Bundle
+    from ..bundles.problems import Problem
     from ..settings import Settings
 
 Result = TypeVar("Result")
@@ -46,12 +47,26 @@ def plugins_of(ctx: click.Context) -> Plugins:
     return load_plugins(safe_mode=bool((ctx.obj or {}).get("safe_mode")))
 
 
+def settings_here() -> Settings:
+    """Return the settings that count here; warnings of them go to stderr, once a command. Raises `SettingsError`."""
+    from ..settings import read_settings
+
+    settings = read_settings()
+    context = click.get_current_context()
+    told: set[Problem] = context.meta.setdefault(f"{__name__}.told", set())
+    for problem in settings.problems:
+        if problem not in told and not (context.obj or {}).get("quiet"):
+            click.echo(str(problem), err=True)
+        told.add(problem)
+    return settings
+
+
 @asynccontextmanager
 async def opened_store(plugins: Plugins) -> AsyncIterator[SessionStore]:
     """Open the store while the block runs."""
     from ..stores import open_store
 
-    store = open_store(plugins)
+    store = open_store(plugins, str(settings_here().get("storage")))
     try:
         yield store
     finally:
@@ -63,7 +78,7 @@ async def opened_inbox(plugins: Plugins) -> AsyncIterator[DurableStore]:
     """Open the store while the block runs. Raises `StoreUnavailable` when background sessions cannot run on it."""
     from ..stores import open_inbox
 
-    store = open_inbox(plugins)
+    store = open_inbox(plugins, str(settings_here().get("storage")))
     try:
         yield store
     finally:
@@ -84,9 +99,8 @@ async def bundle_at(path: str | None, plugins: Plugins) -> Bundle:
     """
     from ..bundles.load import load_bundle
     from ..bundles.overrides import override_modules
-    from ..settings import read_settings
 
-    settings = read_settings()
+    settings = settings_here()
     bundle = await load_bundle(chosen_bundle(path, settings), registry=known_bundles(plugins, settings))
     override_modules(bundle, settings.get("overrides"), Path.cwd())
     return bundle

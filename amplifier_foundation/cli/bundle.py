@@ -15,7 +15,7 @@ _VERBS = {
     "schema": ("bundles.schema:schema", "Print the JSON Schema of bundle.md, for editors."),
     "show": ("bundles.showing:show", "Show what a bundle says, and where each value stands."),
     "tree": ("bundles.tree:tree", "Draw which bundles a bundle includes."),
-    "update": ("bundles.updating:update", "Fetch named bundles anew."),
+    "update": ("bundles.updating:update", "Fetch anew what comes from elsewhere."),
     "validate": ("bundles.validating:validate", "Check bundles, and everything they name."),
 }
 

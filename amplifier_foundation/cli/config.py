@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import exits
-from .app import json_option
+from .app import json_option, settings_here
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def show(as_json: bool) -> None:
     from ..bundles.positions import format_path
     from ..settings.places import settings_files
 
-    settings = _settings()
+    settings = settings_here()
     rows = list(_rows(settings))
     if as_json:
         listed = [{"key": format_path(keys), "value": value, "origin": _origin(where)} for keys, value, where in rows]
@@ -61,7 +61,7 @@ def show(as_json: bool) -> None:
 @click.pass_context
 def get(ctx: click.Context, key: str, as_json: bool) -> None:
     """Print the value of one setting; a secret is not shown."""
-    settings, keys = _settings(), _keys(key)
+    settings, keys = settings_here(), _keys(key)
     if settings.get(keys) is None:
         _not_set(settings, key)
         ctx.exit(exits.NOT_FOUND)
@@ -78,11 +78,12 @@ def get(ctx: click.Context, key: str, as_json: bool) -> None:
 @scope_option
 def set_(key: str, value: str, scope: Scope) -> None:
     """Set KEY to VALUE, which is YAML: a text, a number, true, {a: 1}."""
+    from ..bundles.positions import show_file
     from ..settings import write_setting
 
     keys = _keys(key)
     file = write_setting(scope, keys, _value(value))
-    click.echo(f"{file}: {key} is set")
+    click.echo(f"{show_file(file)}: {key} is set")
     _say_who_overrules(keys, scope)
 
 
@@ -91,20 +92,11 @@ def set_(key: str, value: str, scope: Scope) -> None:
 @scope_option
 def unset(key: str, scope: Scope) -> None:
     """Remove KEY from a settings file, so that what is set elsewhere counts again."""
+    from ..bundles.positions import show_file
     from ..settings import unset_setting
 
     file = unset_setting(scope, _keys(key))
-    click.echo(f"{file}: {key} is not set any more")
-
-
-def _settings() -> Settings:
-    """Read what is set; warnings go to stderr."""
-    from ..settings import read_settings
-
-    settings = read_settings()
-    for problem in settings.problems:
-        click.echo(str(problem), err=True)
-    return settings
+    click.echo(f"{show_file(file)}: {key} is not set any more")
 
 
 def _keys(text: str) -> Keys:

@@ -38,6 +38,8 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.SessionConflict, CONFLICT),
     (errors.SessionExists, CONFLICT),
     (errors.StaleEpoch, CONFLICT),
+    (errors.DeliveryNotFound, NOT_FOUND),
+    (errors.DeliveryConflict, CONFLICT),
     (errors.InvalidSessionId, USAGE),
     (errors.BundleError, USAGE),
     (errors.TriggerConfigError, USAGE),

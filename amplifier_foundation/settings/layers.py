@@ -106,13 +106,13 @@ def shape_problems(values: Mapping[str, Any], positions: Positions) -> list[Prob
 
     from pydantic import ValidationError
 
-    from ..bundles.shape import _problems
+    from ..bundles.shape import misfits
     from .schema import SettingsFile
 
     try:
         SettingsFile.model_validate(values)
     except ValidationError as error:
-        found = _problems(error, SettingsFile, positions)
+        found = misfits(error, SettingsFile, positions)
         return [replace(problem, code=_CODES.get(problem.code, problem.code)) for problem in found]
     return []
 

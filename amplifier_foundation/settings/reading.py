@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
 }
 """Every setting there is, as it is when nobody sets it; the time limit is in seconds."""
 
-_VARIABLES = {"AMPLIFIER_STORAGE": "storage", "AMPLIFIER_FETCH_TIMEOUT": "fetch.timeout"}
+_VARIABLES = {"storage": "AMPLIFIER_STORAGE", "fetch.timeout": "AMPLIFIER_FETCH_TIMEOUT"}
 _NOTHING: Any = object()
 
 
@@ -88,7 +88,7 @@ def _layers(folder: Path | str | None, overrides: Mapping[str, Any]) -> Iterator
         layer = file_layer(scope, file, base)
         if layer is not None:
             yield layer
-    yield checked_layer("environment", _environment(), here)
+    yield _environment(here)
     yield checked_layer("command line", overrides, here)
 
 
@@ -100,13 +100,15 @@ def _files(folder: Path | str | None) -> Iterator[tuple[Scope, Path, Path]]:
         yield from ((scope, settings_file(scope, project), project) for scope in SCOPES if scope != "user")
 
 
-def _environment() -> dict[str, Any]:
+def _environment(here: Path) -> Layer:
     said: dict[str, Any] = {}
-    for variable, path in _VARIABLES.items():
+    for path, variable in _VARIABLES.items():
         text = os.environ.get(variable)
         if text:
             set_nested(said, path, _number(text) if path == "fetch.timeout" else text)
-    return said
+    layer = checked_layer("environment", said, here)
+    named = (replace(problem, file=_VARIABLES.get(problem.path, problem.file)) for problem in layer.problems)
+    return replace(layer, problems=tuple(named))
 
 
 def _number(text: str) -> float | str:

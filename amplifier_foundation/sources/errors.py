@@ -36,5 +36,5 @@ def out_of_time(source: ParsedURI | str, deadline: Deadline) -> SourceNotFound:
     return SourceNotFound(
         source,
         f"was not fetched within {deadline.seconds:g} s",
-        "Try again, or give it more seconds: AMPLIFIER_FETCH_TIMEOUT=600",
+        "Try again, or give it more seconds: amplifier config set fetch.timeout 600",
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -19,7 +17,6 @@ MAX_ARCHIVE = 256 * 1024**2
 MAX_ENTRIES = 20_000
 """Files and folders in an archive."""
 
-_SECONDS = 120.0
 _STEP = 0.1
 
 
@@ -46,14 +43,13 @@ class Deadline:
 
 
 def fetch_seconds() -> float:
-    """Return how long a fetch may take: `AMPLIFIER_FETCH_TIMEOUT`, or 120 seconds. Raises `BundleLoadError`."""
-    written = os.environ.get("AMPLIFIER_FETCH_TIMEOUT")
-    if not written:
-        return _SECONDS
+    """Return how long a fetch may take by the settings that count in the current folder: `fetch.timeout`.
+
+    Raises `BundleLoadError` for settings that cannot be used.
+    """
+    from ..settings import SettingsError, read_settings  # settings read files as bundles do, which are fetched
+
     try:
-        seconds = float(written)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise BundleLoadError(f"AMPLIFIER_FETCH_TIMEOUT is '{written}'; write a number of seconds, such as 120")
-    return seconds
+        return float(read_settings().get("fetch.timeout"))
+    except SettingsError as error:
+        raise BundleLoadError(str(error)) from error

@@ -20,6 +20,7 @@ import pytest
 
 from amplifier_foundation.bundles.problems import CODES
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.settings import CODES as OF_SETTINGS
 
 pytestmark = pytest.mark.usefixtures("home", "project")
 
@@ -157,8 +158,8 @@ def test_sarif_holds_every_problem_and_nothing_else_is_printed(capsys: pytest.Ca
 
 def test_the_codes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "validate", "--codes")
-    assert [line.split("  ", 1)[0] for line in out.splitlines()] == ["CODE", *CODES]
-    assert data(capsys, "validate", "--codes") == CODES
+    assert [line.split("  ", 1)[0] for line in out.splitlines()] == ["CODE", *CODES, *OF_SETTINGS]
+    assert data(capsys, "validate", "--codes") == {**CODES, **OF_SETTINGS}
 
 
 # schema
@@ -404,7 +405,7 @@ def test_update_fetches_anew_and_says_from_which_commit_to_which(
     git(repository, "init", "-q", "-b", "main")
     first = commit(repository, "1.0.0")
     uri = f"git+file://{repository}@main"
-    assert run(capsys, "update")[2] == "No bundle that has a name comes from elsewhere.\n"
+    assert run(capsys, "update")[2] == "Nothing here comes from elsewhere.\n"
     assert data(capsys, "add", "far", uri)["version"] == "1.0.0"
     write(name="near.md")
     assert run(capsys, "add", "near", "near.md")[0] == exits.OK
@@ -412,13 +413,45 @@ def test_update_fetches_anew_and_says_from_which_commit_to_which(
     second = commit(repository, "2.0.0")
     assert run(capsys, "update")[1] == f"far: {first[:12]} -> {second[:12]}\n"
     assert {row["name"]: row["version"] for row in data(capsys, "list")} == {"far": "2.0.0", "near": "1.0.0"}
-    [absent, far] = data(capsys, "update", "absent", "far", code=exits.NOT_FOUND)
-    assert "no bundle is registered as 'absent'" in absent["error"]
+    [absent, far] = data(capsys, "update", "fur", "far", code=exits.NOT_FOUND)
+    assert absent["error"].endswith("no bundle is registered as 'fur'; did you mean 'far'?")
     assert (far["changed"], far["error"]) == (False, "")
 
 
-def commit(repository: Path, version: str) -> str:
-    (repository / "bundle.md").write_text(f"---\nbundle: {{name: far, version: {version}}}\n---\n")
+def test_update_fetches_what_bundles_include_and_run_each_source_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    inner, outer, worker = (tmp_path / name for name in ("inner", "outer", "worker"))
+    for repository in (inner, outer, worker):
+        repository.mkdir()
+        git(repository, "init", "-q", "-b", "main")
+        (repository / "more.md").write_text("---\nbundle: {name: more}\n---\n")
+    first = {inner: commit(inner, "1"), worker: commit(worker, "1")}
+    commit(outer, "1", f"includes: ['git+file://{inner}@main#subdirectory=more.md', 'git+file://{inner}@main']\n")
+    write(
+        f"includes: [outer]\nbackground_sessions:\n  - {{name: w, bundle: 'git+file://{worker}@main', "
+        "triggers: [{type: timer, config: {interval_seconds: 9}}]}\n"
+    )
+    Path(".amplifier").mkdir()
+    Path(".amplifier/settings.yaml").write_text(f"bundles: {{outer: 'git+file://{outer}@main'}}\n")
+    assert run(capsys, "validate")[0] == exits.OK
+    second = {inner: commit(inner, "2"), worker: commit(worker, "2")}
+    code, out, err = run(capsys, "update")
+    assert (code, err) == (exits.OK, "")
+    assert out.splitlines() == [
+        f"git+file://{outer}@main: as it was",
+        f"git+file://{inner}@main: {first[inner][:12]} -> {second[inner][:12]}",
+        f"git+file://{worker}@main: nothing -> {second[worker][:12]}",
+    ]
+    commit(outer, "2", "includes: [./gone.md]\n")
+    code, out, err = run(capsys, "update", "outer", "bundle.md")
+    assert code == exits.NOT_FOUND
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["outer", "git+file"]
+    assert err.endswith("gone.md: no such file or folder\n")
+
+
+def commit(repository: Path, version: str, front: str = "") -> str:
+    (repository / "bundle.md").write_text(f"---\nbundle: {{name: far, version: '{version}'}}\n{front}---\n")
     git(repository, "add", ".")
     git(repository, "-c", "user.name=a", "-c", "user.email=a@example.invalid", "commit", "-q", "-m", version)
     return git(repository, "rev-parse", "HEAD")

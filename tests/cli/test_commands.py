@@ -132,6 +132,18 @@ def test_firing_by_hand_is_handled_by_the_next_up(bundle: Path, capsys: pytest.C
     assert '"n": 7' in messages[0]["content"]
 
 
+def test_a_session_that_only_a_hand_wakes_is_told_what_its_trigger_says(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_hand = "{name: notes, triggers: [{module: trigger-manual, instruction_template: 'Release {version}'}]}"
+    (project / "bundle.md").write_text(BUNDLE.replace("{name: manual}", by_hand), encoding="utf-8")
+    assert invoke(["trigger", "fire", "notes", "--data", '{"version": "1.2"}']) == exits.OK
+    assert invoke(["up", "--once"]) == exits.OK
+    [child] = data(capsys, "session", "tree")[0]["children"]
+    messages = data(capsys, "session", "show", child["session_id"])["messages"]
+    assert [message["content"] for message in messages if message["role"] == "user"] == ["Release 1.2"]
+
+
 def test_a_dry_run_says_what_would_run_and_runs_nothing(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["up", "--dry-run"]) == exits.OK
     assert "echo/manual: pool of 1, woken by nothing but `amplifier trigger fire`" in capsys.readouterr().out

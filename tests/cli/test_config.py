@@ -161,6 +161,22 @@ def test_what_is_set_is_told_even_if_another_file_is_damaged(capsys: pytest.Capt
     assert err.startswith(".amplifier/settings.yaml:1:1: error[AMP301] bundel: unknown key")
 
 
+@pytest.mark.parametrize(
+    "command", ["session list", "run hello", "bundle validate", "bundle show", "bundle list", "config show"]
+)
+def test_what_is_to_be_warned_of_is_told_once_by_every_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("theirs: 1\n")
+    provider = "{module: provider-playbook, config: {otherwise: {say: hi}}}"
+    Path("bundle.md").write_text(f"---\nbundle: {{name: x}}\nproviders: [{provider}]\n---\n")
+    assert invoke(command.split()) == exits.OK
+    warning = ".amplifier/settings.yaml:1:1: warning[AMP301] theirs: not a setting of this program; it is ignored\n"
+    assert capsys.readouterr().err.count(warning) == 1
+    assert invoke(["-q", *command.split()]) == exits.OK
+    assert "AMP301" not in capsys.readouterr().err
+
+
 def test_a_damaged_file_is_one_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     file = write("bundle: [\n")
     for arguments in (("show",), ("get", "bundle"), ("set", "bundle", "x", "--scope", "project")):

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_core import Transcript
 from amplifier_core.transcript import settled_length
 from amplifier_foundation.history import (
     end_of_turn,
-    inherited,
     interrupted_results,
     is_user_turn,
     open_calls,
@@ -82,35 +80,3 @@ def test_a_fork_point_is_a_turn_or_the_last_settled_message() -> None:
         end_of_turn(TWO_TURNS, 3)
     with pytest.raises(ValueError, match="no turns yet"):
         end_of_turn([], 1)
-
-
-def test_inheriting_everything_shares_and_copies_nothing() -> None:
-    source = Transcript(TWO_TURNS)
-    child = inherited(source, "all", "full", 5)
-    assert all(mine is theirs for mine, theirs in zip(child, source, strict=True))
-
-
-def test_a_call_in_flight_is_never_inherited() -> None:
-    source = Transcript([*TWO_TURNS, user("three"), calls("c")])
-    for scope in ("conversation", "agents", "full"):
-        child = inherited(source, "all", scope, 5)  # type: ignore[arg-type]  # each is a scope
-        assert open_calls(list(child)) == []
-
-
-def test_conversation_keeps_what_was_said_and_agents_what_delegates_answered() -> None:
-    source = Transcript([user("one"), calls("a"), result("a"), calls("d", tool="delegate"), result("d"), says("done")])
-    assert [message["role"] for message in inherited(source, "all", "conversation", 5)] == ["user", "assistant"]
-    kept = list(inherited(source, "all", "agents", 5))
-    assert [message["role"] for message in kept] == ["user", "assistant", "tool", "assistant"]
-    assert kept[1]["tool_calls"] == [{"id": "d", "tool": "delegate", "arguments": {}}]
-
-
-@pytest.mark.parametrize(("turns", "first"), [(1, "two"), (2, "one"), (9, "one")])
-def test_recent_begins_with_a_turn(turns: int, first: str) -> None:
-    child = inherited(Transcript(TWO_TURNS), "recent", "full", turns)
-    assert child[0]["content"] == first
-
-
-def test_no_depth_or_no_turns_inherit_nothing() -> None:
-    assert len(inherited(Transcript(TWO_TURNS), "none", "full", 5)) == 0
-    assert len(inherited(Transcript(TWO_TURNS), "recent", "full", 0)) == 0

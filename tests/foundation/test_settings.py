@@ -277,8 +277,8 @@ def test_everything_wrong_in_every_file_is_told_at_once(write: Write, monkeypatc
         ".amplifier/settings.yaml:1:1:",
         ".amplifier/settings.yaml:2:1:",
         ".amplifier/settings.local.yaml:1:1:",
-        "environment:",
-        "environment:",
+        "AMPLIFIER_STORAGE:",
+        "AMPLIFIER_FETCH_TIMEOUT:",
     ]
 
 

@@ -1,6 +1,6 @@
 """The embedded store under faults: killed at each system call, cut, flipped, out of space, on a disk that fails.
 
-`make test` takes a small share; all of it: `STRIDE=1 FLIPS=2000 CUTS=4096`. `SEED` chooses other bits.
+`make test` takes a small share, `make faults` all of it. `SEED` chooses other bits.
 """
 
 from __future__ import annotations

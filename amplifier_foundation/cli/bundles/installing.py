@@ -11,7 +11,7 @@ import click
 from amplifier_core.errors import BundleError
 
 from .. import exits
-from ..app import confirmed, json_option, plugins_of, yes_option
+from ..app import confirmed, json_option, plugins_of, settings_here, yes_option
 from ..output import plural, print_json
 from .loading import bundle_as_it_runs
 
@@ -55,9 +55,8 @@ def _missing(path: str | None, plugins: Plugins) -> list[Missing]:
     from ...bundles.check import names_of_modules
     from ...bundles.installing import Missing, missing_from
     from ...bundles.positions import Place
-    from ...settings import read_settings
 
-    settings = read_settings()
+    settings = settings_here()
     bundle = bundle_as_it_runs(path, plugins, settings)
     bundles = [bundle, *_workers(bundle)]
     missing = missing_from(bundles, modules=names_of_modules(), triggers=set(plugins.triggers))

@@ -8,7 +8,7 @@ import click
 
 from amplifier_core.errors import BundleNotFoundError, SessionConflict
 
-from ..app import json_option, plugins_of, run_async
+from ..app import json_option, plugins_of, run_async, settings_here
 from ..output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -36,13 +36,12 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 def _rows(plugins: Plugins) -> list[dict[str, str]]:
     """Return every name, sorted, with what is known of it; settings win over registered names, those over packages'."""
     from ...bundles.registry import BundleRegistry
-    from ...settings import read_settings
     from ...sources import shown
 
     registry = BundleRegistry(plugins=plugins)
     rows = {name: _row(name, place, _owner(plugins, name)) for name, place in registry.offered().items()}
     rows |= {name: _registered(state) for name, state in _states(registry).items()}
-    rows |= {name: _row(name, place, "settings") for name, place in read_settings().get("bundles").items()}
+    rows |= {name: _row(name, place, "settings") for name, place in settings_here().get("bundles").items()}
     return [{**row, "uri": shown(row["uri"])} for _, row in sorted(rows.items())]
 
 

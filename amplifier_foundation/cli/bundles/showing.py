@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ..app import json_option, plugins_of
+from ..app import json_option, plugins_of, settings_here
 from ..output import console, print_json, print_table
 from .loading import bundle_as_it_runs
 
@@ -42,11 +42,10 @@ def show(ctx: click.Context, bundle: str | None, section: str | None, as_json: b
     Each value is told with the file, line and column that it comes from; secrets are not shown.
     """
     from ...bundles.layers import SECTIONS
-    from ...settings import read_settings
 
     if section is not None and section not in SECTIONS:
         raise click.UsageError(f"there is no section '{section}'; there are: {', '.join(SECTIONS)}")
-    settings = read_settings()
+    settings = settings_here()
     loaded = bundle_as_it_runs(bundle, plugins_of(ctx), settings)
     rows = [row for row in _rows(loaded, settings) if section in (None, _section_of(row.key))]
     if as_json:

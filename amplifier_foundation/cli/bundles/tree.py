@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import exits
-from ..app import chosen_bundle, json_option, known_bundles, plugins_of
+from ..app import chosen_bundle, json_option, known_bundles, plugins_of, settings_here
 from ..output import console, print_json
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ def tree(ctx: click.Context, bundle: str | None, as_json: bool) -> None:
     One that stands there before is marked and not drawn again. Ends with 4 when one cannot be read.
     """
     from ...bundles.includes import include_tree
-    from ...settings import read_settings
 
-    settings = read_settings()
+    settings = settings_here()
     root = include_tree(chosen_bundle(bundle, settings), registry=known_bundles(plugins_of(ctx), settings))
     if as_json:
         print_json("bundle.tree/1", root.as_dict())

@@ -11,7 +11,7 @@ import click
 from amplifier_core.errors import BundleError
 
 from .. import exits
-from ..app import chosen_bundle, json_option, known_bundles, plugins_of
+from ..app import chosen_bundle, json_option, known_bundles, plugins_of, settings_here
 from ..output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -55,9 +55,8 @@ def validate(
 
 
 def _check(ctx: click.Context, bundles: Sequence[str], *, strict: bool) -> dict[str, list[Problem]]:
-    from ...settings import read_settings
 
-    plugins, settings = plugins_of(ctx), read_settings()
+    plugins, settings = plugins_of(ctx), settings_here()
     names = known_bundles(plugins, settings)
     chosen = bundles or (chosen_bundle(None, settings),)
 
@@ -117,8 +116,10 @@ def _print_sarif(checked: dict[str, list[Problem]]) -> None:
 
 def _print_codes(*, as_json: bool) -> None:
     from ...bundles.problems import CODES
+    from ...settings import CODES as OF_SETTINGS
 
+    codes = {**CODES, **OF_SETTINGS}
     if as_json:
-        print_json("bundle.validate.codes/1", CODES)
+        print_json("bundle.validate.codes/1", codes)
     else:
-        print_table(("CODE", "MEANING"), CODES.items(), empty="")
+        print_table(("CODE", "MEANING"), codes.items(), empty="")

@@ -24,14 +24,19 @@ LONGEST_NAME = 128
 @click.pass_context
 def rename(ctx: click.Context, session_id: str, name: str, as_json: bool) -> None:
     """Give a session another NAME; its id stays."""
-    name = name.strip()
-    if not name or not name.isprintable() or len(name) > LONGEST_NAME:
-        raise click.UsageError(f"a name is one line of 1 to {LONGEST_NAME} printable characters")
-    record = run_async(_rename(ctx, session_id, name))
+    record = run_async(_rename(ctx, session_id, checked_name(name)))
     if as_json:
         print_json("session.rename/1", facts(record))
     else:
         click.echo(f"{record.session_id}: {record.name}")
+
+
+def checked_name(name: str) -> str:
+    """Return a session's name without space around it. Raises `click.UsageError` for what cannot be one."""
+    name = name.strip()
+    if not name or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise click.UsageError(f"a name is one line of 1 to {LONGEST_NAME} printable characters")
+    return name
 
 
 async def _rename(ctx: click.Context, prefix: str, name: str) -> SessionRecord:

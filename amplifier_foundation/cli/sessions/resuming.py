@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ..app import bundle_option, json_option, run_async
-from ..run import accept_option, print_turn, read_prompt, take
+from ..app import bundle_option, json_option
+from ..running.choosing import Wanted
+from ..running.command import accept_option, go, jsonl_option
 
 
 @click.command()
@@ -14,10 +15,17 @@ from ..run import accept_option, print_turn, read_prompt, take
 @bundle_option
 @accept_option
 @json_option
+@jsonl_option
 @click.pass_context
 def resume(
-    ctx: click.Context, session_id: str, prompt: str | None, bundle_path: str | None, accept: bool, as_json: bool
+    ctx: click.Context,
+    session_id: str,
+    prompt: str | None,
+    bundle_path: str | None,
+    accept: bool,
+    as_json: bool,
+    as_lines: bool,
 ) -> None:
     """Take one more turn of a session: PROMPT, or what stdin says. The same as: amplifier run --resume ID PROMPT."""
-    turn = run_async(take(ctx, read_prompt(prompt), bundle_path, session_id, accept=accept))
-    print_turn(ctx, turn, "session.resume/1", as_json)
+    wanted = Wanted(bundle=bundle_path, resume=session_id, accept=accept)
+    ctx.exit(go(ctx, wanted, prompt, "session.resume/1", as_json=as_json, as_lines=as_lines))

@@ -15,7 +15,9 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from .files import open_file, translated, write_all
+from amplifier_core.errors import StoreError
+
+from .files import open_file, translated, unavailable, write_all
 from .lines import checksum
 from .marks import Mark, read_line, to_mark
 from .records import start_of
@@ -82,8 +84,20 @@ class _OpenSession:
         """
         count = None
         try:
-            with translated(self._folder.path):
-                count = self._append(bodies, at)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if self._is_in_place():
+                mark = self._marked()
+                there = self._first + mark.count
+                if there == at and bodies:
+                    self._write(mark, bodies)
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+                count = there
+        except StoreError:
+            raise
+        except FileNotFoundError as error:
+            raise self._folder.lost() from error
+        except OSError as error:
+            raise unavailable(self._folder.path, error) from error
         finally:
             if count is None:
                 self.close()
@@ -95,20 +109,6 @@ class _OpenSession:
         for file in (self._lock, self._transcript):
             if file >= 0:
                 os.close(file)
-
-    def _append(self, bodies: Sequence[bytes], at: int) -> int | None:
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        try:
-            if not self._is_in_place():
-                return None
-            mark = self._marked()
-        except FileNotFoundError as error:
-            raise self._folder.lost() from error
-        count = self._first + mark.count
-        if count == at and bodies:
-            self._write(mark, bodies)
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
-        return count
 
     def _is_in_place(self) -> bool:
         """Return whether the session still is where it was; look into `metadata.json` when that has changed."""
@@ -150,15 +150,16 @@ class _OpenSession:
     def _write(self, mark: Mark, bodies: Sequence[bytes]) -> None:
         checksums = [checksum(body, followed=True) for body in bodies[:-1]] + [checksum(bodies[-1])]
         data = b"".join([part for pair in zip(bodies, checksums, strict=True) for part in (*pair, b"\n")])
+        self._mark = Mark(mark.size + len(data), mark.count + len(bodies), checksums[-1], mark.file)
+        self._line = self._mark.line()
         try:
             write_all(self._transcript, data)
             _to_disk(self._transcript)
         except BaseException:
             os.ftruncate(self._transcript, mark.size)
             raise
-        self._mark = Mark(mark.size + len(data), mark.count + len(bodies), checksums[-1], mark.file)
         with suppress(OSError):  # the messages are on the disk; the next append finds them without the mark
-            self._line = self._mark.write(self._lock)
+            os.pwrite(self._lock, self._line, 0)
 
 
 def _opened(folder: SessionFolder) -> _OpenSession:

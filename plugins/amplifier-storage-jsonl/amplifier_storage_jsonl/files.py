@@ -28,11 +28,16 @@ def translated(path: Path | str) -> Iterator[None]:
     except (StoreError, FileNotFoundError):
         raise
     except OSError as error:
-        if error.errno in _FULL:
-            what = f"cannot be written ({error.strerror}); what was acknowledged is kept. Free some space and try again"
-        else:
-            what = f"cannot be used ({error.strerror or error}). Check that you may write the file and its folder"
-        raise StoreUnavailable(path, what) from error
+        raise unavailable(path, error) from error
+
+
+def unavailable(path: Path | str, error: OSError) -> StoreUnavailable:
+    """Return the error for what the file system refuses."""
+    if error.errno in _FULL:
+        what = f"cannot be written ({error.strerror}); what was acknowledged is kept. Free some space and try again"
+    else:
+        what = f"cannot be used ({error.strerror or error}). Check that you may write the file and its folder"
+    return StoreUnavailable(path, what)
 
 
 def damaged(path: Path | str, what: str, remedy: str = "Restore a backup") -> StoreDamaged:

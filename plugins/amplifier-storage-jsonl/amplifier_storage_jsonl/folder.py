@@ -79,9 +79,16 @@ class SessionFolder:
             raise damaged(self.metadata, f"is damaged ({error})") from None
 
     def save(self, document: Mapping[str, Any], mark: Mark | None = None) -> None:
-        """Put a new `metadata.json` in the place of the one before; with the transcript's mark, it counts messages."""
+        """Put a new `metadata.json` in the place of the one before; with the transcript's mark, it counts messages.
+
+        Raises `StoreDamaged` for what is not JSON there, such as `NaN`, which some tools write all the same.
+        """
         kept = {name: value for name, value in document.items() if name != COUNTED}
-        replace(self.metadata, encoded(kept if mark is None else {**kept, **self._counted(mark)}))
+        try:
+            data = encoded(kept if mark is None else {**kept, **self._counted(mark)})
+        except TypeError as error:
+            raise damaged(self.metadata, f"cannot be written again ({error})", "Correct the value there") from None
+        replace(self.metadata, data)
 
     def record(self) -> SessionRecord:
         """Return the session's record."""

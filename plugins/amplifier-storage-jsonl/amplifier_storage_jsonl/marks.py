@@ -15,6 +15,7 @@ from .lines import BLANKS, is_sealed, loads, sealed
 
 _FORMAT = b'{"size":%15d,"count":%12d,"last":"%s","file":"%s"}'
 _LONGEST = 4096
+_AS_BLANKS, _AS_DIGITS = bytes.maketrans(b"01", b" \t"), bytes.maketrans(b" \t", b"01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,13 @@ class Mark:
     last: bytes = b""
     file: bytes = b"0" * 16
 
-    def write(self, descriptor: int) -> bytes:
-        """Write over the mark before, which is as long as this one; return what was written."""
-        line = sealed(_FORMAT % (self.size, self.count, _digits(self.last), self.file))
-        os.pwrite(descriptor, line, 0)
-        return line
+    def line(self) -> bytes:
+        """Return what stands in the file: as long for each mark, so that one is written over another."""
+        return sealed(_FORMAT % (self.size, self.count, _digits(self.last), self.file))
+
+    def write(self, descriptor: int) -> None:
+        """Write over the mark before."""
+        os.pwrite(descriptor, self.line(), 0)
 
     def describes(self, transcript: int) -> bool:
         """Return whether the open transcript has the line of this mark where the mark says."""
@@ -69,8 +72,8 @@ def new_file() -> bytes:
 
 
 def _digits(blanks: bytes) -> bytes:
-    return blanks.replace(b" ", b"0").replace(b"\t", b"1").rjust(BLANKS, b"-")
+    return blanks.translate(_AS_DIGITS).rjust(BLANKS, b"-")
 
 
 def _blanks(digits: str) -> bytes:
-    return digits.encode().replace(b"0", b" ").replace(b"1", b"\t").strip(b"-")
+    return digits.encode().translate(_AS_BLANKS).strip(b"-")

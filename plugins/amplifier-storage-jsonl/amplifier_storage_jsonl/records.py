@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from amplifier_core.storage import SessionRecord
+from amplifier_core.storage import SessionRecord, Status
 
 if TYPE_CHECKING:
     import os
@@ -17,6 +17,7 @@ _BUNDLE = "bundle:"
 _TIMES = ("created", "updated")
 _NAMES = {"project": "working_dir"}
 _TEXTS = ("name", "bundle", "bundle_source", "bundle_digest", _NAMES["project"])
+_STATUSES: dict[str, Status] = {status: status for status in get_args(Status)}
 _OPTIONAL = ("parent_id", "fork_of", "event_id", "error")
 COUNTED = "counted"
 """The member that says how many messages a transcript had that was as long and as old as it says."""
@@ -37,11 +38,11 @@ def to_record(
 ) -> SessionRecord:
     """Return the record of a folder with `count` messages.
 
-    What another tool left out is empty, its times are those of the files (`written`: when `metadata.json` was, in
-    seconds since 1970), and what it keeps besides is `metadata`.
+    What another tool left out, or means something else by, is empty; times are those of the files then (`written`: when
+    `metadata.json` was, in seconds since 1970). What it keeps besides is `metadata`.
     """
     get = document.get
-    created, updated, metadata = _time(get("created")), _time(get("updated")), get("metadata")
+    created, updated, status, metadata = _time(get("created")), _time(get("updated")), get("status"), get("metadata")
     appended = _moment(transcript.st_mtime) if transcript.st_size else None
     if created is None:
         created = _moment(written())
@@ -53,13 +54,13 @@ def to_record(
         session_id,
         parent_id,
         fork_of,
-        _number(document["fork_at"]) if fork_of else None,
+        _number(get("fork_at")) if fork_of else None,
         name,
         bundle.removeprefix(_BUNDLE),
         source,
         digest,
         project,
-        get("status") or "idle",
+        _STATUSES.get(status, "idle") if type(status) is str else "idle",
         event_id,
         created,
         updated if appended is None or appended < updated else appended,
@@ -117,15 +118,15 @@ def _time(value: Any) -> datetime | None:
         return None
     try:
         time = datetime.fromisoformat(value)
-    except ValueError:
+        if time.tzinfo is UTC:
+            return time
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    if time.tzinfo is UTC:
-        return time
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _number(value: Any) -> int:
-    return value if isinstance(value, int) else 0
+    return max(0, value) if isinstance(value, int) else 0
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -176,9 +176,7 @@ async def test_a_bad_message_is_cut_away_and_kept_beside(folder: Path, store: Js
     messages = await _stored(store)
     transcript = folder / "transcript.jsonl"
     transcript.write_bytes(transcript.read_bytes().replace(b"message 4", b"massage 4"))
-    with pytest.raises(
-        StoreDamaged, match=r"transcript\.jsonl: is damaged \(message m5 .* session repair s$"
-    ):
+    with pytest.raises(StoreDamaged, match=r"transcript\.jsonl: is damaged \(message m5 .* session repair s$"):
         await store.read("s")
     assert await store.read("s", 0, 4) == messages[:4]
     found = await store.mend("s")

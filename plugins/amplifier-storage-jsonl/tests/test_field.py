@@ -77,6 +77,41 @@ async def test_a_folder_without_most_metadata_belongs_to_the_project_it_lies_in(
     assert (await store.get("s")).created.tzinfo is UTC
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"created": "0001-01-01T00:00:00+14:00", "updated": "9999-12-31T23:59:59-14:00"},
+        {"fork_of": "another"},
+        {"fork_of": "another", "fork_at": -5},
+        {"fork_of": "s", "fork_at": "2", "parent_id": 7},
+        {"status": "active", "turn_count": -1},
+        {"status": ["idle"], "name": 5, "config": [], "metadata": "text", "error": {}},
+    ],
+    ids=lambda odd: "-".join(odd),
+)
+async def test_a_member_that_means_something_else_to_another_tool_hides_no_session(
+    odd: dict[str, Any], folder: Path, store: JsonlStore
+) -> None:
+    write_session(folder, {**METADATA, **odd})
+    [record] = await store.sessions()
+    assert record == await store.get("s")
+    assert (record.message_count, record.status, record.config, record.error) == (5, "idle", {}, None)
+    assert await store.read("s") == MESSAGES
+    fork = await store.create(SessionRecord("fork", fork_of="s"))
+    assert await store.read("fork") == MESSAGES
+    assert (fork.fork_at, fork.message_count) == (5, 5)
+
+
+async def test_metadata_that_cannot_be_written_again_is_said_and_stays(folder: Path, store: JsonlStore) -> None:
+    write_session(folder, {**METADATA, "cost": float("nan")})
+    before = (folder / "metadata.json").read_bytes()
+    said = r"metadata\.json: cannot be written again \(record\.cost: nan is not JSON\)\. Correct the value there$"
+    with pytest.raises(StoreDamaged, match=said):
+        await store.update("s", name="Renamed")
+    assert (folder / "metadata.json").read_bytes() == before
+    assert await store.read("s") == MESSAGES
+
+
 async def test_a_session_of_another_tool_goes_on_and_keeps_what_is_theirs(folder: Path, store: JsonlStore) -> None:
     write_session(folder, METADATA)
     assert await store.append("s", [{"role": "user", "content": "Thanks\x85\u2029"}], at=5) == 6

@@ -37,6 +37,7 @@ _DAMAGE = (
     "table sessions already exists",
     "table histories already exists",
     "index sessions_by_parent already exists",
+    "index deliveries_by_trigger already exists",
 )
 """How SQLite begins to say that a file is not what it was, without a code of its own for it."""
 

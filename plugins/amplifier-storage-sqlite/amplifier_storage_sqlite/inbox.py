@@ -1,48 +1,68 @@
 """Events and deliveries: one function for each thing done to them, given a connection.
 
 A delivery is `pending`, then `claimed` by one worker under an epoch, then `done` or `dead`; a claim whose lease ran out
-may be made again, and its epoch is over then.
+may be made again, and its epoch is over then. One that is `skipped` is not delivered, whatever it was before.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import StaleEpoch
-from amplifier_core.storage import Trimmed
+from amplifier_core.errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
+from amplifier_core.storage import Tally, Trimmed
 
-from .rows import DELIVERIES, EVENTS
+from .admission import OPEN, WAITS_AND_IS_HELD, admitted, let_next, line_up, skip
+from .rows import DELIVERIES, EVENTS, encode
 from .sessions import update
-from .values import loads
+from .values import Column, loads, moment, unplain
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from amplifier_core.events import SessionEvent
-    from amplifier_core.storage import Delivery
-
-    from .values import Column
+    from amplifier_core.storage import Admission, Delivery
 
 _CLAIM = f"""
 UPDATE deliveries
 SET state = 'claimed', attempts = attempts + 1, epoch = epoch + 1, owner = :owner, lease_until = :lease_until,
-    session_id = coalesce(session_id, :session_id), updated = :now
+    session_id = coalesce(session_id, :session_id), settle_key = NULL, updated = :now
 WHERE id = (
-    SELECT id FROM deliveries
-    WHERE project = :project AND lane = :lane AND state IN ('pending', 'claimed')
+    SELECT id FROM deliveries AS this
+    WHERE project = :project AND lane = :lane AND {OPEN} AND waits = 0
         AND available_at <= :now AND lease_until <= :now
-    ORDER BY available_at, id LIMIT 1
+        AND (key IS NULL OR NOT EXISTS (
+            SELECT 1 FROM deliveries AS later
+            WHERE later.project = :project AND later.lane = :lane AND later.key = this.key
+                AND later.waits = {WAITS_AND_IS_HELD} AND later.state = 'claimed' AND later.lease_until > :now
+        ))
+    ORDER BY priority DESC, available_at, id LIMIT 1
 )
 RETURNING {DELIVERIES.columns}
 """
 
-_OFFER = f"""
-INSERT INTO deliveries (dedupe_key, {DELIVERIES.columns})
-VALUES (:dedupe_key, {", ".join(":" + name for name in DELIVERIES.names)})
-ON CONFLICT (project, lane, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+_ONCE = "ON CONFLICT (project, lane, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING"
+_KNOWN = "SELECT 1 FROM deliveries WHERE project = :project AND lane = :lane AND dedupe_key = :dedupe_key"
+
+_REVIVE = f"""
+UPDATE deliveries
+SET state = 'pending', attempts = 0, reason = NULL, available_at = :now, updated = :now, settle_key = NULL,
+    waits = :waits
+WHERE id = :id RETURNING {DELIVERIES.columns}
 """
+
+_OVER = "state NOT IN ('pending', 'claimed')"
+
+_BY_STATE = """
+SELECT project, lane, trigger, state, count(*), max(created), min(created) FROM deliveries WHERE {}
+GROUP BY project, lane, trigger, state
+"""
+
+# What a query for one state says besides, so that the index of those alone serves it. Those that are done are most of
+# all: the newest of them are found from the newest of all.
+_AMONG = {"pending": OPEN, "claimed": OPEN, "done": "TRUE", "refused": _OVER, "skipped": _OVER, "dead": _OVER}
 
 
 def emit(db: sqlite3.Connection, rows: Sequence[Mapping[str, Column]]) -> list[int]:
@@ -62,11 +82,17 @@ def last_sequence(db: sqlite3.Connection) -> int:
     return int(row[0]) if row else 0
 
 
-def offer(db: sqlite3.Connection, row: Mapping[str, Column], trigger_state: Column) -> bool:
-    """Store a delivery and its trigger's state; return whether its `dedupe_key` is new to the lane."""
+def offer(
+    db: sqlite3.Connection, row: Mapping[str, Column], trigger_state: Column, admission: Admission | None
+) -> Mapping[str, Column] | None:
+    """Store a delivery and its trigger's state; return the row, None when its `dedupe_key` is known to the lane."""
     if trigger_state is not None:
         save_trigger_state(db, row["project"], row["trigger"], trigger_state)
-    return bool(db.execute(_OFFER, row).rowcount)
+    if admission is not None and row["state"] == "pending":
+        if db.execute(_KNOWN, row).fetchone():
+            return None
+        row = {**row, **admitted(db, row, admission)}
+    return row if db.execute(_offering(tuple(row)), row).rowcount else None
 
 
 def trigger_state(db: sqlite3.Connection, project: Column, trigger: Column) -> dict[str, Any]:
@@ -82,7 +108,7 @@ def save_trigger_state(db: sqlite3.Connection, project: Column, trigger: Column,
 
 
 def claim(db: sqlite3.Connection, values: Mapping[str, Column]) -> Delivery | None:
-    """Take the oldest delivery that is due."""
+    """Take the first of those with the highest priority that are due."""
     rows = db.execute(_CLAIM, values).fetchall()
     return DELIVERIES.item(rows[0]) if rows else None
 
@@ -94,6 +120,8 @@ def advance(db: sqlite3.Connection, delivery: Delivery, changes: Mapping[str, Co
     values = {**changes, "its_id": delivery.delivery_id, "its_epoch": delivery.epoch}
     if not db.execute(f"UPDATE deliveries SET {assignments} WHERE {mine}", values).rowcount:
         raise StaleEpoch(delivery.delivery_id, delivery.epoch)
+    if delivery.key is not None and changes.get("state", "pending") != "pending":
+        let_next(db, encode({name: getattr(delivery, name) for name in ("project", "lane", "key")}))
 
 
 def finish(
@@ -113,23 +141,78 @@ def finish(
 
 def release(db: sqlite3.Connection, project: Column, now: int) -> int:
     """Make the project's claimed deliveries due; return how many."""
-    query = """UPDATE deliveries SET state = 'pending', lease_until = 0, available_at = min(available_at, :now),
-        updated = :now WHERE project = :project AND state = 'claimed'"""
+    query = f"""UPDATE deliveries SET state = 'pending', lease_until = 0, available_at = min(available_at, :now),
+        updated = :now WHERE project = :project AND state = 'claimed' AND {OPEN}"""
     return db.execute(query, {"project": project, "now": now}).rowcount
 
 
 def deliveries(db: sqlite3.Connection, wanted: Mapping[str, Column], limit: int) -> list[Delivery]:
     """Return those whose columns have the wanted values, newest first."""
-    where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
+    among = _AMONG.get(str(wanted["state"]), "FALSE") if "state" in wanted else "TRUE"
+    where = f"{_all(wanted)} AND {among}"
     query = f"SELECT {DELIVERIES.columns} FROM deliveries WHERE {where} ORDER BY id DESC LIMIT :limit"
     return [DELIVERIES.item(row) for row in db.execute(query, {**wanted, "limit": limit})]
 
 
+def tallies(db: sqlite3.Connection, wanted: Mapping[str, Column]) -> list[Tally]:
+    """Return how the deliveries of each trigger fare, of those whose columns have the wanted values."""
+    found: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
+    for states in (_OVER, OPEN):  # each has an index of its own
+        for *names, state, count, newest, oldest in db.execute(
+            _BY_STATE.format(f"{_all(wanted)} AND {states}"), wanted
+        ):
+            found.setdefault(tuple(map(unplain, names)), []).append((state, count, newest, oldest))
+    return [_tally(names, found[names]) for names in sorted(found)]
+
+
+def redeliver(db: sqlite3.Connection, delivery_id: Column, now: int) -> Delivery:
+    """Make a delivery that is over due again."""
+    values = {**_standing(db, delivery_id, ("dead", "refused", "skipped"), "delivered again"), "now": now}
+    row = db.execute(_REVIVE, {**values, "waits": line_up(db, values)}).fetchall()
+    return DELIVERIES.item(row[0])
+
+
+def drop(db: sqlite3.Connection, delivery_id: Column, reason: Column, now: int) -> Delivery:
+    """Skip a delivery that nobody has claimed."""
+    skip(db, {**_standing(db, delivery_id, ("pending", "dead"), "dropped"), "created": now}, reason)
+    query = f"SELECT {DELIVERIES.columns} FROM deliveries WHERE delivery_id = ?"
+    return DELIVERIES.item(db.execute(query, (delivery_id,)).fetchone())
+
+
 def trim(db: sqlite3.Connection, before: int, event_bytes: int) -> Trimmed:
     """Forget deliveries that were over by then, and the beginning of a log that is longer than `event_bytes`."""
-    over = "state IN ('done', 'refused') AND updated < ?"
+    over = f"state IN ('done', 'refused', 'skipped') AND {_OVER} AND updated < ?"
     forgotten = db.execute(f"DELETE FROM deliveries WHERE {over}", (before,)).rowcount
     return Trimmed(forgotten, _shorten(db, before, event_bytes))
+
+
+def _standing(db: sqlite3.Connection, delivery_id: Column, states: Sequence[str], what: str) -> dict[str, Column]:
+    """Return where a delivery stands. Raises `DeliveryNotFound`, `DeliveryConflict` for one in none of the states."""
+    query = "SELECT id, project, lane, key, state FROM deliveries WHERE delivery_id = ?"
+    row = db.execute(query, (delivery_id,)).fetchone()
+    if row is None:
+        raise DeliveryNotFound(unplain(delivery_id))
+    values = dict(zip(("id", "project", "lane", "key", "state"), row, strict=True))
+    if values["state"] not in states:
+        raise DeliveryConflict(unplain(delivery_id), values["state"], what)
+    return values
+
+
+@cache
+def _offering(names: tuple[str, ...]) -> str:
+    return f"INSERT INTO deliveries ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)}) {_ONCE}"
+
+
+def _tally(names: Sequence[str], of_states: Sequence[Sequence[Any]]) -> Tally:
+    counts = {state: count for state, count, _, _ in of_states}
+    newest = max(newest for _, _, newest, _ in of_states)
+    oldest = min((oldest for state, _, _, oldest in of_states if state in ("pending", "claimed")), default=None)
+    project, lane, trigger = names
+    return Tally(project, lane, trigger, counts, moment(newest), None if oldest is None else moment(oldest))
+
+
+def _all(names: Iterable[str]) -> str:
+    return " AND ".join(f"{name} = :{name}" for name in names) or "TRUE"
 
 
 def _shorten(db: sqlite3.Connection, before: int, event_bytes: int) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import StoreUnavailable
 
 from .faults import damaged
-from .values import checksum
+from .values import checksum, field_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -163,7 +163,33 @@ _THIRD = (
     "CREATE INDEX deliveries_over ON deliveries (updated) WHERE state IN ('done', 'refused')",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)
+# How a delivery waits in its lane, what it is found by, and how many are over without a look at each.
+_OVER = "state NOT IN ('pending', 'claimed')"  # a list of two is compared, a longer one looked up: five times the cost
+_FOURTH = (
+    f"CREATE INDEX deliveries_by_trigger ON deliveries (project, lane, trigger, state, created) WHERE {_OVER}",
+    "ALTER TABLE deliveries ADD COLUMN key TEXT",
+    "ALTER TABLE deliveries ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE deliveries ADD COLUMN waits INTEGER NOT NULL DEFAULT 0",  # for an earlier one of its key
+    "ALTER TABLE deliveries ADD COLUMN settle_key TEXT",
+    "ALTER TABLE deliveries ADD COLUMN settling_since INTEGER",
+    "ALTER TABLE deliveries ADD COLUMN event_id TEXT",
+    "ALTER TABLE deliveries ADD COLUMN cause TEXT",
+    "UPDATE deliveries SET event_id = field_of(event, 'event_id'), cause = field_of(event, 'cause')",
+    "DROP INDEX deliveries_due",
+    """CREATE INDEX deliveries_due ON deliveries (project, lane, waits, priority DESC, available_at)
+        WHERE state IN ('pending', 'claimed')""",
+    """CREATE INDEX deliveries_by_key ON deliveries (project, lane, key)
+        WHERE key IS NOT NULL AND state IN ('pending', 'claimed')""",
+    "CREATE INDEX deliveries_held ON deliveries (project, lane, key) WHERE waits = 2",
+    "CREATE INDEX deliveries_settling ON deliveries (project, lane, settle_key) WHERE settle_key IS NOT NULL",
+    "DROP INDEX deliveries_over",
+    f"CREATE INDEX deliveries_over ON deliveries (state, updated) WHERE {_OVER}",
+    "CREATE INDEX deliveries_by_event ON deliveries (event_id)",
+    "CREATE INDEX deliveries_by_session ON deliveries (session_id) WHERE session_id IS NOT NULL",
+    "CREATE INDEX deliveries_by_cause ON deliveries (cause) WHERE cause IS NOT NULL",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 
 
@@ -175,6 +201,7 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     if _checked_version(db, path) == len(MIGRATIONS):
         return
     db.create_function("checksum", -1, checksum, deterministic=True)
+    db.create_function("field_of", 2, field_of, deterministic=True)
     db.execute("PRAGMA foreign_keys = OFF")  # a table that others refer to is made anew
     db.execute("BEGIN IMMEDIATE")
     try:

@@ -17,7 +17,7 @@ from .copying import back_up
 from .opening import open_store
 from .reader import Reader
 from .rows import DELIVERIES, EVENTS, SESSIONS, encode
-from .values import Column, dumps, micros, plain
+from .values import Column, dumps, micros, moment, plain, unplain
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amplifier_core.events import SessionEvent
-    from amplifier_core.storage import DeliveryState, Finding, Trimmed
+    from amplifier_core.storage import Admission, DeliveryState, Finding, Tally, Trimmed
     from amplifier_core.transcript import Message
     from amplifier_core.triggers import TriggerEvent
 
@@ -151,16 +151,20 @@ class SqliteStore:
         event: TriggerEvent,
         *,
         refused: str | None = None,
+        admission: Admission | None = None,
         now: datetime | None = None,
     ) -> Delivery | None:
         """Accept an event, or record that it was refused."""
         now = now or _now()
         delivery = Delivery(uuid4().hex, project, lane, trigger, event, available_at=now, created=now, updated=now)
+        if admission is not None:
+            delivery = replace(delivery, key=admission.key, priority=admission.priority)
         if refused is not None:
             delivery = replace(delivery, state="refused", reason=refused)
-        row = {**DELIVERIES.row(delivery), "dedupe_key": plain(event.dedupe_key, "dedupe_key")}
+        row = {**DELIVERIES.row(delivery), **_looked_up(event)}
         state = None if event.state is None else dumps(event.state, "state")
-        return delivery if await self._writer.run(lambda db: inbox.offer(db, row, state)) else None
+        stored = await self._writer.run(lambda db: inbox.offer(db, row, state, admission))
+        return None if stored is None else _as_stored(delivery, stored)
 
     async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
         """Return the state stored with the trigger's last event that had one."""
@@ -175,7 +179,7 @@ class SqliteStore:
     async def claim(
         self, project: str, lane: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
     ) -> Delivery | None:
-        """Take the oldest delivery that is due."""
+        """Take a delivery that is due."""
         validate_session_id(session_id)
         now = now or _now()
         values = encode({"project": project, "lane": lane, "owner": owner, "session_id": session_id})
@@ -228,12 +232,31 @@ class SqliteStore:
         project: str | None = None,
         lane: str | None = None,
         state: DeliveryState | None = None,
+        event_id: str | None = None,
+        session_id: str | None = None,
+        cause: str | None = None,
         limit: int = 100,
     ) -> list[Delivery]:
         """Return deliveries, newest first."""
         given = {"project": project, "lane": lane, "state": state}
-        wanted = encode({name: value for name, value in given.items() if value is not None})
+        given |= {"event_id": event_id, "session_id": session_id, "cause": cause}
+        wanted = _wanted(given)
         return await self._read(limit, lambda db: inbox.deliveries(db, wanted, limit))
+
+    async def tallies(self, *, project: str | None = None, lane: str | None = None) -> list[Tally]:
+        """Return how the deliveries of each trigger fare."""
+        wanted = _wanted({"project": project, "lane": lane})
+        return await self._read(None, lambda db: inbox.tallies(db, wanted))
+
+    async def redeliver(self, delivery_id: str, *, now: datetime | None = None) -> Delivery:
+        """Make one that is dead, refused or skipped due again, in the place that it had among those of its key."""
+        column, due = plain(delivery_id, "delivery_id"), micros(now or _now())
+        return await self._writer.run(lambda db: inbox.redeliver(db, column, due))
+
+    async def drop(self, delivery_id: str, *, reason: str) -> Delivery:
+        """Skip one that is pending or dead."""
+        columns = plain(delivery_id, "delivery_id"), plain(reason, "reason")
+        return await self._writer.run(lambda db: inbox.drop(db, *columns, micros(_now())))
 
     async def trim(self, *, before: datetime, event_bytes: int = 0) -> Trimmed:
         """Forget what is over; the file keeps its size, and what is written next takes the room that is free."""
@@ -256,6 +279,20 @@ def _now() -> datetime:
 
 def _lease_end(now: datetime, lease: float) -> int:
     return micros(now + timedelta(seconds=lease))
+
+
+def _looked_up(event: TriggerEvent) -> dict[str, Column]:
+    """Return what deliveries are found by, of their events."""
+    return {name: plain(getattr(event, name), name) for name in ("dedupe_key", "event_id", "cause")}
+
+
+def _as_stored(delivery: Delivery, row: Mapping[str, Any]) -> Delivery:
+    due = moment(row["available_at"])
+    return replace(delivery, state=row["state"], reason=unplain(row["reason"]), available_at=due)
+
+
+def _wanted(given: Mapping[str, str | None]) -> dict[str, Column]:
+    return encode({name: value for name, value in given.items() if value is not None})
 
 
 def _session_changes(changes: Mapping[str, Any]) -> dict[str, Column]:

@@ -61,3 +61,12 @@ def dumps(value: object, where: str = "value") -> Column:
 def loads(column: Any) -> Any:
     """Return what was given to `dumps`. Raises `ValueError` when it is damaged."""
     return {} if column == "{}" else json.loads(unplain(column))
+
+
+def field_of(column: Any, name: str) -> Column:
+    """Return text within JSON that `dumps` returned, None where there is none or the JSON is damaged."""
+    try:
+        value = loads(column).get(name)
+    except (ValueError, AttributeError):
+        return None
+    return plain(value) if isinstance(value, str) else None

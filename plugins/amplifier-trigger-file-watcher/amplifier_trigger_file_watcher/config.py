@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -16,21 +16,32 @@ def _compilable(lines: list[str]) -> list[str]:
 
 PatternList = Annotated[list[str], AfterValidator(_compilable)]
 Milliseconds = Annotated[int, Field(ge=0, le=86_400_000)]
+Seconds = Annotated[float, Field(ge=0.01, le=86_400, allow_inf_nan=False)]
+Polling = Literal["auto"] | bool
 
 
 class FileWatcherConfig(BaseModel):
-    """Which files are watched, and how long a change must have settled."""
+    """Which files are watched, how, and how long a change must have settled."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     path: Annotated[str, Field(min_length=1, description="The folder, relative to the working folder.")] = "."
     patterns: Annotated[PatternList, Field(min_length=1, description="Files that count, as in .gitignore.")] = ["**/*"]
     ignore: Annotated[PatternList, Field(description="Files that do not, besides the usual ones.")] = []
+    gitignore: Annotated[bool, Field(description="Whether what the tree's .gitignore files name is ignored.")] = False
+    recursive: Annotated[bool, Field(description="Whether folders in the folder are watched too.")] = True
     debounce_ms: Annotated[Milliseconds, Field(description="How long a path must be quiet before it fires.")] = 1000
     max_wait_ms: Annotated[
         Milliseconds | None, Field(description="How long a path that is never quiet waits; default: 10 x debounce_ms.")
     ] = None
-    recursive: Annotated[bool, Field(description="Whether folders in the folder are watched too.")] = True
+    batch: Annotated[bool, Field(description="Whether all that changed until it was quiet is one event.")] = False
+    self_trigger: Annotated[
+        bool, Field(description="Whether what the sessions that this trigger woke have written fires.")
+    ] = False
+    polling: Annotated[
+        Polling, Field(description="Whether to look again and again; auto: where the system does not tell of changes.")
+    ] = "auto"
+    poll_interval: Annotated[Seconds, Field(description="Seconds between two looks.")] = 5.0
 
     @model_validator(mode="after")
     def _patient_enough(self) -> FileWatcherConfig:

@@ -9,11 +9,12 @@ SLACK = 1e-6
 class Debounce:
     """Paths that changed, each due `period` seconds after its last change, or `limit` after its first.
 
-    Every path waits equally long, so that both dictionaries are in the order of their deadlines.
+    Every path waits equally long, so that both dictionaries are in the order of their deadlines. `together`, all are
+    due at once: when the last of them has been quiet, or the first has waited for the limit.
     """
 
-    def __init__(self, period: float, limit: float) -> None:
-        self._period, self._limit = period, limit
+    def __init__(self, period: float, limit: float, *, together: bool = False) -> None:
+        self._period, self._limit, self._together = period, limit, together
         self._first: dict[str, float] = {}
         self._last: dict[str, float] = {}
 
@@ -25,16 +26,27 @@ class Debounce:
 
     def due(self, now: float) -> list[str]:
         """Return the paths that are due, and forget them."""
+        if self._together:
+            due_now = bool(self._last) and self._deadline() <= now + SLACK
+            return self._forget(list(self._first)) if due_now else []
         due = dict.fromkeys(_until(self._last, now - self._period) + _until(self._first, now - self._limit))
-        for path in due:
-            del self._first[path], self._last[path]
-        return list(due)
+        return self._forget(list(due))
 
     def wait(self, now: float) -> float | None:
         """Return the seconds until the next path is due; None when there is none."""
         if not self._last:
             return None
-        return min(next(iter(self._last.values())) + self._period, next(iter(self._first.values())) + self._limit) - now
+        return self._deadline() - now
+
+    def _deadline(self) -> float:
+        last = self._last.values()
+        quiet = next(reversed(last) if self._together else iter(last))
+        return min(quiet + self._period, next(iter(self._first.values())) + self._limit)
+
+    def _forget(self, due: list[str]) -> list[str]:
+        for path in due:
+            del self._first[path], self._last[path]
+        return due
 
 
 def _until(times: dict[str, float], end: float) -> list[str]:

@@ -2,6 +2,9 @@
 
 A change is what differs from that, whatever the operating system said: an editor's rename over the old file is one
 modification, a file that came and went is nothing, and so is one whose time stamp alone was touched.
+
+At the very first look files are not read: that takes a multiple of the time. `read_more` does it afterwards. A file
+that is touched before it was read counts as modified: what was in it is not known.
 """
 
 from __future__ import annotations
@@ -9,8 +12,8 @@ from __future__ import annotations
 import os
 import stat
 import time
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from hashlib import file_digest, sha256
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,17 +22,27 @@ HASHED_BYTES = 16 * 1024 * 1024
 """Larger files are known by size and time alone."""
 YOUNG = 2_000_000_000
 """Nanoseconds within which a file may be written twice with one time stamp (FAT counts in two seconds)."""
-UNSURE = "0" * 12
-"""The signature of a young file: it is read again next time."""
+UNSURE = 0
+"""The `ctime` of a young file: it is read again next time."""
+UNREAD = b""
+"""The `content` of a file that was not read yet."""
+DIGEST_BYTES = 8
 
 Kind = Literal["created", "modified", "deleted"]
+Facts: TypeAlias = tuple[int, int, int, int]
 
 
 class Fingerprint(NamedTuple):
-    """What a file looked like: `signature` says without reading whether `content` may have changed."""
+    """What a file looked like: all but `content` says without reading whether that may have changed.
 
-    signature: str
-    content: str
+    Times are nanoseconds; `content` is the beginning of its SHA-256.
+    """
+
+    size: int
+    mtime: int
+    inode: int
+    ctime: int
+    content: bytes
 
 
 class Change(NamedTuple):
@@ -38,13 +51,15 @@ class Change(NamedTuple):
     path: str
     kind: Kind
     fingerprint: Fingerprint | None
+    moved_from: str | None = None
+    """What the created file was called before."""
 
 
 class Manifest:
     """The files below `base` that `wanted` lets through, each with its fingerprint.
 
-    A path is relative to `base`, with slashes; that of a folder ends in one, and '' is `base` itself. While
-    `abandoned()` holds, `compare` returns early with a part of its result.
+    A path is relative to `base`, with slashes; that of a folder ends in one, and '' is `base` itself. Before a folder
+    is looked at, `entering` is called with it. While `abandoned()` holds, everything returns early with a part.
     """
 
     def __init__(
@@ -56,12 +71,46 @@ class Manifest:
         abandoned: Callable[[], bool] = lambda: False,
     ) -> None:
         self._root = base.rstrip(os.sep) + os.sep
-        self._wanted, self._recursive, self._abandoned = wanted, recursive, abandoned
+        self._recursive, self._abandoned = recursive, abandoned
+        self._unread: list[str] = []
+        self.wanted = wanted
+        self.entering: Callable[[str], None] | None = None
         self.files: dict[str, Fingerprint] = {}
+
+    def begin(self) -> None:
+        """Take what is there as known, mostly unread. Raises the `OSError` of `entering`."""
+        self.files = {path: known for path, entry in self._walk("") if (known := _first_look(entry))}
+        self.find_unread()
+
+    def find_unread(self) -> None:
+        """Find out which files are still to be read."""
+        self._unread = [path for path, known in self.files.items() if known.content == UNREAD]
+
+    def read_more(self, seconds: float) -> bool:
+        """Read files that were not read yet, for so long; return whether there are more."""
+        end = time.perf_counter() + seconds
+        while self._unread and not self._abandoned() and time.perf_counter() < end:
+            path = self._unread.pop()
+            known = self.files.get(path)
+            if known is not None and known.content == UNREAD:
+                self.files[path] = _read_if_unchanged(self._root + path, known)
+        return bool(self._unread)
+
+    def enter(self, folders: Iterable[str]) -> None:
+        """Walk through new folders, for the sake of `entering`, whose `OSError` it raises."""
+        if self.entering is not None and self._recursive:
+            for _ in self._walk_all(folders):
+                pass
+
+    def facts(self) -> dict[str, Facts]:
+        """Return what can be said of every file without reading it."""
+        return {path: facts for path, entry in self._walk("") if (facts := _facts_of(entry))}
 
     def compare(self, paths: Iterable[str]) -> list[Change]:
         """Return how these files, and all files in these folders, differ; `apply` then takes each as known."""
-        return [change for path in sorted(self._candidates(paths)) if (change := self._difference(path))]
+        changes = [change for path in sorted(self._candidates(paths)) if (change := self._difference(path))]
+        gone = {self.files[path][:3]: path for path, kind, *_ in changes if kind == "deleted"}
+        return [_moved(change, gone) for change in changes] if gone else changes
 
     def unchanged(self, paths: Iterable[str]) -> list[Change]:
         """Return changes for paths that look as they did, though something may have been seen in between."""
@@ -75,31 +124,60 @@ class Manifest:
         else:
             self.files[change.path] = change.fingerprint
 
+    def holds(self, change: Change, digest: str) -> bool:
+        """Return whether a file's content is the one with this SHA-256, in hexadecimal digits."""
+        file = change.fingerprint
+        if file is None:
+            return False
+        if file.size > HASHED_BYTES:
+            return _whole_digest(self._root + change.path) == digest
+        return file.content == bytes.fromhex(digest)[:DIGEST_BYTES]
+
     def _candidates(self, paths: Iterable[str]) -> set[str]:
-        found: set[str] = set()
+        found, folders = set(), set()
         for path in paths:
-            if _is_folder(path):
-                found.update(known for known in self.files if known.startswith(path))
-                found.update(self._walk(path))
-            elif self._wanted(path):
+            if not _is_folder(path):
                 found.add(path)
+            elif path == "" or self._recursive:
+                folders.add(path)
+        found = set(filter(self.wanted, found))
+        if folders:
+            found.update(path for path in list(self.files) if self._still_wanted(path, folders))
+            found.update(path for path, _ in self._walk_all(folders))
         return found
 
-    def _walk(self, folder: str) -> Iterator[str]:
+    def _still_wanted(self, path: str, folders: set[str]) -> bool:
+        """Return whether a known file lies in one of the folders; one that counts no more is forgotten."""
+        if folders.isdisjoint(_above(path)):
+            return False
+        if not self.wanted(path):
+            del self.files[path]
+            return False
+        return True
+
+    def _walk_all(self, folders: Iterable[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Yield the files below some folders; those below two of them, once."""
+        asked = set(folders)
+        for folder in asked:
+            if asked.isdisjoint(_above(folder)) and self.wanted(folder):
+                yield from self._walk(folder)
+
+    def _walk(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield the files below a folder. Folders that cannot be read, or vanish, are left out."""
-        try:
-            entries = list(os.scandir(self._root + folder))
-        except OSError:
-            return
-        for entry in entries:
-            if self._abandoned():
-                return
-            path = folder + entry.name
-            if not entry.is_dir(follow_symlinks=False):
-                if self._wanted(path):
-                    yield path
-            elif self._recursive and self._wanted(path + "/"):
-                yield from self._walk(path + "/")
+        folders = [folder]
+        while folders:
+            folder = folders.pop()
+            if self.entering is not None:
+                self.entering(folder)
+            for entry in _entries(self._root + folder):
+                if self._abandoned():
+                    return
+                path = folder + entry.name
+                if not entry.is_dir(follow_symlinks=False):
+                    if self.wanted(path):
+                        yield path, entry
+                elif self._recursive and self.wanted(path + "/"):
+                    folders.append(path + "/")
 
     def _difference(self, path: str) -> Change | None:
         if self._abandoned():
@@ -124,29 +202,85 @@ def fingerprint(path: str, known: Fingerprint | None = None) -> Fingerprint | No
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
-    signature = _signature(status)
-    if known and signature == known.signature != UNSURE:
+    facts = _facts(status)
+    if known and known[:4] == facts and known.ctime != UNSURE:
         return known
-    return Fingerprint(signature, _content(path, status))
+    return Fingerprint(*facts, _content(path, status))
 
 
 def _is_folder(path: str) -> bool:
     return path == "" or path.endswith("/")
 
 
-def _signature(status: os.stat_result) -> str:
+def _above(path: str) -> Iterator[str]:
+    """Yield the folders that a path lies in, the nearest first."""
+    while path:
+        path = path[: path.rfind("/", 0, -1) + 1]
+        yield path
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _moved(change: Change, gone: dict[tuple[int, int, int], str]) -> Change:
+    """Add where a created file comes from: the one that is gone and had its inode, size and time."""
+    if change.kind != "created" or change.fingerprint is None:
+        return change
+    return change._replace(moved_from=gone.get(change.fingerprint[:3]))
+
+
+def _facts(status: os.stat_result) -> Facts:
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
-    if time.time_ns() - changed < YOUNG:  # compared with the file system's time, which no test moves
-        return UNSURE
-    facts = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-    return blake2b(repr(facts).encode(), digest_size=6).hexdigest()
+    young = time.time_ns() - changed < YOUNG  # compared with the file system's time, which no test moves
+    return status.st_size, status.st_mtime_ns, status.st_ino, UNSURE if young else status.st_ctime_ns
 
 
-def _content(path: str, status: os.stat_result) -> str:
+def _facts_of(entry: os.DirEntry[str]) -> Facts | None:
+    try:
+        status = entry.stat()
+    except OSError:
+        return None
+    return _facts(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def _first_look(entry: os.DirEntry[str]) -> Fingerprint | None:
+    """Return a file's fingerprint; it is read only if later it could not be told whether it has changed since."""
+    facts = _facts_of(entry)
+    if facts is None:
+        return None
+    return fingerprint(entry.path) if facts[3] == UNSURE else Fingerprint(*facts, UNREAD)
+
+
+def _read_if_unchanged(path: str, known: Fingerprint) -> Fingerprint:
+    """Add its content to a fingerprint, unless the file is no longer the one that it is of."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - as above
+        content = _content(path, status)
+        after = os.stat(path)  # noqa: PTH116 - as above
+    except OSError:
+        return known
+    same = stat.S_ISREG(status.st_mode) and _facts(status) == _facts(after) == known[:4]
+    return known._replace(content=content) if same else known
+
+
+def _content(path: str, status: os.stat_result) -> bytes:
     if status.st_size <= HASHED_BYTES:
         try:
             with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
-                return blake2b(file.read(), digest_size=8).hexdigest()
+                return sha256(file.read()).digest()[:DIGEST_BYTES]
         except OSError:
             pass  # unreadable, or gone again
-    return blake2b(repr((status.st_size, status.st_mtime_ns)).encode(), digest_size=8).hexdigest()
+    return sha256(repr((status.st_size, status.st_mtime_ns)).encode()).digest()[:DIGEST_BYTES]
+
+
+def _whole_digest(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - as above
+            return file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

@@ -3,31 +3,57 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .gitignore import NAME as GITIGNORE
+from .gitignore import Gitignore
 from .patterns import DEFAULT_IGNORES, Patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+EVERYTHING = (["**/*"], ["**"], ["*"])
+KEPT = 16_384
+"""Folders whose verdict is kept in memory, at most."""
 
 
 class Scope:
     """A folder, and patterns of what counts in it; paths below it are relative to it, and folders' end in a slash."""
 
-    def __init__(self, folder: Path, working_dir: Path, patterns: Iterable[str], ignore: Iterable[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        working_dir: Path,
+        patterns: Iterable[str],
+        ignore: Iterable[str],
+        *,
+        gitignore: bool = False,
+    ) -> None:
         self.folder = folder
         self.base = os.path.realpath(folder)
         """The folder's real path: the one that the operating system reports changes below."""
         self._shown = _relative(folder, working_dir)
-        self._included, self._ignored = Patterns(patterns), Patterns([*DEFAULT_IGNORES, *ignore])
+        self._included = None if list(patterns) in EVERYTHING else Patterns(patterns)
+        self._ignored = Patterns([*DEFAULT_IGNORES, *_of_amplifier(self.base), *ignore], inside=False)
+        self._gitignore = gitignore
+        self.wanted = self._verdicts()
+        """Whether a file counts, or a folder may hold one that does."""
 
-    def wanted(self, path: str) -> bool:
-        """Return whether a file counts, or whether a folder may hold one that does."""
-        if path == "":
-            return True
-        return not self._ignored.match(path) and (path.endswith("/") or self._included.match(path))
+    def reread(self) -> Callable[[str], bool]:
+        """Read the .gitignore files again; return `wanted` as it was."""
+        before, self.wanted = self.wanted, self._verdicts()
+        return before
+
+    def _verdicts(self) -> Callable[[str], bool]:
+        return _verdicts(self._included, self._ignored, Gitignore(self.base) if self._gitignore else None)
+
+    def rules(self, path: str) -> bool:
+        """Return whether a file says which others count."""
+        return self._gitignore and (path == GITIGNORE or path.endswith(f"/{GITIGNORE}"))
 
     def shown(self, path: str) -> str:
         """Return the path as an event carries it: relative to the working folder if it is inside, with slashes."""
@@ -44,6 +70,40 @@ class Scope:
         except OSError:
             return None
         return status.st_dev, status.st_ino
+
+
+def _verdicts(included: Patterns | None, ignored: Patterns, gitignore: Gitignore | None) -> Callable[[str], bool]:
+    """Return the function that says whether a path counts: what is ignored with its folder cannot be taken back."""
+
+    def refused(path: str) -> bool:
+        verdict = ignored.decide(path)
+        if verdict is None and gitignore is not None:
+            verdict = gitignore.decide(path)
+        return bool(verdict)
+
+    @lru_cache(KEPT)
+    def entered(folder: str) -> bool:
+        return folder == "" or (entered(folder[: folder.rfind("/", 0, -1) + 1]) and not refused(folder))
+
+    def wanted(path: str) -> bool:
+        if path == "" or path.endswith("/"):
+            return entered(path)
+        if not entered(path[: path.rfind("/") + 1]) or refused(path):
+            return False
+        return included is None or included.match(path)
+
+    return wanted
+
+
+def _of_amplifier(base: str) -> list[str]:
+    """Return the pattern of amplifier's own data, if it lies below."""
+    home = os.environ.get("AMPLIFIER_HOME")
+    if not home:
+        return []
+    below = os.path.relpath(os.path.realpath(home), base)
+    outside = below == os.curdir or Path(below).parts[0] == os.pardir
+    pattern = re.sub(r"([\\*?\[])", r"\\\1", below.replace(os.sep, "/"))
+    return [] if outside else [f"/{pattern}/"]
 
 
 def _relative(folder: Path, working_dir: Path) -> Path:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 import os
-from collections import deque
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import TriggerConfigError, TriggerError
-from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerType
+from amplifier_core.triggers import TriggerContext
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Iterable, Mapping
 
+    from amplifier_core.triggers import TriggerEvent
+
     from .config import FileWatcherConfig
     from .manifest import Change
-    from .observing import FolderObserver
 
 NAME = "trigger-file-watcher"
+READING_SECONDS = 0.02
+"""How long files are read before it is asked again what has changed meanwhile."""
 
 
 class FileChangeTrigger:
@@ -32,8 +32,7 @@ class FileChangeTrigger:
         self._context = TriggerContext(NAME)
         self._armed, self._wake = asyncio.Event(), asyncio.Event()
         self._stopped = False
-        self._noticed: deque[str] = deque()
-        self._observer: FolderObserver | None = None
+        self._unread = self._unsaved = False
         self._generation = 0
         self._pending: dict[str, int] = {}
 
@@ -53,19 +52,22 @@ class FileChangeTrigger:
         from amplifier_core.trigger_config import read_trigger_config
 
         from .config import FileWatcherConfig
-        from .debounce import Debounce
         from .manifest import Manifest
         from .scope import Scope
+        from .senses import Senses
 
-        checked = read_trigger_config(NAME, FileWatcherConfig, config)
-        folder = self._existing_folder(checked)
-        self._scope = Scope(folder, self._context.working_dir, checked.patterns, checked.ignore)
-        self._recursive = checked.recursive
+        self._config = checked = read_trigger_config(NAME, FileWatcherConfig, config)
+        self._scope = Scope(
+            self._existing_folder(checked),
+            self._context.working_dir,
+            checked.patterns,
+            checked.ignore,
+            gitignore=checked.gitignore,
+        )
         self._manifest = Manifest(
             self._scope.base, self._scope.wanted, recursive=checked.recursive, abandoned=lambda: self._stopped
         )
-        period, limit = checked.debounce_ms, checked.max_wait_ms
-        self._debounce = Debounce(period / 1000, (10 * period if limit is None else limit) / 1000)
+        self._senses = Senses(NAME, checked, self._scope, self._manifest, self._context.clock)
 
     def _existing_folder(self, checked: FileWatcherConfig) -> Path:
         folder = Path(os.path.normpath(self._context.working_dir.absolute() / checked.path))
@@ -80,7 +82,7 @@ class FileChangeTrigger:
         await self._armed.wait()
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event for each file that changed, also since the state was stored.
+        """Yield an event for each file that changed, or for all at once, also for those since the state was stored.
 
         Raises `TriggerError` when the folder cannot be watched, or is removed or replaced.
         """
@@ -92,121 +94,132 @@ class FileChangeTrigger:
                     yield event
                 if lost:
                     raise TriggerError(NAME, f"{self._scope.folder} was removed or replaced; create it again")
-                await self._pause()
+                await self._between()
                 lost = self._scope.identity() != identity
-                changes = await self._compare([""] if lost else self._debounce.due(self._context.clock.monotonic()))
+                changes = await self._compare([""] if lost else self._senses.due())
         finally:
             self._armed.set()
-            await self._close()
+            await self._senses.stop()
 
     async def stop(self) -> None:
-        """End `watch`, and the threads that observe."""
+        """End `watch`, and hear of no more changes."""
         self._stopped = True
         self._wake.set()
-        await self._close()
+        await self._senses.stop()
 
     async def _arm(self) -> list[Change]:
-        """Observe first, and look at what is there then: nothing falls between. Return what changed before."""
-        import asyncio
-
-        from .observing import FolderObserver
-
-        self._loop = asyncio.get_running_loop()
-        self._observer = FolderObserver(self._scope.base, self._notice, recursive=self._recursive)
-        try:
-            await asyncio.to_thread(self._observer.start)
-        except OSError as error:
-            raise TriggerError(NAME, _explain(error, self._scope.folder)) from error
-        changes = await self._compare_with_state() if self._context.state else await self._take_baseline()
-        self._armed.set()
-        return changes
-
-    async def _take_baseline(self) -> list[Change]:
-        import asyncio
-
-        from .state import Saved, encode
-
-        for change in await self._compare([""]):
-            self._manifest.apply(change)
-        if not self._stopped:  # else only a part of the folder was looked at
-            baseline = await asyncio.to_thread(encode, Saved(0, self._manifest.files, {}))
-            await self._context.save_state(baseline)
-        return []
-
-    async def _compare_with_state(self) -> list[Change]:
+        """Listen first, and look at what is there then: nothing falls between. Return what changed before."""
         import asyncio
 
         from .state import decode
 
+        await self._senses.start(self._wake)
         saved = await asyncio.to_thread(decode, self._context.state)
-        self._generation, self._manifest.files, self._pending = saved
-        changes = await self._compare([""])
-        return changes + self._manifest.unchanged(set(saved.pending) - {change.path for change in changes})
+        if saved is None:
+            changes = await self._begin()
+        else:
+            self._generation, self._manifest.files, self._pending = saved
+            changes = await self._compare([""])
+            changes += self._manifest.unchanged(set(saved.pending) - {change.path for change in changes})
+            self._manifest.find_unread()
+        self._unread = True
+        self._armed.set()
+        return changes
+
+    async def _begin(self) -> list[Change]:
+        await self._senses.look(self._manifest.begin)
+        if not self._stopped:  # else only a part of the folder was looked at
+            await self._context.save_state(await self._state())
+        return []
+
+    async def _between(self) -> None:
+        """Read on, while there are files that were not read; else save what no event carried, and wait."""
+        if self._unread:
+            self._unread = await self._senses.look(lambda: self._manifest.read_more(READING_SECONDS))
+            self._unsaved |= not self._unread
+        else:
+            if self._unsaved and not self._stopped:
+                await self._context.save_state(await self._state())
+                self._unsaved = False
+            await self._pause()
+        await self._senses.hear()
 
     async def _compare(self, paths: list[str]) -> list[Change]:
         """Return how these paths differ; files are read in a thread of their own."""
-        import asyncio
+        if any(map(self._scope.rules, paths)):
+            return await self._compare_by_new_rules()
+        return await self._senses.look(lambda: self._foreign(self._manifest.compare(paths))) if paths else []
 
-        return await asyncio.to_thread(self._manifest.compare, paths) if paths else []
+    async def _compare_by_new_rules(self) -> list[Change]:
+        """Return what changed; a file that only now counts is no change."""
+        before = self._scope.reread()
+        self._manifest.wanted = self._scope.wanted
+        changes = await self._senses.look(lambda: self._foreign(self._manifest.compare([""])))
+        for change in changes:
+            if not before(change.path):
+                self._manifest.apply(change)
+        return [change for change in changes if before(change.path)]
+
+    def _foreign(self, changes: list[Change]) -> list[Change]:
+        """Return the changes that the sessions that were woken have not made; those they have are taken as known."""
+        if self._config.self_trigger or not self._context.own_writes:
+            return changes
+        own = [change for change in changes if self._is_own(change)]
+        for change in own:
+            self._manifest.apply(change)
+            self._pending.pop(change.path, None)
+            self._unsaved = True
+        return [change for change in changes if change not in own]
+
+    def _is_own(self, change: Change) -> bool:
+        digest = self._context.own_writes.get(os.path.realpath(os.path.join(self._scope.base, change.path)))  # noqa: PTH118
+        return digest is not None and self._manifest.holds(change, digest)
 
     async def _events(self, changes: list[Change]) -> AsyncIterator[TriggerEvent]:
+        from .events import event_of
         from .state import carriers
 
+        if self._config.batch:
+            if changes and not self._stopped:
+                yield await self._event_of_all(changes)
+            return
         carried = carriers(len(changes), len(self._manifest.files))
         for index, change in enumerate(changes):
             if self._stopped:
                 return
-            generation, state = self._pending.pop(change.path, self._generation), None
+            generation, carries = self._pending.pop(change.path, self._generation), index in carried
             self._manifest.apply(change)
-            if index in carried:
-                state = await self._next_state(changes[later].path for later in carried[index])
-            yield self._event(change, generation, state)
+            state = await self._next_state(changes[later].path for later in carried[index]) if carries else None
+            yield event_of(change, self._scope, self._context, NAME, generation, state)
+
+    async def _event_of_all(self, changes: list[Change]) -> TriggerEvent:
+        from .events import event_of_all
+
+        for change in changes:
+            self._manifest.apply(change)
+            self._pending.pop(change.path, None)
+        generation, state = self._generation, await self._next_state(())
+        return event_of_all(changes, self._scope, self._context, NAME, generation, state)
 
     async def _next_state(self, following: Iterable[str]) -> dict[str, Any]:
         """Return the state after an event, for a restart that may come before or after the following ones."""
+        self._generation += 1
+        self._pending = dict.fromkeys(following, self._generation) | self._pending
+        self._unsaved = False
+        return await self._state()
+
+    async def _state(self) -> dict[str, Any]:
         import asyncio
 
         from .state import Saved, encode
 
-        self._generation += 1
-        self._pending = dict.fromkeys(following, self._generation) | self._pending
-        saved = Saved(self._generation, dict(self._manifest.files), dict(self._pending))
-        return await asyncio.to_thread(encode, saved)
-
-    def _event(self, change: Change, generation: int, state: Mapping[str, Any] | None) -> TriggerEvent:
-        """Make the event; its key is found again from the state before it, and never used for a later change."""
-        shown = self._scope.shown(change.path)
-        content = change.fingerprint.content if change.fingerprint else "deleted"
-        return TriggerEvent(
-            TriggerType.FILE_CHANGE,
-            NAME,
-            timestamp=self._context.clock.now(),
-            data={"path": shown, "change": change.kind, "absolute": self._scope.absolute(change.path)},
-            file_path=shown,
-            change_type=change.kind,
-            dedupe_key=f"{self._context.name} {generation} {content} {shown}",
-            state=state,
-        )
-
-    def _notice(self, path: str) -> None:
-        """Take a path from the observing thread; only the first of many wakes the loop."""
-        if self._scope.wanted(path):
-            self._noticed.append(path)
-            if len(self._noticed) <= 1:
-                with suppress(RuntimeError):  # the loop was closed
-                    self._loop.call_soon_threadsafe(self._drain)
-
-    def _drain(self) -> None:
-        now = self._context.clock.monotonic()
-        while self._noticed:
-            self._debounce.note(self._noticed.popleft(), now)
-        self._wake.set()
+        return await asyncio.to_thread(encode, Saved(self._generation, self._manifest.files, dict(self._pending)))
 
     async def _pause(self) -> None:
         """Return when something was noticed, or is due, or the trigger was stopped."""
         import asyncio
 
-        seconds = self._debounce.wait(self._context.clock.monotonic())
+        seconds = self._senses.wait()
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
         if seconds is not None:
             waits.append(asyncio.ensure_future(self._context.clock.sleep(seconds)))
@@ -216,22 +229,3 @@ class FileChangeTrigger:
             for wait in waits:
                 wait.cancel()
         self._wake.clear()
-
-    async def _close(self) -> None:
-        import asyncio
-
-        if self._observer is not None:
-            observer, self._observer = self._observer, None
-            await asyncio.to_thread(observer.stop)
-
-
-def _explain(error: OSError, folder: Path) -> str:
-    limits = {errno.ENOSPC: ("watches", 524_288, ", or watch a smaller 'path'"), errno.EMFILE: ("instances", 1024, "")}
-    if error.errno not in limits:
-        return f"{folder} cannot be watched: {error.strerror or error}"
-    what, enough, otherwise = limits[error.errno]
-    setting = f"fs.inotify.max_user_{what}"
-    return (
-        f"{folder} cannot be watched: the system's limit {setting} is reached. "
-        f"Raise it with: sudo sysctl {setting}={enough}{otherwise}"
-    )

@@ -66,7 +66,11 @@ def watching(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Watche
 
     @asynccontextmanager
     async def watch(
-        folder: Path = tmp_path, state: Mapping[str, Any] | None = None, clock: Clock | None = None, **config: Any
+        folder: Path = tmp_path,
+        state: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+        own_writes: Mapping[str, str] | None = None,
+        **config: Any,
     ) -> AsyncIterator[Watcher]:
         watcher = Watcher(folder, state or {})
         watcher.trigger.bind(
@@ -76,6 +80,7 @@ def watching(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Watche
                 state=watcher.state,
                 clock=clock or SystemClock(),
                 saver=watcher.save,
+                own_writes=own_writes if own_writes is not None else {},
             )
         )
         watcher.trigger.configure({"debounce_ms": 20, **config})

@@ -12,7 +12,7 @@ import pytest
 
 from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_trigger_file_watcher import FileChangeTrigger
-from amplifier_trigger_file_watcher.manifest import UNSURE, Fingerprint, Manifest, fingerprint
+from amplifier_trigger_file_watcher.manifest import UNREAD, UNSURE, Fingerprint, Manifest, fingerprint
 from amplifier_trigger_file_watcher.state import Saved, carriers, decode, encode
 
 if TYPE_CHECKING:
@@ -127,20 +127,25 @@ def test_every_event_is_covered_by_a_state(count: int, files: int) -> None:
 
 
 def test_a_state_is_json_and_comes_back_equal() -> None:
-    saved = Saved(
-        7, {"a/b.txt": Fingerprint(UNSURE, "c" * 16), "caf\udce9": Fingerprint("0123456789ab", "d" * 16)}, {"x": 6}
-    )
-    assert decode(json.loads(json.dumps(encode(saved)))) == saved
+    files = {
+        "a/b.txt": Fingerprint(0, -1, 2**40, UNSURE, b"c" * 8),
+        "caf\udce9\n": Fingerprint(2**40, 10**18, 7, 10**18 + 1, UNREAD),
+    }
+    for saved in (Saved(7, files, {"x\udce9": 6}), Saved(0, {}, {})):
+        assert decode(json.loads(json.dumps(encode(saved)))) == saved
 
 
-def test_an_old_file_is_not_read_again(tmp_path: Path) -> None:
+def test_a_state_of_another_format_is_none() -> None:
+    assert decode({}) is None
+    assert decode({"generation": 1, "manifest": "eJw="}) is None
+
+
+def test_a_young_file_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("x")
     young = fingerprint(str(file))
-    assert young is not None and young.signature == UNSURE
-    known = Fingerprint("0123456789ab", "of old")
-    assert fingerprint(str(file), known) == young
-    assert fingerprint(str(file), Fingerprint(UNSURE, "of old")) == young
+    assert young is not None and young.ctime == UNSURE
+    assert fingerprint(str(file), young._replace(content=b"of old")) == young
 
 
 def test_a_manifest_that_is_abandoned_stops_looking(tmp_path: Path) -> None:

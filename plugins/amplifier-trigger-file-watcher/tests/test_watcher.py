@@ -322,5 +322,9 @@ def test_a_configuration_that_cannot_work_is_refused(
 
 
 def test_the_schema_lists_every_key() -> None:
-    keys = {"path", "patterns", "ignore", "debounce_ms", "max_wait_ms", "recursive"}
-    assert set(FileChangeTrigger.config_schema()["properties"]) == keys
+    properties = FileChangeTrigger.config_schema()["properties"]
+    assert list(properties) == [
+        *("path", "patterns", "ignore", "gitignore", "recursive", "debounce_ms", "max_wait_ms"),
+        *("batch", "self_trigger", "polling", "poll_interval"),
+    ]
+    assert [key for key, schema in properties.items() if "description" not in schema] == []

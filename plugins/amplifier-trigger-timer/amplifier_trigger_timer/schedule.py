@@ -1,27 +1,40 @@
-"""When a timer is due: every so many seconds, or as a cron expression says."""
+"""When a timer is due: every so many seconds, once, or as a cron expression says (`cron`)."""
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Protocol
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from .wall import end_of_gap, shift_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-INSTANT = timedelta(microseconds=1)
+Due: TypeAlias = "tuple[datetime, str]"
+"""A due time in UTC, and what is special about it."""
 
 
 class Schedule(Protocol):
-    """An endless sequence of due times, in UTC."""
+    """A sequence of due times, in UTC."""
 
-    def after(self, moment: datetime) -> datetime:
-        """Return the first due time after `moment`."""
+    on_the_wall: bool
+    """Whether its times are those of a calendar: the same one is the same, whatever was done to the clock."""
+
+    @property
+    def zone(self) -> tzinfo:
+        """What its times are shown in."""
+        ...
+
+    def after(self, moment: datetime) -> datetime | None:
+        """Return the first due time after `moment`; None when there is none."""
         ...
 
     def missed(self, first: datetime, now: datetime, limit: int) -> list[datetime]:
         """Return the due times from `first` (one of them) to `now`, oldest first; at most the newest `limit`."""
+        ...
+
+    def coming(self, moment: datetime, origin: datetime) -> Iterator[Due]:
+        """Yield the due times after `moment`, and what is special about each; an interval counts from `origin`."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -31,6 +44,9 @@ class Schedule(Protocol):
 
 class Interval:
     """Due every `seconds` from an origin: a slow handler shifts nothing."""
+
+    on_the_wall = False
+    zone: tzinfo = UTC
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -45,102 +61,53 @@ class Interval:
         last = (now - first) // self._period
         return [first + self._period * tick for tick in range(max(0, last + 1 - limit), last + 1)]
 
+    def coming(self, moment: datetime, origin: datetime) -> Iterator[Due]:
+        """Yield the due times after `moment`."""
+        due = origin + self._period * ((moment - origin) // self._period + 1)
+        while True:
+            yield due, ""
+            try:
+                due += self._period
+            except OverflowError:  # the calendar ends with the year 9999
+                return
+
     def describe(self) -> dict[str, Any]:
         """Return the interval in seconds."""
         return {"interval": self._seconds}
 
 
-class Cron:
-    """Due by a cron expression in a time zone, across daylight-saving changes as Debian's cron.
+class Once:
+    """Due at one time: an instant, or a time on the wall of a zone, which is due as a cron's would be."""
 
-    An expression with a fixed minute and hour fires once a day: at the end of the gap when its time does not exist, the
-    first time when its time comes twice. One with `*` in the minute or hour follows the clock on the wall.
-    """
+    on_the_wall = True
 
-    def __init__(self, expression: str, timezone: str = "UTC") -> None:
+    def __init__(self, text: str, timezone: str = "UTC") -> None:
         from zoneinfo import ZoneInfo
 
-        self._expression = expression
-        self._zone = ZoneInfo(timezone)
-        minute, hour, *_ = expression.split()
-        self._fixed = not (minute.startswith("*") or hour.startswith("*"))
+        self._text, self._note = text, ""
+        said = datetime.fromisoformat(text)
+        self.zone: tzinfo = said.tzinfo or ZoneInfo(timezone)
+        wall = said.replace(tzinfo=self.zone)
+        self._due = wall.astimezone(UTC)
+        shift = shift_at(wall)
+        if shift > timedelta():
+            self._due, self._note = end_of_gap(wall), f"clocks go forward: {wall:%H:%M} does not exist"
+        elif shift:
+            self._note = f"clocks go back: {wall:%H:%M} is in the repeated hour: fires once"
 
-    @staticmethod
-    def check(expression: str) -> None:
-        """Raise `ValueError` for an expression that is not five fields, or is never due."""
-        from croniter import croniter  # type: ignore[import-untyped]
-
-        if len(expression.split()) != 5:
-            raise ValueError(f"{expression!r} is not minute, hour, day of month, month, day of week: '0 9 * * mon-fri'")
-        if re.search(r"\b[hr]\b", expression, re.IGNORECASE):
-            raise ValueError(f"{expression!r}: H and R name another time at every start; write the minute or hour")
-        try:
-            croniter(expression, datetime(2026, 1, 1, tzinfo=UTC)).get_next(datetime)
-        except (ValueError, TypeError, LookupError) as error:
-            raise ValueError(f"{expression!r} is no cron expression that is ever due: {error}") from None
-
-    def after(self, moment: datetime) -> datetime:
-        """Return the first due time after `moment`."""
-        return next(self._walk(moment))
+    def after(self, moment: datetime) -> datetime | None:
+        """Return the time, unless it is over."""
+        return self._due if self._due > moment else None
 
     def missed(self, first: datetime, now: datetime, limit: int) -> list[datetime]:
-        """Return the due times, looking back no farther than needed."""
-        span = timedelta(hours=1)
-        while True:
-            start = max(first, now - span)
-            found = list(takewhile(lambda due: due <= now, self._walk(start - INSTANT)))
-            if start == first or len(found) >= limit:
-                return found[-limit:]
-            span *= 4
+        """Return the time when it is over."""
+        return [first] if first <= now else []
+
+    def coming(self, moment: datetime, origin: datetime) -> Iterator[Due]:
+        """Yield the time, unless it is over."""
+        if self._due > moment:
+            yield self._due, self._note
 
     def describe(self) -> dict[str, Any]:
-        """Return the expression."""
-        return {"cron": self._expression}
-
-    def _walk(self, moment: datetime) -> Iterator[datetime]:
-        """Yield the due times after `moment`, by walking over times on the wall."""
-        last, second_pass = moment, list[datetime]()
-        for wall in self._walls(moment):
-            dues, repeated = self._instants(wall)
-            if repeated:  # an hour that comes twice is gone through before it is begun again
-                second_pass += repeated
-            else:
-                dues, second_pass = second_pass + dues, []
-            for due in dues:
-                if due > last:
-                    last = due
-                    yield due
-
-    def _instants(self, wall: datetime) -> tuple[list[datetime], list[datetime]]:
-        """Return when a time on the wall is due, and when it is due once more."""
-        local, again = (wall.replace(tzinfo=self._zone, fold=fold) for fold in (0, 1))
-        first, second = local.astimezone(UTC), again.astimezone(UTC)
-        gap = _offset(again) - _offset(local)  # PEP 495: positive in a gap, negative where a time repeats
-        if gap > timedelta():
-            return ([self._end_of_gap(second, first)] if self._fixed else []), []
-        return [first], [second] if gap < timedelta() and not self._fixed else []
-
-    def _walls(self, moment: datetime) -> Iterator[datetime]:
-        from croniter import croniter
-
-        local = moment.astimezone(self._zone)
-        repeated = _offset(local.replace(fold=0)) - _offset(local.replace(fold=1))
-        start = local.replace(tzinfo=None, fold=0) - max(timedelta(), repeated)
-        walk = croniter(self._expression, start)
-        while True:
-            yield walk.get_next(datetime)
-
-    def _end_of_gap(self, low: datetime, high: datetime) -> datetime:
-        """Return the instant between the two at which the clock on the wall is moved, to the second."""
-        offset = _offset(low.astimezone(self._zone))
-        while high - low > timedelta(seconds=1):
-            middle = (low + (high - low) / 2).replace(microsecond=0)
-            if _offset(middle.astimezone(self._zone)) == offset:
-                low = middle
-            else:
-                high = middle
-        return high
-
-
-def _offset(moment: datetime) -> timedelta:
-    return moment.utcoffset() or timedelta()
+        """Return the time as it was written."""
+        return {"at": self._text}

@@ -1,29 +1,27 @@
-"""The timer as a trigger: absolute deadlines, and what happens to those that were missed."""
+"""The timer as a trigger: absolute deadlines, whatever is done to the clock."""
 
 from __future__ import annotations
 
-import logging
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerType
+from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerType, Upcoming
+
+from .lateness import CatchUpPolicy, Jitter, Jumps, rfc3339
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from .config import CatchUp
+    from .config import TimerConfig
     from .schedule import Schedule
 
-logger = logging.getLogger(__name__)
-
 NAME = "trigger-timer"
-CATCH_UP_LIMIT = 1000
-"""Ticks that `catch_up: all` fires at most, the newest."""
 LONGEST_SLEEP = 60.0
 """Seconds after which the wall clock is looked at again: it may be set, and a suspended machine's sleep is longer."""
+NEVER = timedelta(seconds=-1)
 SUSPENDED = timedelta(seconds=60)
-"""A sleep that ends this late was not a busy loop: the machine did not run."""
+"""A tick that is this late was not delayed by a busy loop: the machine did not run."""
 
 
 class TimerTrigger:
@@ -37,6 +35,7 @@ class TimerTrigger:
         self._stopped = False
         self._sleep: asyncio.Future[None] | None = None
         self._tick = 0
+        self._next: datetime | None = None
 
     @staticmethod
     def config_schema() -> dict[str, Any]:
@@ -51,19 +50,24 @@ class TimerTrigger:
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Take the schedule. Raises `TriggerConfigError`."""
-        from amplifier_core.trigger_config import read_trigger_config
+        from .config import read_config
 
-        from .config import TimerConfig
-        from .schedule import Cron, Interval
-
-        checked = read_trigger_config(NAME, TimerConfig, config)
+        checked = read_config(NAME, config)
         self._immediate = checked.immediate
-        self._catch_up: CatchUp = checked.catch_up
-        self._schedule: Schedule
-        if checked.cron is not None:
-            self._schedule = Cron(checked.cron, checked.timezone)
-        elif checked.interval_seconds is not None:
-            self._schedule = Interval(checked.interval_seconds)
+        self._policy = CatchUpPolicy(checked.catch_up, checked.max_age)
+        self._jitter = Jitter(checked.jitter, self._context.name)
+        self._schedule = _schedule(checked)
+
+    def upcoming(self, after: datetime) -> Iterator[Upcoming]:
+        """Yield when it fires after this moment; an interval without a state counts from there."""
+        last = self._stored_last()
+        origin = last if last is not None and last <= after else after
+        delay = timedelta(seconds=self._jitter.seconds)
+        for due, note in self._schedule.coming(max(origin, after - delay), origin):
+            fires = self._jitter.fires(self._schedule, due)
+            if fires > after and due != last:
+                delayed = f"due {due.astimezone(self._schedule.zone):%H:%M:%S}, jitter" if fires != due else ""
+                yield Upcoming(fires.astimezone(self._schedule.zone), "; ".join(filter(None, (note, delayed))))
 
     async def ready(self) -> None:
         """Return when the timer runs, or has ended."""
@@ -91,45 +95,63 @@ class TimerTrigger:
         if self._sleep is not None:
             self._sleep.cancel()
 
+    def _stored_last(self) -> datetime | None:
+        last = self._context.state.get("last")
+        return datetime.fromisoformat(last) if last else None
+
     async def _begin(self) -> list[datetime]:
         """Set the first deadline, from the stored state or from now; return what is due at once."""
         now, state = self._context.clock.now(), self._context.state
+        self._jumps = Jumps(self._context.clock)
         if not state:
-            state = {"last": _text(now), "tick": 0}
+            state = {"last": rfc3339(now), "tick": 0}
             await self._context.save_state(state)  # a first tick that is missed is caught up, too
         self._tick = state["tick"]
-        last = datetime.fromisoformat(state["last"])
-        dues = self._missed(self._schedule.after(min(last, now)), now)
+        self._last = datetime.fromisoformat(state["last"])
+        self._next = self._following(min(self._last, now))
+        dues = self._missed(now, grace=NEVER)
         if self._immediate and not dues:
             self._next = self._schedule.after(now)
             return [now]
         return dues
 
+    def _following(self, moment: datetime) -> datetime | None:
+        """Return the first due time after `moment` that is not the one that fired last."""
+        due = self._schedule.after(moment)
+        return self._schedule.after(due) if due is not None and due == self._last else due
+
     def _reached(self) -> list[datetime]:
-        """Return the deadlines that the last sleep reached: one, unless the machine was suspended meanwhile."""
-        now = self._context.clock.now()
-        if now - self._next > SUSPENDED:
-            return self._missed(self._next, now)
-        due, self._next = self._next, self._schedule.after(self._next)
+        """Return the deadlines that the last sleep reached: one, unless the clock jumped or stood still meanwhile."""
+        now, due = self._context.clock.now(), self._next
+        jumped = self._jumps.noticed()
+        if due is None or jumped or now - self._jitter.fires(self._schedule, due) > SUSPENDED:
+            return self._missed(now, grace=SUSPENDED)
+        self._next = self._schedule.after(due)
         return [due]
 
-    def _missed(self, first: datetime, now: datetime) -> list[datetime]:
-        """Return what of the deadlines from `first` to `now` fires, and set the next one."""
-        self._next = first
-        missed = self._schedule.missed(first, now, CATCH_UP_LIMIT + 1 if self._catch_up == "all" else 1)
-        if not missed:
+    def _missed(self, now: datetime, *, grace: timedelta) -> list[datetime]:
+        """Return what of the deadlines up to `now` fires, the newest in any case within `grace`; set the next one."""
+        if self._next is None or self._next > now:
             return []
-        self._next = self._schedule.after(missed[-1])
-        if len(missed) > CATCH_UP_LIMIT:
-            logger.warning("%s missed more than %d ticks; the newest fire", self._context.name, CATCH_UP_LIMIT)
-        return [] if self._catch_up == "skip" else missed[-CATCH_UP_LIMIT:]
+        missed = self._schedule.missed(self._next, now, self._policy.limit + 1)
+        late = now - self._jitter.fires(self._schedule, missed[-1])
+        if late < timedelta():  # it is due, and its delay is not over
+            self._next = missed.pop()
+        else:
+            self._next = self._schedule.after(missed[-1])
+        chosen = self._policy.chosen(missed[-self._policy.limit :], now, self._context.name)
+        return chosen or (missed[-1:] if timedelta() <= late <= grace else [])
 
     async def _sleep_until_due(self) -> bool:
         """Return True at the deadline, False when the timer was stopped."""
         while not self._stopped:
             now = self._context.clock.now()
-            self._next = min(self._next, self._schedule.after(now))  # the clock may have been set back
-            seconds = (self._next - now).total_seconds()
+            if now < self._last:  # the clock was set back
+                self._next = _earlier(self._next, self._following(now))
+            if self._next is None:
+                seconds = LONGEST_SLEEP
+            else:
+                seconds = (self._jitter.fires(self._schedule, self._next) - now).total_seconds()
             if seconds <= 0:
                 return True
             await self._interruptible_sleep(min(seconds, LONGEST_SLEEP))
@@ -146,18 +168,31 @@ class TimerTrigger:
 
     def _event(self, due: datetime) -> TriggerEvent:
         self._tick += 1
-        scheduled = _text(due)
+        self._last = due
+        scheduled = rfc3339(due)
+        # an interval that begins anew after the clock was set back may come to times that it had before
+        which = scheduled if self._schedule.on_the_wall else f"{scheduled} {self._tick}"
         return TriggerEvent(
             TriggerType.TIMER,
             NAME,
             timestamp=self._context.clock.now(),
             data={"tick": self._tick, **self._schedule.describe(), "scheduled": scheduled},
             # the name, because two timers of one background session may be due at the same time
-            dedupe_key=f"{self._context.name} {scheduled}",
+            dedupe_key=f"{self._context.name} {which}",
             state={"last": scheduled, "tick": self._tick},
         )
 
 
-def _text(moment: datetime) -> str:
-    """Write a moment as RFC 3339 in UTC."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def _schedule(config: TimerConfig) -> Schedule:
+    from .cron import Cron
+    from .schedule import Interval, Once
+
+    if config.cron is not None:
+        return Cron(config.cron, config.timezone)
+    if config.at is not None:
+        return Once(config.at, config.timezone)
+    return Interval(config.interval if config.interval is not None else config.interval_seconds or 0.0)
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((each for each in (one, other) if each is not None), default=None)

@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from amplifier_trigger_timer.schedule import Cron, Interval
+from amplifier_trigger_timer.cron import Cron
+from amplifier_trigger_timer.schedule import Interval
 
 NEW_YORK = "America/New_York"
 SPRING = datetime(2026, 3, 7, 12, tzinfo=UTC)
@@ -16,11 +17,17 @@ AUTUMN = datetime(2026, 10, 31, 12, tzinfo=UTC)
 """The day before clocks are set from 2:00 to 1:00."""
 
 
+def due_after(schedule: Cron | Interval, moment: datetime) -> datetime:
+    due = schedule.after(moment)
+    assert due is not None
+    return due
+
+
 def walls(expression: str, start: datetime, days: int, zone: str = NEW_YORK) -> list[str]:
     """Return what the clock on the wall shows, with its offset, whenever the expression is due."""
     dues: list[datetime] = []
     schedule, moment = Cron(expression, zone), start
-    while (moment := schedule.after(moment)) < start + timedelta(days=days):
+    while (moment := due_after(schedule, moment)) < start + timedelta(days=days):
         dues.append(moment)
     assert schedule.missed(dues[0], dues[-1], 10_000) == dues  # looking back finds the same
     return [due.astimezone(ZoneInfo(zone)).strftime("%m-%d %H:%M %z") for due in dues]
@@ -87,4 +94,4 @@ def test_what_was_missed_is_the_newest_only_up_to_the_limit() -> None:
 @pytest.mark.parametrize("schedule", [Cron("* * * * *"), Interval(60)])
 def test_nothing_is_missed_before_the_first_due_time(schedule: Cron | Interval) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    assert schedule.missed(schedule.after(now), now, 5) == []
+    assert schedule.missed(due_after(schedule, now), now, 5) == []

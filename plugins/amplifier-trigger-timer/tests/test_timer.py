@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core.errors import TriggerConfigError
 from amplifier_core.plugins import load_plugins
 from amplifier_core.testing.clock import VirtualClock
 from amplifier_core.testing.trigger_checks import check_trigger
@@ -227,40 +226,3 @@ async def test_two_timers_of_one_session_never_share_a_dedupe_key() -> None:
         await clock.advance(60)
     assert scheduled(events) == scheduled(others)
     assert events[0].dedupe_key != others[0].dedupe_key
-
-
-@pytest.mark.parametrize(
-    ("config", "key", "message"),
-    [
-        ({}, "", "exactly one of"),
-        ({"interval_seconds": 60, "cron": "* * * * *"}, "", "exactly one of"),
-        ({"interval_seconds": 0}, "interval_seconds", "greater than"),
-        ({"interval_seconds": -1}, "interval_seconds", "greater than"),
-        ({"interval_seconds": "60"}, "interval_seconds", "number"),
-        ({"interval_seconds": True}, "interval_seconds", "number"),
-        ({"interval_seconds": float("nan")}, "interval_seconds", "finite"),
-        ({"interval_seconds": 1e300}, "interval_seconds", "less than"),
-        ({"interval_secs": 60}, "interval_secs", "did you mean 'interval_seconds'?"),
-        ({"interval_seconds": 60, "zzz": 1}, "zzz", "known are interval_seconds, cron,"),
-        ({"interval_seconds": 60, "timezone": "UTC"}, "", "timezone goes with cron"),
-        ({"cron": "* * * *"}, "cron", "is not minute, hour"),
-        ({"cron": ""}, "cron", "is not minute, hour"),
-        ({"cron": "61 * * * *"}, "cron", "no cron expression"),
-        ({"cron": "0 0 30 2 *"}, "cron", "ever due"),
-        ({"cron": "R * * * *"}, "cron", "another time at every start"),
-        ({"cron": "* * * * *", "timezone": "Mars/Base"}, "timezone", "unknown time zone 'Mars/Base'"),
-        ({"cron": "* * * * *", "timezone": "../etc/passwd"}, "timezone", "unknown time zone"),
-        ({"interval_seconds": 60, "catch_up": "some"}, "catch_up", "'latest', 'skip' or 'all'"),
-    ],
-)
-def test_a_configuration_that_cannot_work_is_refused(config: dict[str, Any], key: str, message: str) -> None:
-    with pytest.raises(TriggerConfigError, match=r"^trigger-timer: ") as caught:
-        TimerTrigger().configure(config)
-    assert caught.value.key == key
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_the_schema_lists_every_key() -> None:
-    schema = TimerTrigger.config_schema()
-    assert set(schema["properties"]) == {"interval_seconds", "cron", "timezone", "immediate", "catch_up"}

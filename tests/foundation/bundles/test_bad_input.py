@@ -18,6 +18,7 @@ from amplifier_foundation.bundles import documents as documents_module
 from amplifier_foundation.bundles.documents import read_document
 from amplifier_foundation.bundles.load import read_bundle
 from amplifier_foundation.bundles.positions import KeyPath, format_path
+from amplifier_foundation.bundles.problems import error_at
 from amplifier_foundation.bundles.schema import AgentFile, BundleFile, Listed
 
 if TYPE_CHECKING:
@@ -174,6 +175,17 @@ def _refuses(key: Key, answers: list[list[Problem]]) -> None:
         assert problem.line >= 1
 
 
+def test_a_value_that_may_be_of_several_kinds_is_told_all_of_them_at_once(folder: Path) -> None:
+    data = {"meta": {"name": "a"}, "agents": 5, "model_role": True, "provider_preferences": [5]}
+    assert [problem.message for problem in agent_problems_with(data, folder)] == [
+        "must be 'all' or 'none' or a list, not a whole number",
+        "must be a mapping, not a whole number",
+        "must be text or a list, not true or false",
+    ]
+    [problem] = agent_problems_with({"meta": {"name": "a"}, "agents": ["a", 5]}, folder)
+    assert (problem.path, problem.message) == ("agents[1]", "must be text, not a whole number")
+
+
 # every key misspelt
 
 
@@ -270,7 +282,10 @@ def test_a_file_of_a_hundred_megabytes_is_refused_without_being_read(problems: A
         (b"---\nbundle: {name: a}\ncontext: {x: " + b"y" * 5000 + b"}\n---\n", "3:14: warning[AMP108] context.x: "),
         (b'---\nbundle: {name: a}\nagents: {include: ["a\\0b"]}\n---\n', "3:20: error[AMP107] agents.include[0]: "),
         (b"---\nbundle: {name: a}\nagents: {include: [" + b"y" * 5000 + b"]}\n---\n", "3:20: warning[AMP108] agents."),
-        (b"---\nbundle: {name: a}\ntools: [{module: x, source: ./" + b"y" * 5000 + b"}]\n---\n", "3:29: error[AMP108] "),
+        (
+            b"---\nbundle: {name: a}\ntools: [{module: x, source: ./" + b"y" * 5000 + b"}]\n---\n",
+            "3:29: error[AMP108] ",
+        ),
     ],
     ids=range(14),
 )
@@ -294,6 +309,17 @@ def test_a_long_message_loses_its_middle(folder: Path) -> None:
     [problem] = read_bundle("bundle.md").problems
     assert len(problem.message) < 2_100
     assert problem.message.endswith("y does not exist")
+
+
+def test_a_path_of_a_million_folders_is_not_followed(folder: Path) -> None:
+    (folder / "bundle.md").write_text(f"---\nbundle: {{name: a}}\ncontext: {{x: {'../y/' * 400_000}z}}\n---\n")
+    [problem] = read_bundle("bundle.md").problems
+    assert problem.message.endswith("z does not exist")
+
+
+def test_a_secret_is_looked_for_in_a_text_that_almost_is_one_everywhere(folder: Path) -> None:
+    (folder / "bundle.md").write_text(f"---\nbundle: {{name: a, description: '{'a-' * 400_000}://'}}\n---\n")
+    assert read_bundle("bundle.md").problems == []
 
 
 def test_thousands_of_unknown_sections_are_told_as_a_hundred(folder: Path) -> None:
@@ -329,7 +355,7 @@ def test_what_one_reader_does_to_a_document_no_other_one_sees(write: Any) -> Non
     document = read_document(path)
     assert document.data is not None
     document.data["tools"][0]["config"]["a"].append(2)
-    document.problems.append(document.problems)  # type: ignore[arg-type]
+    document.problems.append(error_at(document.positions.at(()), "AMP101", "mine"))
     again = read_document(path)
     assert again.data == {"bundle": {"name": "demo"}, "tools": [{"module": "tool-x", "config": {"a": [1]}}]}
     assert again.problems == []

@@ -16,6 +16,7 @@ from amplifier_foundation.bundles import (
     merge_module_lists,
     problems_of,
 )
+from amplifier_foundation.bundles.includes import include_tree
 
 
 def bundle(name: str, **sections: Any) -> Bundle:
@@ -141,6 +142,41 @@ def test_a_missing_include_is_told_with_its_line(write: Any, include: str, messa
     assert str(caught.value).startswith(f"bundle.md:4:5: error[AMP111] includes[0]: {message}")
     assert "token" not in str(caught.value)
     assert [problem.code for problem in problems_of(path)] == ["AMP111"]
+
+
+def test_everything_wrong_with_what_is_included_is_told_at_once(write: Any) -> None:
+    write("tools: 5\n", name="a/bundle.md", bundle="a")
+    path = write("includes: [./gone.md, ./a, 'git+https://', ./a]\nhook: []\n")
+    with pytest.raises(BundleDependencyError) as caught:
+        load_bundle_sync(path)
+    assert str(caught.value).splitlines() == [
+        "bundle.md:4:1: warning[AMP106] hook: unknown section; did you mean 'hooks'? It is ignored",
+        "bundle.md:3:12: error[AMP111] includes[0]: gone.md: no such file or folder",
+        "a/bundle.md:3:8: error[AMP103] tools: must be a list, not a whole number",
+        "bundle.md:3:28: error[AMP111] includes[2]: git+https://: names no repository. Write git+https://host/org/repo",
+    ]
+
+
+def test_what_is_broken_far_below_is_read_once_however_many_lead_to_it(write: Any) -> None:
+    write("tools: 5\n", name="n0.md")
+    for number in range(1, 25):
+        write(f"includes: [./n{number - 1}.md, ./n{number - 1}.md]\n", name=f"n{number}.md")
+    with pytest.raises(BundleValidationError) as caught:
+        load_bundle_sync("n24.md")
+    assert str(caught.value) == "n0.md:3:8: error[AMP103] tools: must be a list, not a whole number"
+
+
+def test_what_a_bundle_includes_may_name_files_of_that_bundle_whatever_is_registered(write: Any, folder: Path) -> None:
+    write("includes: [outer:behaviors/y]\n", bundle="outer")
+    write("includes: [outer:behaviors/z]\ncontext: {include: [outer:a.md]}\n", name="behaviors/y.md", bundle="y")
+    write("hooks: [{module: hooks-z}]\n", name="behaviors/z.md", bundle="z")
+    write(name="other/bundle.md", bundle="outer")
+    (folder / "a.md").write_text("A.")
+    bundle = load_bundle_sync("bundle.md", registry={"outer": folder / "other"})
+    assert [hook["module"] for hook in bundle.hooks] == ["hooks-z"]
+    assert list(bundle.context.values()) == [folder / "a.md"]
+    tree = include_tree("bundle.md", registry={"outer": folder / "other"})
+    assert [tree.name, tree.includes[0].name, tree.includes[0].includes[0].name] == ["outer", "y", "z"]
 
 
 def test_a_circle_of_includes_is_printed(write: Any) -> None:

@@ -72,7 +72,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("main", MAINS, ids=lambda main: str(main.relative_to(CORPUS).parts[0]))
 def test_a_bundle_of_the_corpus_is_right_as_it_is(main: Path, corpus: Path) -> None:
     warnings = {problem.code for problem in read_bundle(corpus / main.relative_to(CORPUS)).problems}
-    assert warnings <= {"AMP106", "AMP108", "AMP109"}
+    assert warnings <= {"AMP106", "AMP108"}
 
 
 @pytest.mark.parametrize("cases", PARTS, ids=lambda cases: f"{cases[0]}-{cases[-1]}")
@@ -229,7 +229,9 @@ def _replace_scalar(rng: random.Random, raw: bytes) -> bytes:
 
 
 def _stretch(rng: random.Random, raw: bytes) -> bytes:
-    long = rng.choice((b"x", b"x ", b"./", b"9", b"&", b"\\", b"- ", b"{}, ", "é".encode())) * rng.choice((300, 50_000))
+    long = rng.choice((b"x", b"x ", b"./", b"9", b"&", b"\\", b"- ", b"{}, ", b"sk-", "é".encode())) * rng.choice(
+        (300, 30_000)
+    )
     return _replaced(rng, raw, rng.choice((SCALAR, KEY)), long)
 
 
@@ -302,7 +304,9 @@ def _parts(raw: bytes) -> tuple[bytes, str, bytes]:
 
 
 def _holders(value: Any) -> Iterator[tuple[Any, Any]]:
-    inner = list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    inner = (
+        list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    )
     for key, each in inner:
         yield value, key
         yield from _holders(each)

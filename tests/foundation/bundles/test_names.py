@@ -57,6 +57,25 @@ def test_a_module_that_the_bundle_brings_needs_no_installation(write: Any, folde
     assert [problem.path for problem in check_names(bundle, (), INSTALLED)] == ["tools[1].module"]
 
 
+def test_what_only_an_agent_names_is_a_warning_where_it_stands(write: Any, folder: Path) -> None:
+    (folder / "agents").mkdir()
+    (folder / "agents" / "filed.md").write_text("---\nmeta: {name: filed}\ntools:\n  - module: tool-gone\n---\n")
+    bundle = load_bundle_sync(
+        write(
+            "agents:\n  include: [filed]\n  inline:\n    session: {orchestrator: loop-gone}\n"
+            "    tools: [{module: tool-filesystem}, {module: tool-y, source: 'git+https://host/y'}]\n"
+        )
+    )
+    assert [str(problem) for problem in check_names(bundle, (), INSTALLED)] == [
+        "agents/filed.md:4:13: warning[AMP109] tools[0].module: unknown tool 'tool-gone'. Installed: tool-filesystem. "
+        "Install it with: pip install amplifier-tool-gone",
+        "bundle.md:6:29: warning[AMP109] agents.inline.session.orchestrator: unknown orchestrator 'loop-gone'. "
+        "Installed: loop-basic. Install it with: pip install amplifier-loop-gone",
+        "bundle.md:7:49: warning[AMP109] agents.inline.tools[1].module: unknown tool 'tool-y'. "
+        "Installed: tool-filesystem. Install it with: amplifier bundle install",
+    ]
+
+
 async def test_checking_a_file_checks_the_bundles_that_its_background_sessions_run(write: Any) -> None:
     class Timer:
         def configure(self, config: Any) -> None:

@@ -251,7 +251,7 @@ def test_importing_bundles_imports_neither_yaml_nor_pydantic() -> None:
 def test_a_file_of_the_field_loads(folder: Path) -> None:
     (folder / "bundle.md").write_text(FIELD)
     bundle = load_bundle_sync(folder)
-    assert {problem.code for problem in bundle.problems} == {"AMP108", "AMP109"}
+    assert {problem.code for problem in bundle.problems} == {"AMP108"}
     assert [tool["module"] for tool in bundle.tools] == ["tool-filesystem"]
     assert bundle.session["raw"] is True
     assert bundle.agents["my-bundle:bug-hunter"] == {"name": "my-bundle:bug-hunter"}

@@ -1,0 +1,169 @@
+"""The questions of a session, put to whoever is at the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from amplifier_core.approval import ApprovalTimeoutError
+
+from .terminal import plain, tell
+from .watching import asking
+
+if TYPE_CHECKING:
+    from amplifier_core.interfaces import ApprovalRequest, ApprovalResponse
+    from amplifier_core.session import AmplifierSession
+
+REGISTER = "approval.register_provider"
+"""The capability that a module offers which asks by way of an `ApprovalProvider`."""
+
+
+class _NoAnswer(Exception):
+    """The terminal was closed, or the question was given up."""
+
+
+class Approvals:
+    """Asks at `terminal`, one question at a time, whichever session asks; None: nobody is there, the default stands.
+
+    No answer in time is the default too. What was denied because nobody could be asked is in `unanswered`.
+    """
+
+    def __init__(self, terminal: str | None) -> None:
+        self.unanswered: list[str] = []
+        self._terminal = terminal
+        self._who = ""
+        self._turn = asyncio.Lock()
+        self._wake: int | None = None
+
+    def attach(self, session: AmplifierSession, name: str) -> None:
+        """Answer for a session, also where a module asks by way of an `ApprovalProvider`."""
+        self._who = f"{name} ({session.session_id})"
+        register = session.coordinator.get_capability(REGISTER)
+        if register is not None:
+            register(_Provider(self))
+
+    def give_up(self) -> None:
+        """Deny what is asked now: the person wants the turn to stop."""
+        if self._wake is not None:
+            os.write(self._wake, b"x")
+
+    async def request_approval(
+        self,
+        prompt: str,
+        options: list[str],
+        timeout: float | None,  # noqa: ASYNC109 - a published signature
+        default: Literal["allow", "deny"],
+    ) -> str:
+        """Return the option that was chosen. Raises `ApprovalTimeoutError` when nobody answers in time."""
+        who = asking.get() or self._who
+        async with self._turn:
+            if self._terminal is None:
+                return self._unattended(who, prompt, options, default)
+            try:
+                return await self._ask(self._terminal, who, prompt, options, timeout, default)
+            except _NoAnswer:
+                tell("not answered: denied")
+                return _option(options, "deny")
+            except TimeoutError:
+                tell(f"no answer in {timeout:g} s: {_option(options, default)}")
+                raise ApprovalTimeoutError(prompt) from None
+
+    def _unattended(self, who: str, prompt: str, options: list[str], default: str) -> str:
+        if default != "allow":
+            self.unanswered.append(prompt)
+            tell(f"amplifier: {plain(who)} asks: {plain(prompt)}\namplifier: nobody is there to answer: denied")
+        return _option(options, default)
+
+    async def _ask(
+        self, terminal: str, who: str, prompt: str, options: list[str], seconds: float | None, default: str
+    ) -> str:
+        usual = _option(options, default)
+        listed = "  ".join(f"[{number}] {plain(option)}" for number, option in enumerate(options, 1))
+        limit = f", {seconds:g} s" if seconds else ""
+        question = f"\n? {plain(who)} asks: {plain(prompt)}\n  {listed}   (Enter: {plain(usual)}{limit}) "
+        ends = time.monotonic() + seconds if seconds else None
+        while True:
+            line = await self._line(terminal, question, ends)
+            chosen = chosen_option(line, options) if line.strip() else usual
+            if chosen is not None:
+                return chosen
+            question = f"  {listed}? "
+
+    async def _line(self, terminal: str, question: str, ends: float | None) -> str:
+        reading, self._wake = os.pipe()
+        work = asyncio.to_thread(_read_line, terminal, question, reading, ends)
+        try:
+            return await asyncio.shield(work)
+        finally:
+            os.close(self._wake)  # which ends the read, whoever waits for it
+            self._wake = None
+
+
+def _read_line(terminal: str, question: str, wake: int, ends: float | None) -> str:
+    """Ask at a terminal and return the line; what was typed before the question was there does not answer it."""
+    import termios
+
+    descriptor = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+        os.write(descriptor, question.encode())
+        left = None if ends is None else max(0.0, ends - time.monotonic())
+        ready, _, _ = select.select([descriptor, wake], [], [], left)
+        if not ready:
+            termios.tcflush(descriptor, termios.TCIFLUSH)
+            os.write(descriptor, b"\n")
+            raise TimeoutError
+        line = os.read(descriptor, 4096) if wake not in ready else b""
+        if not line:
+            os.write(descriptor, b"\n")
+            raise _NoAnswer
+        return line.decode(errors="replace")
+    finally:
+        os.close(descriptor)
+        os.close(wake)
+
+
+def _option(options: list[str], word: str) -> str:
+    """Return the option that says `word` (allow or deny), or the word itself."""
+    return next((option for option in options if option.lower().split()[:1] == [word]), word)
+
+
+def chosen_option(line: str, options: list[str]) -> str | None:
+    """Return the option that a line names by its number, its text or the beginning of it; None for none, or several."""
+    said = line.strip().lower()
+    if said.isascii() and said.isdigit():
+        return options[int(said) - 1] if 1 <= int(said) <= len(options) else None
+    exact = [option for option in options if option.lower() == said]
+    found = exact or [option for option in options if option.lower().startswith(said)]
+    if not found and said in ("y", "yes"):
+        found = [option for option in options if option.lower() == "allow"]
+    if not found and said in ("n", "no"):
+        found = [option for option in options if option.lower() == "deny"]
+    return found[0] if len(found) == 1 else None
+
+
+class _Provider:
+    """Answers an `ApprovalRequest`."""
+
+    def __init__(self, approvals: Approvals) -> None:
+        self._approvals = approvals
+
+    async def request_approval(self, request: ApprovalRequest) -> ApprovalResponse:
+        """Put the request to the person as a question."""
+        from amplifier_core.interfaces import ApprovalResponse
+
+        try:
+            answer = await self._approvals.request_approval(
+                _question(request), ["Allow", "Deny"], request.timeout, "deny"
+            )
+        except ApprovalTimeoutError:
+            return ApprovalResponse(approved=False, reason="nobody answered in time")
+        return ApprovalResponse(approved=answer == "Allow", reason=None if answer == "Allow" else "denied")
+
+
+def _question(request: Any) -> str:
+    details = "".join(f"\n  {key}: {value}" for key, value in request.details.items())
+    return f"{request.tool_name}: {request.action} (risk: {request.risk_level}){details}"

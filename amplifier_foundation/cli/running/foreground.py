@@ -1,0 +1,92 @@
+"""The main thread as the place where a person is asked, while sessions live on in an event loop beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import signal
+from concurrent.futures import Future
+from contextlib import contextmanager
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .stopping import handler_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+Result = TypeVar("Result")
+
+
+class PressedInterrupt(Exception):
+    """Ctrl-C was pressed while a person was asked."""
+
+
+class Foreground:
+    """Runs a program on an event loop in a thread of its own, and what it wants to `call` in the main thread.
+
+    Only the main thread can be interrupted while it edits a line; and what a session does between turns does not wait
+    for the person.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._is_asking = False
+        self._on_press: Callable[[int, object], None] | None = None
+
+    def run(self, program: Coroutine[Any, Any, Result]) -> Result:
+        """Run `program` to its end and return what it returned, or raise what it raised; in the main thread."""
+        outcome: Future[Result] = Future()
+        thread = Thread(target=self._live, args=(program, outcome), name="sessions", daemon=True)
+        before = signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            thread.start()
+            while (job := self._jobs.get()) is not None:
+                self._do(*job)
+            thread.join()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        return outcome.result()
+
+    def _live(self, program: Coroutine[Any, Any, Result], outcome: Future[Result]) -> None:
+        try:
+            outcome.set_result(asyncio.run(program))
+        except BaseException as error:
+            outcome.set_exception(error)
+        finally:
+            self._jobs.put(None)
+
+    def _do(self, function: Callable[[], Any], outcome: Future[Any]) -> None:
+        try:
+            self._is_asking = True
+            value = function()
+            self._is_asking = False
+        except KeyboardInterrupt:
+            outcome.set_exception(PressedInterrupt())
+        except BaseException as error:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(value)
+        finally:
+            self._is_asking = False
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        if self._is_asking:
+            raise KeyboardInterrupt
+        if self._on_press is not None:
+            self._on_press(number, frame)
+
+    async def call(self, function: Callable[[], Result]) -> Result:
+        """Await `function()`, called in the main thread. Raises what it raises, and `PressedInterrupt` at Ctrl-C."""
+        outcome: Future[Result] = Future()
+        self._jobs.put((function, outcome))
+        return await asyncio.wrap_future(outcome)
+
+    @contextmanager
+    def interrupts_to(self, press: Callable[[], None]) -> Iterator[None]:
+        """Call `press` in the event loop for every Ctrl-C while the block runs and nobody is asked."""
+        self._on_press = handler_of(asyncio.get_running_loop(), press)
+        try:
+            yield
+        finally:
+            self._on_press = None

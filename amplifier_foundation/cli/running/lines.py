@@ -1,0 +1,102 @@
+"""What a person types at a prompt, with line editing and a history that outlives the program."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+REMEMBERED = 1_000
+"""Lines that the history keeps."""
+PROMPT, MORE = "> ", ". "
+QUOTES = '"""'
+
+
+class LineEditor:
+    """Reads prompts; `words` are completed where a line begins with them.
+
+    The history is a file that only its owner may read. A Python without `readline` edits nothing and remembers nothing.
+    """
+
+    def __init__(self, history: Path, words: Sequence[str] = ()) -> None:
+        self._readline = _readline()
+        self._history = str(history)
+        self._words = list(words)
+        self._known = 0
+        if self._readline is not None:
+            self._set_up(self._readline)
+
+    def _set_up(self, editor: Any) -> None:
+        os.close(os.open(self._history, os.O_RDWR | os.O_CREAT, 0o600))
+        editor.clear_history()
+        editor.set_history_length(REMEMBERED)
+        editor.read_history_file(self._history)
+        self._known = editor.get_current_history_length()
+        if self._known > REMEMBERED:
+            editor.write_history_file(self._history)
+        editor.set_completer_delims(" \n")
+        editor.set_completer(self._complete)
+        libedit = "libedit" in (editor.__doc__ or "")
+        editor.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
+
+    def _complete(self, text: str, state: int) -> str | None:
+        found = [f"{word} " for word in self._words if text and word.startswith(text)]
+        return found[state] if state < len(found) else None
+
+    def read(self) -> str:
+        r"""Return one prompt, read at the terminal.
+
+        A line that ends with a backslash goes on in the next one; lines between `\"""` and `\"""` are one prompt. The
+        end of the input ends a prompt that has begun. Raises `EOFError` where none has, and `KeyboardInterrupt`.
+        """
+        try:
+            return self._prompt(_line(PROMPT))
+        finally:
+            self._remember()
+
+    def _prompt(self, first: str) -> str:
+        lines = [first]
+        try:
+            if first.lstrip().startswith(QUOTES):
+                lines[0] = first.lstrip().removeprefix(QUOTES)
+                while not lines[-1].rstrip().endswith(QUOTES):
+                    lines.append(_line(MORE))
+                lines[-1] = lines[-1].rstrip().removesuffix(QUOTES)
+                return "\n".join(lines).strip("\n")
+            while lines[-1].endswith("\\"):
+                lines[-1] = lines[-1][:-1]
+                lines.append(_line(MORE))
+        except EOFError:
+            pass
+        return "\n".join(lines)
+
+    def _remember(self) -> None:
+        editor: Any = self._readline
+        if editor is None:
+            return
+        fresh, self._known = editor.get_current_history_length() - self._known, editor.get_current_history_length()
+        if fresh > 0 and hasattr(editor, "append_history_file"):
+            editor.append_history_file(fresh, self._history)
+        elif fresh > 0:
+            editor.write_history_file(self._history)
+
+
+def _readline() -> ModuleType | None:
+    try:
+        import readline
+    except ImportError:
+        return None
+    return readline
+
+
+def _line(prompt: str) -> str:
+    if not sys.stdout.isatty():  # which is for answers alone, then
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        prompt = ""
+    return input(prompt)

@@ -1,0 +1,1 @@
+"""The verbs of `amplifier trigger`, each imported when it is invoked."""

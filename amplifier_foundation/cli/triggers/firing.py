@@ -1,0 +1,53 @@
+"""`amplifier trigger fire`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from amplifier_core.errors import SessionNotFound
+from amplifier_core.triggers import TriggerEvent, TriggerType
+
+from ..app import bundle_at, bundle_option, opened_inbox, plugins_of, run_async
+
+
+@click.command()
+@click.argument("name")
+@bundle_option
+@click.option("--data", default="{}", help="A JSON object that the session is handed.")
+@click.pass_context
+def fire(ctx: click.Context, name: str, bundle_path: str | None, data: str) -> None:
+    """Wake the background session NAME by hand; a running `amplifier up` handles it, or the next one does."""
+    payload = _payload(data)
+    project = run_async(_fire(ctx, name, bundle_path, payload))
+    from ...lock import running_owners
+
+    runs = any(owner.get("project") == project for owner in running_owners())
+    click.echo(f"{name}: accepted" + ("" if runs else "; it is handled at the next: amplifier up"), err=True)
+
+
+def _payload(text: str) -> dict[str, Any]:
+    try:
+        payload = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--data is not JSON: {error}") from error
+    if not isinstance(payload, dict):
+        raise click.UsageError('--data must be a JSON object, such as {"path": "a.py"}')
+    return payload
+
+
+async def _fire(ctx: click.Context, name: str, bundle_path: str | None, data: dict[str, Any]) -> str:
+    from ...background.lane import MANUAL, lane_key
+    from ...paths import project_of
+
+    bundle = await bundle_at(bundle_path, plugins_of(ctx))
+    names = [config.name for config in bundle.background_sessions]
+    if name not in names:
+        raise SessionNotFound(f"{name} (this bundle declares: {', '.join(names) or 'none'})")
+    project, lane = project_of(bundle.base_path), lane_key(bundle.name, name)
+    async with opened_inbox(plugins_of(ctx)) as store:
+        event = TriggerEvent(TriggerType.MANUAL, MANUAL, data=data)
+        await store.offer(project, lane, f"{lane}/{MANUAL}", event)
+    return project

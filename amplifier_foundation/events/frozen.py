@@ -1,0 +1,78 @@
+"""Payloads that many may read and nobody can change: dictionaries and lists as JSON has them, closed to writing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ATOMS = frozenset({str, int, float, bool, type(None), bytes})
+
+
+def _refuse(self: object, *_: object, **__: object) -> NoReturn:
+    raise TypeError("the data of an event is shared by all who read it: change a copy, as copy.deepcopy(event.data)")
+
+
+class FrozenDict(dict[str, Any]):
+    """A dictionary that refuses to be changed; its copies are plain ones."""
+
+    __slots__ = ()
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def copy(self) -> dict[str, Any]:
+        """Return a plain dictionary; what is in it stays frozen."""
+        return dict(self)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return {key: deepcopy(value, memo) for key, value in self.items()}
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[str, Any]]]:
+        return FrozenDict, (dict(self),)
+
+
+class FrozenList(list[Any]):
+    """A list that refuses to be changed; its copies are plain ones."""
+
+    __slots__ = ()
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def copy(self) -> list[Any]:
+        """Return a plain list; what is in it stays frozen."""
+        return list(self)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        return [deepcopy(value, memo) for value in self]
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[list[Any]]]:
+        return FrozenList, (list(self),)
+
+
+def freeze(data: Mapping[str, Any]) -> FrozenDict:
+    """Return a copy of `data` that nobody can change; what is frozen already is returned as it is."""
+    if data.__class__ is FrozenDict:
+        return data
+    frozen = FrozenDict(data)
+    for value in frozen.values():
+        if value.__class__ not in ATOMS:
+            return FrozenDict({key: _frozen(value) for key, value in frozen.items()})
+    return frozen
+
+
+def _frozen(value: Any) -> Any:
+    if value.__class__ in ATOMS or value.__class__ is FrozenList:
+        return value
+    if isinstance(value, Mapping):
+        return freeze(value)
+    if isinstance(value, list):
+        return FrozenList(map(_frozen, value))
+    return tuple(map(_frozen, value)) if value.__class__ is tuple else deepcopy(value)

@@ -1,0 +1,238 @@
+"""Readers of the log in memory, one for each way of dealing with more events than may wait."""
+
+from __future__ import annotations
+
+import asyncio
+from operator import length_hint
+from sys import maxsize
+from typing import TYPE_CHECKING, Any, Literal
+
+from .subscription import SubscriberLagged, Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from amplifier_core.events import SessionEvent
+
+    from .channel import Channel
+
+Overflow = Literal["drop_oldest", "drop_newest", "block", "error"]
+
+
+def _at(events: Sequence[SessionEvent], index: int) -> Iterator[SessionEvent]:
+    """Return an iterator of a list that begins at `index`."""
+    iterator: Any = iter(events)
+    iterator.__setstate__(index)
+    return iterator  # type: ignore[no-any-return]
+
+
+class LiveSubscription(Subscription):
+    """A reader that loses the oldest events when more than `queue_size` wait.
+
+    Its place is kept by an iterator of the list that it reads, so that reading an event costs no bookkeeping: events
+    that are added are seen by it, and moving it skips events also for a loop that runs over it.
+    """
+
+    overflow: Overflow = "drop_oldest"
+
+    def __init__(
+        self,
+        channel: Channel,
+        names: Sequence[str],
+        queue_size: int | None,
+        tell: Callable[[LiveSubscription], None],
+        replayed: int = 0,
+    ) -> None:
+        super().__init__(channel, names)
+        self.queue_size = maxsize if queue_size is None else queue_size
+        self.told_at = float("-inf")
+        """When its losses were told of last, in the seconds of a monotonic clock."""
+        self._tell = tell
+        self._replayed = replayed
+        self._dropped = 0
+        self._block = channel.log.tail
+        self._begun = channel.count - replayed
+        self._events_read = self._block.events
+        self._unread = _at(self._events_read, self._begun - self._block.start)
+        channel.join(self)
+
+    @property
+    def _position(self) -> int:
+        return self._block.start + len(self._events_read) - length_hint(self._unread)
+
+    @property
+    def _excess(self) -> int:
+        """How many more wait than may; what was there before it subscribed takes no place."""
+        position = self._position
+        allowed = self.queue_size + (self._replayed if position < self._replayed else 0)
+        return self._channel.count - position - allowed
+
+    @property
+    def lag(self) -> int:
+        """How many matching events wait."""
+        self.settle()
+        return 0 if self.closed else self._channel.count - self._position
+
+    @property
+    def dropped(self) -> int:
+        """How many events were given up because more than `queue_size` waited."""
+        self.settle()
+        return self._dropped
+
+    @property
+    def delivered(self) -> int:
+        """How many events were read."""
+        self.settle()
+        return self._position - self._begun - self._dropped
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may wait."""
+        return self._excess < 0
+
+    def settle(self) -> int:
+        """Deal with what waits too many; return the channel's count at which to ask again.
+
+        While it overflows it is asked only now and then; who looks at it asks too, so no figure is ever late.
+        """
+        excess = self._excess
+        if excess <= 0 or self.closed:
+            return min(maxsize, self._channel.count - excess + 1)
+        self._exceeded(excess)
+        return min(maxsize, self._channel.count + 1 + self.queue_size // 4)
+
+    def close(self) -> None:
+        """Leave; a reader that waits ends. Idempotent."""
+        if not self.closed:
+            self._skip(self._channel.count)
+            super().close()
+
+    def _exceeded(self, excess: int) -> None:
+        self._skip(self._position + excess)
+        self._lose(excess)
+
+    def _lose(self, events: int) -> None:
+        self._dropped += events
+        self._tell(self)
+
+    def _skip(self, position: int) -> None:
+        while self._block.next is not None and position >= self._block.next.start:
+            self._block = self._block.next
+        left: Any = self._unread
+        left.__setstate__(len(self._events_read))  # for a loop that runs over it
+        self._events_read = self._block.events
+        self._unread = _at(self._events_read, position - self._block.start)
+
+    async def _ready(self) -> bool:
+        while True:
+            self.settle()
+            if self.closed:
+                return False
+            if self._advance():
+                return True
+            await self._channel.news()
+
+    def _advance(self) -> bool:
+        """Return whether there is something unread, in this block or the next."""
+        if length_hint(self._unread):
+            return True
+        position = len(self._events_read)
+        if self._block.next is not None:
+            self._block, position = self._block.next, 0
+            self._events_read = self._block.events
+        self._unread = _at(self._events_read, position)  # an iterator that has ended sees nothing that is added
+        return length_hint(self._unread) > 0
+
+
+class ContentSubscription(LiveSubscription):
+    """A reader that gets nothing new while `queue_size` events wait."""
+
+    overflow = "drop_newest"
+
+    def refuse(self) -> None:
+        """Count an event that there was no room for."""
+        self._lose(1)
+
+    @property
+    def delivered(self) -> int:
+        """How many events were read."""
+        return self._position - self._begun
+
+
+class StrictSubscription(LiveSubscription):
+    """A reader that ends with `SubscriberLagged` when more than `queue_size` events wait."""
+
+    overflow = "error"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._fault: SubscriberLagged | None = None
+        super().__init__(*args, **kwargs)
+
+    def _exceeded(self, excess: int) -> None:
+        behind = self._channel.count - self._position
+        self._fault = SubscriberLagged(
+            f"a subscriber to {', '.join(self.names)} is {behind} events behind, and {self.queue_size} may wait: "
+            "read faster, raise queue_size, or subscribe with another overflow"
+        )
+        self.close()
+        self._lose(behind)
+
+    async def _ready(self) -> bool:
+        ready = await super()._ready()
+        if self._fault is not None:
+            raise self._fault
+        return ready
+
+    @property
+    def dropped(self) -> int:
+        """How many events waited when it ended with `SubscriberLagged`."""
+        self.settle()
+        return self._dropped
+
+
+class BlockingSubscription(LiveSubscription):
+    """A reader for whom `EventRouter.emit` waits while `queue_size` events wait."""
+
+    overflow = "block"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._room: set[asyncio.Future[None]] = set()
+        super().__init__(*args, **kwargs)
+
+    def _exceeded(self, excess: int) -> None:
+        """Leave all of them: those that are published without waiting are not lost either."""
+
+    async def room(self) -> None:
+        """Wait until an event is read, or the reader leaves."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._room.discard(waiter)
+
+    def close(self) -> None:
+        """Leave; a reader that waits ends, and so does the wait for it. Idempotent."""
+        super().close()
+        self._let_in()
+
+    async def _events(self) -> AsyncIterator[SessionEvent]:
+        while await self._ready():
+            for event in self._unread:
+                self._let_in()
+                yield event
+
+    async def __anext__(self) -> SessionEvent:
+        event = await super().__anext__()
+        self._let_in()
+        return event
+
+    def _let_in(self) -> None:
+        for waiter in self._room:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+KINDS: dict[Overflow, type[LiveSubscription]] = {
+    kind.overflow: kind for kind in (LiveSubscription, ContentSubscription, BlockingSubscription, StrictSubscription)
+}

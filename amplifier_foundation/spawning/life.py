@@ -1,0 +1,184 @@
+"""A child's life: made, given its turn, ended, kept and told of."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import SpawnTimeout
+from amplifier_core.events import SESSION_COMPLETED, SESSION_ERROR
+from amplifier_core.moments import SpawnOutcome
+
+from ..history import turn_starts
+from ..recording import recorded
+from ..runners import final_answer
+from ..usage import UsageMeter, bridge_child_cost, children_usage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from amplifier_core.moments import SpawnRequest
+    from amplifier_core.session import AmplifierSession
+
+    from .child import Spawn
+
+GRACE = 5.0
+"""Seconds at most between the stop that a time limit asks for and the one that it enforces."""
+
+
+async def run_spawn(spawn: Spawn, timeout: float | None = None) -> SpawnOutcome:  # noqa: ASYNC109 - handed on
+    """Live the child's whole life and return how it ended; a cancellation of this task is stored in `spawn.error`."""
+    began = time.monotonic()
+    output = ""
+    try:
+        output = await _within(spawn, timeout)
+    except BaseException as error:
+        spawn.error = error
+    return SpawnOutcome(
+        session_id=spawn.request.session_id,
+        parent_id=spawn.request.parent_id,
+        status="cancelled" if spawn.stopped and not isinstance(spawn.error, SpawnTimeout) else _status(spawn.error),
+        output=output,
+        turn_count=spawn.turns + len(turn_starts(spawn.transcript.since(spawn.recorded))),
+        duration=time.monotonic() - began,
+        error=_cause(spawn.error),
+        usage=spawn.usage.to_dict() if spawn.usage is not None else {},
+    )
+
+
+async def _within(spawn: Spawn, seconds: float | None) -> str:
+    """Return the answer. When the time is over, the child is asked to stop, and cut if it does not.
+
+    Raises `SpawnTimeout`.
+    """
+    if seconds is None:
+        return await _answer(spawn)
+    asking = asyncio.get_running_loop().call_later(seconds, spawn.ask_to_stop)
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(seconds + min(GRACE, seconds / 4)) as limit:
+            output = await _answer(spawn)
+    except TimeoutError as error:
+        raise (SpawnTimeout(spawn.request.session_id, seconds) if limit.expired() else error) from None
+    finally:
+        asking.cancel()
+    if spawn.stopped and time.monotonic() - began >= seconds:
+        raise SpawnTimeout(spawn.request.session_id, seconds)
+    return output
+
+
+async def _answer(spawn: Spawn) -> str:
+    finished = final_answer(spawn.transcript) if spawn.resumed and not spawn.request.instruction else None
+    if finished is not None:
+        return finished
+    return await spawn.runner.run(spawn.request, lambda request: _child_session(spawn, request))
+
+
+def _status(error: BaseException | None) -> str:
+    if error is None:
+        return "completed"
+    return "failed" if isinstance(error, Exception) else "cancelled"
+
+
+def _cause(error: BaseException | None) -> str | None:
+    if error is None:
+        return None
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+@contextmanager
+def linked(parent: AmplifierSession, child: AmplifierSession) -> Iterator[None]:
+    """Let a stop of the parent reach the child while the block runs."""
+    token = child.coordinator.cancellation
+    parent.coordinator.cancellation.register_child(token)
+    try:
+        yield
+    finally:
+        parent.coordinator.cancellation.unregister_child(token)
+
+
+@asynccontextmanager
+async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[AmplifierSession]:
+    """Make the child in this process, linked to its parent; store its last messages and end it on leaving."""
+    from .agents import AgentSpawner
+
+    agents = AgentSpawner(spawn.prepared, spawn.store, spawn.router, spawn.plugins)
+    session = await spawn.prepared.create_session(
+        session_id=request.session_id,
+        parent_id=request.parent_id,
+        approval_system=spawn.parent.coordinator.approval_system,
+        display_system=spawn.parent.coordinator.display_system,
+        session_cwd=request.working_dir or None,
+        is_resumed=spawn.resumed,
+        config=dict(request.config),
+        transcript=spawn.transcript,
+        plugins=spawn.plugins,
+        capabilities={
+            "session.depth": request.depth,
+            **agents.capabilities_of(request.session_id, spawn.cause),
+            **spawn.capabilities,
+        },
+        parent=spawn.parent,
+    )
+    agents.take(session)
+    spawn.child = session
+    async with recorded(session, spawn.store, spawn.recorded):
+        with _metered(spawn, session), linked(spawn.parent, session):
+            if spawn.observe is not None:
+                spawn.observe(session)
+            try:
+                yield session
+            finally:
+                spawn.stopped = session.coordinator.cancellation.is_cancelled
+
+
+@contextmanager
+def _metered(spawn: Spawn, session: AmplifierSession) -> Iterator[None]:
+    """Count what the child takes, its own children included, and tell its parent."""
+    meter = UsageMeter(session.coordinator)
+    meter.attach()
+    try:
+        yield
+    finally:
+        spawn.usage = meter.usage + children_usage(session.coordinator)
+        bridge_child_cost(spawn.parent.coordinator, spawn.usage, session.session_id, adds=True)
+
+
+async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:
+    """Store the outcome, emit `session:completed` or `session:error`, and tell the plugins."""
+    if spawn.store is not None:
+        await spawn.store.update(outcome.session_id, **record_changes(spawn, outcome))
+    if spawn.router is not None:
+        name, data = outcome_event(spawn, outcome)
+        await spawn.router.emit(name, data, outcome.session_id)
+    if spawn.plugins is not None:
+        await spawn.plugins.after_spawn(outcome)
+
+
+def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
+    """Return the fields of the session's record that its outcome changes."""
+    told = {"duration": round(outcome.duration, 3), "usage": dict(outcome.usage)}
+    return {
+        "status": outcome.status,
+        "turn_count": outcome.turn_count,
+        "error": outcome.error,
+        "metadata": {**spawn.metadata, **told},
+    }
+
+
+def outcome_event(spawn: Spawn, outcome: SpawnOutcome) -> tuple[str, dict[str, Any]]:
+    """Return the name and data of the event that tells how a session ended."""
+    data: dict[str, Any] = {
+        "session_id": outcome.session_id,
+        "parent_id": outcome.parent_id,
+        "session_name": spawn.request.metadata.get("name"),
+        "bundle_name": spawn.request.bundle,
+        "status": outcome.status,
+        "turn_count": outcome.turn_count,
+        "usage": dict(outcome.usage),
+    }
+    if outcome.error is None:
+        return SESSION_COMPLETED, {**data, "output": outcome.output, "success": True}
+    return SESSION_ERROR, {**data, "error": outcome.error, "error_type": type(spawn.error).__name__}

@@ -1,0 +1,47 @@
+"""A trigger that never fires by itself; whoever fires it stores the event beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from amplifier_core.triggers import TriggerEvent
+
+NAME = "trigger-manual"
+
+
+class ManualTrigger:
+    """Waits until it is stopped."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._stopped = asyncio.Event()
+
+    @staticmethod
+    def config_schema() -> dict[str, Any]:
+        """Return the JSON Schema of the configuration."""
+        from .config import ManualConfig
+
+        return ManualConfig.model_json_schema()
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Take nothing. Raises `TriggerConfigError` for any key."""
+        from amplifier_core.trigger_config import read_trigger_config
+
+        from .config import ManualConfig
+
+        read_trigger_config(NAME, ManualConfig, config)
+
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        """Yield nothing until `stop`."""
+        await self._stopped.wait()
+        nothing: tuple[TriggerEvent, ...] = ()
+        for event in nothing:
+            yield event
+
+    async def stop(self) -> None:
+        """End `watch`."""
+        self._stopped.set()

@@ -1,0 +1,20 @@
+"""The trigger `trigger-webhook`: wakes sessions when somebody posts to its address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amplifier_core.hookspecs import hookimpl
+
+from .trigger import NAME, WebhookTrigger
+
+if TYPE_CHECKING:
+    from amplifier_core.hookspecs import Register, TriggerFactory
+
+__all__ = ["WebhookTrigger", "amplifier_register_trigger"]
+
+
+@hookimpl
+def amplifier_register_trigger(register: Register[TriggerFactory]) -> None:
+    """Offer the webhook."""
+    register(NAME, WebhookTrigger)

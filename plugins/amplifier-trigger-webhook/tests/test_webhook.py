@@ -1,0 +1,453 @@
+"""What a webhook is answered, and what becomes an event."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import amplifier_trigger_webhook.receiving as receiving
+import amplifier_trigger_webhook.server as server
+from amplifier_core.errors import TriggerConfigError, TriggerError
+from amplifier_core.plugins import load_plugins
+from amplifier_core.testing.clock import VirtualClock
+from amplifier_core.testing.trigger_checks import check_trigger
+from amplifier_core.triggers import TriggerContext, TriggerSource, TriggerType
+from amplifier_trigger_webhook import WebhookTrigger
+from amplifier_trigger_webhook.allowance import Allowance
+from amplifier_trigger_webhook.trigger import default_path
+
+from .conftest import SECRET, Answer, Run, Running, github, plain, send, webhook
+
+GITHUB = {"secret_env": "HOOK_SECRET"}
+PLAIN = {"secret_env": "HOOK_SECRET", "signature": "plain"}
+
+
+async def test_the_contract_of_a_trigger() -> None:
+    made: list[WebhookTrigger] = []
+    said = iter(range(10))
+
+    def make() -> WebhookTrigger:
+        made.append(WebhookTrigger())
+        return made[-1]
+
+    async def provoke() -> Answer:
+        body = b"%d" % next(said)
+        return await asyncio.to_thread(send, made[-1].url, body, github(body))
+
+    events = await check_trigger(
+        make, {"port": 0, **GITHUB}, provoke=provoke, context=TriggerContext("tests/hook#1", clock=VirtualClock())
+    )
+    assert [event.data["body"] for event in events] == ["0", "1"]
+
+
+def test_the_plugin_registers_it() -> None:
+    plugins = load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": "trigger-webhook"})
+    assert plugins.triggers.get("trigger-webhook") is WebhookTrigger
+    assert isinstance(WebhookTrigger(), TriggerSource)
+
+
+async def test_a_request_is_an_event(run: Run) -> None:
+    async with run() as bench:
+        answer = await bench.post(
+            {"n": 1},
+            {
+                "Authorization": "Bearer secret",
+                "Cookie": "secret",
+                "User-Agent": "test",
+                "X-GitHub-Event": "push",
+                "X-GitHub-Delivery": "d-1",
+                "X-Hub-Signature-256": "secret",
+            },
+            path="/hook?to=main&to=test",
+        )
+        [event] = bench.events
+    assert (answer.status, answer.body) == (202, {"status": "accepted", "event_id": event.event_id})
+    assert (event.type, event.source, event.event_name) == (TriggerType.WEBHOOK, "trigger-webhook", "push")
+    assert (event.timestamp, event.dedupe_key) == (bench.clock.now(), "tests/hook#1 d-1")
+    assert event.data == {
+        "method": "POST",
+        "path": "/hook",
+        "query": {"to": "test"},
+        "headers": {
+            "content-type": "application/json",
+            "user-agent": "test",
+            "x-github-delivery": "d-1",
+            "x-github-event": "push",
+        },
+        "body": {"n": 1},
+    }
+
+
+async def test_a_request_is_answered_when_its_event_is_stored_and_not_before(run: Run) -> None:
+    async with run() as bench:
+        bench.hold.clear()
+        async with asyncio.TaskGroup() as group:
+            posts = [group.create_task(bench.post({"n": n})) for n in range(3)]
+            while not bench.events:
+                await asyncio.sleep(0)
+            assert len(bench.events) == 1
+            assert not any(post.done() for post in posts)
+            bench.hold.set()
+    assert [post.result().status for post in posts] == [202] * 3
+    assert sorted(event.data["body"]["n"] for event in bench.events) == [0, 1, 2]
+
+
+async def test_an_event_that_could_not_be_stored_is_answered_503(run: Run) -> None:
+    async with run() as bench:
+        bench.failure = OSError("disk full")
+        answer = await bench.post({})
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+
+async def test_a_request_that_waits_for_the_store_too_long_is_answered_503_and_never_yielded(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "STORE_TIME", 0.01)
+    async with run() as bench:
+        bench.hold.clear()
+        answers = [await bench.post({"n": n}) for n in range(2)]
+    assert [answer.status for answer in answers] == [503, 503]
+    assert [event.data["body"]["n"] for event in bench.events] == [0]
+
+
+async def test_stop_answers_those_who_wait_and_those_who_still_write(run: Run) -> None:
+    async with run() as bench:
+        bench.hold.clear()
+        with socket.create_connection(address(bench)) as slow:
+            slow.sendall(b"POST /hook HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n12345")
+            async with asyncio.TaskGroup() as group:
+                posts = [group.create_task(bench.post({"n": n})) for n in range(3)]
+                arrivals = bench.trigger._arrivals
+                assert arrivals is not None
+                while (len(bench.events), len(arrivals._waiting), len(arrivals._reading)) != (1, 2, 1):
+                    await asyncio.sleep(0)
+                await bench.trigger.stop()
+                bench.hold.set()
+            slow_answer = await asyncio.to_thread(slow.recv, 1000)
+    assert sorted(post.result().status for post in posts) == [202, 503, 503]
+    assert slow_answer.startswith(b"HTTP/1.1 503 ")
+    assert len(bench.events) == 1
+
+
+async def test_one_that_is_stopped_before_it_is_watched_ends_at_once() -> None:
+    trigger = webhook()
+    await trigger.stop()
+    assert [event async for event in trigger.watch()] == []
+
+
+def address(bench: Running) -> tuple[str, int]:
+    host, port = bench.trigger.url.removeprefix("http://").partition("/")[0].split(":")
+    return host, int(port)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "message"),
+    [
+        (b"{", {"Content-Type": "application/json"}, 400, "not JSON that can be kept"),
+        (b"", {"Content-Type": "application/problem+json; charset=utf-8"}, 400, "not JSON that can be kept"),
+        (b'{"n": NaN}', {"Content-Type": "application/json"}, 400, "body.n: nan is not JSON"),
+        (b'{"n": [1e999]}', {"Content-Type": "application/json"}, 400, "body.n[0]: inf is not JSON"),
+        (b"9" * 5000, {"Content-Type": "application/json"}, 400, "4300"),
+        (b'["\\ud800"]', {"Content-Type": "application/json"}, 400, "half of a surrogate pair"),
+        (b"[" * 65 + b"]" * 65, {"Content-Type": "application/json"}, 400, "more than 64 levels"),
+        (b"[" * 100_000, {"Content-Type": "application/json"}, 400, "nested too deeply"),
+        (b"\xff", {}, 415, "not UTF-8"),
+        (b"x", {"Content-Type": "multipart/form-data; boundary=x"}, 415, "send JSON or text"),
+        (b"x", {"Content-Encoding": "gzip"}, 415, "compressed"),
+        (b"x", {"X-Amplifier-Delivery": "a b"}, 400, "without spaces"),
+        (b"x", {"X-Amplifier-Delivery": "a" * 129}, 400, "1 to 128"),
+        (b"x", {"Host": "evil.example:80"}, 421, "not the host"),
+        (b"x", {"Origin": "https://evil.example"}, 403, "browser"),
+        (b"x", {"Sec-Fetch-Site": "same-origin"}, 403, "browser"),
+        (b"x" * 101, {}, 413, "larger than 100 bytes"),
+    ],
+)
+async def test_what_cannot_be_an_event_is_refused(
+    body: bytes, headers: dict[str, str], status: int, message: str, run: Run
+) -> None:
+    most = 100 if status == 413 else 200_000
+    async with run(max_bytes=most) as bench:
+        answer = await bench.post(body, headers)
+    assert (answer.status, bench.events) == (status, [])
+    assert message in answer.body["error"]
+
+
+async def test_other_paths_and_methods_are_refused(run: Run) -> None:
+    async with run() as bench:
+        assert (await bench.post(path="/")).status == 404
+        refused = await bench.post(method="GET")
+        assert (await bench.post(method="DELETE")).status == 405
+    assert (refused.status, refused.headers["allow"], bench.events) == (405, "POST", [])
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:8787", "hook.example"])
+async def test_its_own_names_are_let_in(host: str, run: Run) -> None:
+    async with run(hosts=["Hook.Example"]) as bench:
+        assert (await bench.post({}, {"Host": host})).status == 202
+
+
+async def test_a_body_without_a_length_is_counted_while_it_comes(run: Run) -> None:
+    async with run(max_bytes=1000) as bench:
+        assert (await bench.post(b"x" * 1000, chunked=True)).status == 202
+        assert (await bench.post(b"x" * 100_000, chunked=True)).status == 413
+        assert (await bench.post(b"x" * 100_000)).status == 413
+        announced = await asyncio.to_thread(send, bench.trigger.url, b"", {"Content-Length": "9999999999"})
+        assert announced.status == 413
+    assert [len(event.data["body"]) for event in bench.events] == [1000]
+
+
+async def test_only_the_events_that_are_asked_for_count(run: Run) -> None:
+    async with run(events=["issues"]) as bench:
+        answers = [await bench.post({}, {"X-GitHub-Event": kind}) for kind in ("issues", "push")]
+        answers.append(await bench.post({}))
+    assert [answer.status for answer in answers] == [202, 200, 200]
+    assert answers[1].body == {"status": "ignored", "reason": "event 'push' is not asked for"}
+    assert [event.event_name for event in bench.events] == ["issues"]
+
+
+async def test_too_many_requests_are_told_when_to_try_again(run: Run) -> None:
+    async with run(rate=2) as bench:
+        answers = [await bench.post({}) for _ in range(3)]
+        await bench.clock.advance(int(answers[2].headers["retry-after"]))
+        answers.append(await bench.post({}))
+    assert [answer.status for answer in answers] == [202, 202, 429, 202]
+    assert len(bench.events) == 3
+
+
+async def test_an_allowance_grows_back_to_its_rate_and_no_further() -> None:
+    clock = VirtualClock()
+    allowance = Allowance(60, clock)
+    assert [allowance.take() for _ in range(61)] == [0] * 60 + [1]
+    await clock.advance(1)
+    assert [allowance.take() for _ in range(2)] == [0, 1]
+    await clock.advance(3600)
+    assert [allowance.take() for _ in range(61)] == [0] * 60 + [1]
+
+
+async def test_requests_that_wait_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "MOST_REQUESTS", 2)
+    async with run() as bench:
+        bench.hold.clear()
+        async with asyncio.TaskGroup() as group:
+            posts = [group.create_task(bench.post({"n": n})) for n in range(3)]
+            done, _ = await asyncio.wait(posts, return_when=asyncio.FIRST_COMPLETED)
+            bench.hold.set()
+    assert [post.result().status for post in done] == [503]
+    assert Counter(post.result().status for post in posts) == {202: 2, 503: 1}
+
+
+async def test_a_slow_body_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "BODY_TIME", 0.01)
+    async with run() as bench:
+        with socket.create_connection(address(bench)) as slow:
+            slow.sendall(b"POST /hook HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1")
+            said = await asyncio.to_thread(slow.makefile("rb").read)
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert bench.events == []
+
+
+@pytest.mark.parametrize("head", [b"", b"POST /hook HTTP/1.1\r\nHo"])
+async def test_a_slow_head_is_given_up(head: bytes, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HEAD_TIME", 0.01)
+    async with run() as bench:
+        with socket.create_connection(address(bench)) as slow:
+            slow.sendall(head)
+            with slow.makefile("rb") as file:
+                try:
+                    said = await asyncio.to_thread(file.read)
+                except ConnectionResetError:
+                    said = b""
+    assert b"HTTP/1.1 2" not in said
+
+
+async def test_connections_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    async with run() as bench:
+        held = [socket.create_connection(address(bench)) for _ in range(3)]
+        try:
+            with pytest.raises(ConnectionError):
+                if await asyncio.to_thread(held[2].recv, 1) == b"":
+                    raise ConnectionError
+        finally:
+            for each in held:
+                each.close()
+
+
+async def test_a_client_that_leaves_is_forgotten(run: Run) -> None:
+    async with run() as bench:
+        with socket.create_connection(address(bench)) as hasty:
+            hasty.sendall(b"POST /hook HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1")
+        assert (await bench.post(b"next")).status == 202
+    assert [event.data["body"] for event in bench.events] == ["next"]
+
+
+# signatures
+
+
+async def test_githubs_signature_is_the_hmac_of_the_body(run: Run) -> None:
+    """The example that GitHub publishes."""
+    expected = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    assert github(b"Hello, World!") == {"X-Hub-Signature-256": expected}
+    async with run(**GITHUB) as bench:
+        assert (await bench.signed(b"Hello, World!")).status == 202
+    assert SECRET not in repr(bench.events)
+    assert expected not in repr(bench.events)
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({}, "x-hub-signature-256 is missing"),
+        ({"X-Hub-Signature-256": ""}, "does not fit"),
+        ({"X-Hub-Signature-256": "sha256="}, "does not fit"),
+        ({"X-Hub-Signature-256": "\xe9" * 71}, "does not fit"),
+        (github(b"other"), "does not fit"),
+        (github(b"body", "other"), "does not fit"),
+        (github(b"body", ""), "does not fit"),
+        ({"X-Hub-Signature": "sha1=0"}, "is missing"),
+        (plain(b"body", 1_767_225_600), "is missing"),
+    ],
+)
+async def test_a_forged_request_is_refused(headers: dict[str, str], message: str, run: Run) -> None:
+    async with run(**GITHUB) as bench:
+        answer = await bench.post(b"body", headers)
+    assert (answer.status, bench.events) == (401, [])
+    assert message in answer.body["error"]
+    assert SECRET not in answer.body["error"]
+
+
+@pytest.mark.parametrize(("at", "status"), [(0, 202), (-300, 202), (300, 202), (-301, 401), (301, 401)])
+async def test_a_plain_signature_is_good_for_its_time(at: float, status: int, run: Run) -> None:
+    async with run(**PLAIN) as bench:
+        assert (await bench.plain(b"body", at=at)).status == status
+
+
+@pytest.mark.parametrize("timestamp", ["", "now", "-1", "1e9", "\xb2", "9" * 13, "1767225601"])
+async def test_a_timestamp_that_was_not_signed_is_refused(timestamp: str, run: Run) -> None:
+    async with run(**PLAIN) as bench:
+        answer = await bench.plain(b"body", {"X-Amplifier-Timestamp": timestamp})
+    assert (answer.status, bench.events) == (401, [])
+
+
+@pytest.mark.parametrize("scheme", [GITHUB, PLAIN])
+async def test_what_is_sent_again_keeps_its_key_also_under_another_delivery(scheme: dict[str, str], run: Run) -> None:
+    async with run(**scheme) as bench:
+        sign = bench.signed if scheme is GITHUB else bench.plain
+        for delivery in ({"X-Amplifier-Delivery": "a"}, {"X-Amplifier-Delivery": "b"}, {}, {"X-GitHub-Delivery": "c"}):
+            assert (await sign(b"body", delivery)).status == 202
+        await sign(b"other", {"X-Amplifier-Delivery": "b"})
+    assert [event.dedupe_key for event in bench.events] == ["tests/hook#1 a"] * 4 + ["tests/hook#1 b"]
+
+
+async def test_a_signed_request_without_a_delivery_is_known_by_what_was_signed(run: Run) -> None:
+    keys = []
+    for _ in range(2):  # as before and after a restart
+        async with run(**GITHUB) as bench:
+            await bench.signed(b"body")
+            keys += [event.dedupe_key for event in bench.events]
+    assert keys[0] == keys[1] is not None
+    assert re.fullmatch(r"tests/hook#1 [0-9a-f]{64}", str(keys[0]))
+
+
+async def test_without_signature_and_delivery_every_request_counts(run: Run) -> None:
+    async with run() as bench:
+        for _ in range(2):
+            await bench.post(b"again")
+    assert len({event.dedupe_key for event in bench.events}) == 2
+
+
+# sharing, addresses, configuration
+
+
+async def test_webhooks_at_one_port_share_a_server_and_leave_it_one_by_one(run: Run) -> None:
+    async with run("b/one/trigger-webhook#1") as one:
+        async with run("b/two/trigger-webhook#1") as two:
+            assert (one.trigger.url[:-3], two.trigger.url[-4:]) == (two.trigger.url[:-3], "/two")
+            assert (await two.post(b"2")).status == 202
+        assert (await one.post(b"1")).status == 202
+        assert (await one.post(b"2", path="/two")).status == 404
+    assert [len(bench.events) for bench in (one, two)] == [1, 1]
+    with pytest.raises(ConnectionRefusedError):
+        await one.post(b"1")
+
+
+async def test_a_path_that_is_taken_is_told_with_its_owner(run: Run) -> None:
+    async with run("b/one/hook#1"):
+        with pytest.raises(TriggerError, match=r"^b/two/hook#1: /hook at port 0 is taken by b/one/hook#1; give one"):
+            async with run("b/two/hook#1"):
+                pass
+
+
+async def test_a_port_that_is_taken_is_told(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(TriggerError, match=rf"cannot listen at 127.0.0.1, port {port}: Address already in use"):
+            async with run(port=port):
+                pass
+    async with run(port=port) as bench:  # and is free for the restarted trigger when the other one has gone
+        assert bench.trigger.url == f"http://127.0.0.1:{port}/hook"
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("bundle/session/trigger-webhook#1", "/session"),
+        ("bundle/session/own#2", "/own"),
+        ("trigger-webhook", "/trigger-webhook"),
+        ("check", "/check"),
+    ],
+)
+def test_the_path_without_one_is_its_name(name: str, path: str) -> None:
+    assert default_path(name) == path
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "message"),
+    [
+        ({"secret": SECRET}, "secret", "put it into an environment variable, and name that in secret_env"),
+        ({"secret_env": "NO_SUCH_VARIABLE"}, "secret_env", "NO_SUCH_VARIABLE is not set"),
+        ({"secret_env": "EMPTY"}, "secret_env", "EMPTY is not set"),
+        ({"secret_env": "a b"}, "secret_env", "match"),
+        ({"signature": "github"}, "", "needs a secret_env"),
+        ({"signature": "plain"}, "", "needs a secret_env"),
+        ({"signature": "none", **GITHUB}, "", "checks no secret"),
+        ({"signature": "md5"}, "signature", "'github', 'plain' or 'none'"),
+        ({"host": "0.0.0.0"}, "", "can be reached from elsewhere"),
+        ({"host": "::"}, "", "can be reached from elsewhere"),
+        ({"host": "example.org"}, "host", "is no address"),
+        ({"path": "hook"}, "path", "match"),
+        ({"path": "/a b"}, "path", "match"),
+        ({"port": 65536}, "port", "less than"),
+        ({"port": "8787"}, "port", "integer"),
+        ({"rate": 0}, "rate", "greater than"),
+        ({"events": []}, "events", "at least 1"),
+        ({"max_byte": 1}, "max_byte", "did you mean 'max_bytes'?"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused(
+    config: dict[str, Any], key: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMPTY", "")
+    with pytest.raises(TriggerConfigError, match=r"^trigger-webhook: ") as caught:
+        WebhookTrigger().configure(config)
+    assert caught.value.key == key
+    assert message in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+async def test_an_address_for_all_takes_any_host_as_every_request_is_signed(run: Run) -> None:
+    async with run(host="0.0.0.0", **GITHUB) as bench:
+        assert (await bench.signed(b"x", {"Host": "hook.example"})).status == 202
+        assert (await bench.post(b"x", {"Host": "hook.example"})).status == 401
+
+
+def test_the_schema_describes_every_key() -> None:
+    schema = json.loads(json.dumps(WebhookTrigger.config_schema()))
+    assert all(each.get("description") for each in schema["properties"].values())
+    assert {"path", "port", "host", "hosts", "secret_env", "signature"} <= set(schema["properties"])

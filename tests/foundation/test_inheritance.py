@@ -1,0 +1,97 @@
+"""What children take over of a history: calls with their results or not at all, each message looked at once."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from amplifier_core import Transcript
+from amplifier_foundation.history import open_calls
+from amplifier_foundation.spawning.inheritance import Inheritance, Scope
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def says(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def calls(*ids: str, tool: str = "read_file") -> dict[str, Any]:
+    return {
+        "role": "assistant",
+        "content": [{"type": "tool_call", "id": each, "name": tool, "input": {}} for each in ids],
+        "tool_calls": [{"id": each, "tool": tool, "arguments": {}} for each in ids],
+    }
+
+
+def result(call_id: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": "ok"}
+
+
+TWO_TURNS = [user("one"), calls("a", "b"), result("a"), result("b"), says("done"), user("two"), says("again")]
+
+
+def roles(transcript: Transcript) -> list[str]:
+    return [message["role"] for message in transcript]
+
+
+def test_inheriting_everything_shares_and_copies_nothing() -> None:
+    source = Transcript(TWO_TURNS)
+    child = Inheritance().take(source, "all", "full")
+    assert child.is_fork_of(source)
+    assert all(mine is theirs for mine, theirs in zip(child, source, strict=True))
+
+
+@pytest.mark.parametrize("scope", get_args(Scope))
+def test_a_call_in_flight_is_never_inherited(scope: Scope) -> None:
+    source = Transcript([*TWO_TURNS, user("three"), calls("c")])
+    assert open_calls(list(Inheritance().take(source, "all", scope))) == []
+
+
+def test_conversation_keeps_what_was_said_and_agents_what_delegates_answered() -> None:
+    source = Transcript([user("one"), calls("a"), result("a"), calls("d", tool="delegate"), result("d"), says("done")])
+    inheritance = Inheritance()
+    assert roles(inheritance.take(source, "all", "conversation")) == ["user", "assistant"]
+    kept = list(inheritance.take(source, "all", "agents"))
+    assert [message["role"] for message in kept] == ["user", "assistant", "tool", "assistant"]
+    assert kept[1]["tool_calls"] == [{"id": "d", "tool": "delegate", "arguments": {}}]
+
+
+@pytest.mark.parametrize("scope", get_args(Scope))
+@pytest.mark.parametrize(("turns", "first"), [(1, "two"), (2, "one"), (9, "one")])
+def test_recent_begins_with_a_turn(turns: int, first: str, scope: Scope) -> None:
+    assert Inheritance().take(Transcript(TWO_TURNS), "recent", scope, turns)[0]["content"] == first
+
+
+def test_no_depth_or_no_turns_inherit_nothing() -> None:
+    assert len(Inheritance().take(Transcript(TWO_TURNS), "none", "full")) == 0
+    assert len(Inheritance().take(Transcript(TWO_TURNS), "recent", "full", 0)) == 0
+
+
+@pytest.mark.parametrize("scope", get_args(Scope))
+def test_a_later_child_takes_over_what_was_said_since_as_if_it_had_been_the_first(scope: Scope) -> None:
+    history, inheritance = Transcript(), Inheritance()
+    for message in [*TWO_TURNS, user("three"), calls("c"), result("c"), says("well")]:
+        history.append(message)
+        for depth in ("all", "recent"):
+            taken = inheritance.take(history, depth, scope, 1)  # type: ignore[arg-type]  # each is a depth
+            assert list(taken) == list(Inheritance().take(history, depth, scope, 1))  # type: ignore[arg-type]
+
+
+def test_what_a_child_says_reaches_neither_its_parent_nor_its_siblings() -> None:
+    history, inheritance = Transcript(TWO_TURNS), Inheritance()
+    for scope in get_args(Scope):
+        first, second = (inheritance.take(history, "all", scope) for _ in range(2))
+        before = list(second)
+        first.append(user("only mine"))
+        assert list(second) == before == list(inheritance.take(history, "all", scope))
+    assert list(history) == TWO_TURNS
+
+
+def test_a_history_that_was_replaced_is_looked_at_anew() -> None:
+    inheritance = Inheritance()
+    assert roles(inheritance.take(Transcript(TWO_TURNS), "all")) == ["user", "assistant", "user", "assistant"]
+    assert roles(inheritance.take(Transcript([user("other")]), "all")) == ["user"]
