@@ -71,16 +71,15 @@ class NameTaken(PluginError, ValueError):
 
 
 class UnknownName(PluginError, LookupError):
-    """A trigger, storage, runner or module was asked for that nothing installed provides."""
+    """A trigger, storage, runner or module was asked for that nothing installed provides; or an agent that is none."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.known = kind, name, tuple(sorted(known))
         close = get_close_matches(name, self.known, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else "."
-        installed = ", ".join(self.known) or "none"
-        super().__init__(
-            f"unknown {kind} '{name}'{hint} Installed: {installed}. Install it with: pip install amplifier-{name}"
-        )
+        there_are = ", ".join(self.known) or "none"
+        remedy = f"Installed: {there_are}. Install it with: pip install amplifier-{name}"
+        super().__init__(f"unknown {kind} '{name}'{hint} {f'There are: {there_are}' if kind == 'agent' else remedy}")
 
 
 class SessionError(AmplifierError):

@@ -31,6 +31,6 @@ def read_trigger_config(trigger: str, model: type[Model], config: Mapping[str, A
 
 
 def _unknown_key(key: str, model: type[BaseModel]) -> str:
-    known = list(model.model_fields)
+    known = [field.alias or name for name, field in model.model_fields.items()]
     close = get_close_matches(key, known, n=1)
     return "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known) or 'none'}")

@@ -130,7 +130,7 @@ class TriggerSource(Protocol):
         ...
 
     def watch(self) -> AsyncIterator[TriggerEvent]:
-        """Yield events until `stop` is called; raising ends the trigger, which is then restarted."""
+        """Yield events until `stop` is called; one that raises, or ends before, is restarted."""
         ...
 
     async def stop(self) -> None:

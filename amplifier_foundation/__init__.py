@@ -46,6 +46,14 @@ if TYPE_CHECKING:
         load_mentions,
         parse_mentions,
     )
+    from .preferences import (
+        ModelResolutionResult,
+        ProviderPreference,
+        apply_provider_preferences,
+        apply_provider_preferences_with_resolution,
+        is_glob_pattern,
+        resolve_model_pattern,
+    )
     from .recording import SessionRecorder
     from .runners import InProcessRunner
     from .serialising import sanitize_for_json, sanitize_message
@@ -60,10 +68,11 @@ if TYPE_CHECKING:
         normalize_path,
         parse_uri,
     )
-    from .spawn import SpawnResult, spawn_bundle
+    from .spawn import SpawnHandle, SpawnResult, spawn_bundle
     from .stores import open_inbox, open_store
     from .sub_session_ids import generate_sub_session_id
     from .up import Up, brought_up
+    from .usage import Usage, UsageMeter, bridge_child_cost, sum_cost_usd
     from .working_dir import WORKING_DIR_CAPABILITY, get_working_dir, set_working_dir
 
 _HOMES = {
@@ -86,6 +95,10 @@ _HOMES = {
         "BaseMentionResolver ContentDeduplicator ContextFile MentionResult expand_mentions_in_instruction "
         "load_mentions parse_mentions"
     ),
+    ".preferences": (
+        "ModelResolutionResult ProviderPreference apply_provider_preferences "
+        "apply_provider_preferences_with_resolution is_glob_pattern resolve_model_pattern"
+    ),
     ".recording": "SessionRecorder",
     ".runners": "InProcessRunner",
     ".serialising": "sanitize_for_json sanitize_message",
@@ -93,10 +106,11 @@ _HOMES = {
         "DiskCache ParsedURI SimpleCache SimpleSourceResolver SourceHandlerProtocol SourceResolverProtocol "
         "SourceStatus normalize_path parse_uri"
     ),
-    ".spawn": "SpawnResult spawn_bundle",
+    ".spawn": "SpawnHandle SpawnResult spawn_bundle",
     ".stores": "open_inbox open_store",
     ".sub_session_ids": "generate_sub_session_id",
     ".up": "Up brought_up",
+    ".usage": "Usage UsageMeter bridge_child_cost sum_cost_usd",
     ".working_dir": "WORKING_DIR_CAPABILITY get_working_dir set_working_dir",
     "amplifier_core": (
         "BundleDependencyError BundleError BundleLoadError BundleNotFoundError BundleValidationError SessionEvent "
@@ -126,9 +140,11 @@ __all__ = [
     "EventRouter",
     "InProcessRunner",
     "MentionResult",
+    "ModelResolutionResult",
     "Node",
     "ParsedURI",
     "PreparedBundle",
+    "ProviderPreference",
     "SessionEmitter",
     "SessionEvent",
     "SessionRecorder",
@@ -138,6 +154,7 @@ __all__ = [
     "SourceHandlerProtocol",
     "SourceResolverProtocol",
     "SourceStatus",
+    "SpawnHandle",
     "SpawnResult",
     "SubscriberLagged",
     "Subscription",
@@ -148,7 +165,12 @@ __all__ = [
     "Turn",
     "Up",
     "UpdateInfo",
+    "Usage",
+    "UsageMeter",
     "ValidationResult",
+    "apply_provider_preferences",
+    "apply_provider_preferences_with_resolution",
+    "bridge_child_cost",
     "brought_up",
     "construct_agent_path",
     "construct_context_path",
@@ -163,6 +185,7 @@ __all__ = [
     "generate_sub_session_id",
     "get_nested",
     "get_working_dir",
+    "is_glob_pattern",
     "load_bundle",
     "load_mentions",
     "merge_module_lists",
@@ -174,11 +197,13 @@ __all__ = [
     "parse_uri",
     "read_with_retry",
     "read_yaml",
+    "resolve_model_pattern",
     "sanitize_for_json",
     "sanitize_message",
     "set_nested",
     "set_working_dir",
     "spawn_bundle",
+    "sum_cost_usd",
     "validate_bundle",
     "validate_bundle_or_raise",
     "write_with_backup",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ from .events import EventRouter
 from .history import interrupted_results, turn_starts
 from .paths import project_of
 from .recording import recorded
-from .runners import take_turn
+from .runners import final_answer, take_turn
 from .spawn import prepared_bundle
 from .spawning.agents import AgentSpawner
 from .spawning.inheritance import child_config
 from .spawning.records import bundle_identity, new_record, taken_up
+from .spent import as_metadata, spent_of
 from .stored_history import stored_transcript, turns_so_far
+from .usage import Usage, UsageMeter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -67,11 +70,18 @@ class Conversation:
         self.record = record
         """As it was when the conversation was opened."""
         self.is_stored = is_stored
+        self.usage = Usage()
+        """What it took since it was opened, the sessions below it included; as of the end of the last turn."""
+        self._spent_before = spent_of(record)
+        self._duration = 0.0
+        self._meter = UsageMeter(session.coordinator)
+        self._meter.attach()
         self._prepared = prepared
         self._store = store
         self._recorder = recorder
         self._turns_before = turns
         self._observe = observe
+        self._metadata = record.metadata
         self._has_begun = False
 
     @property
@@ -79,13 +89,19 @@ class Conversation:
         """The turns of the session, earlier ones included."""
         return self._turns_before + len(turn_starts(self.session.transcript.since(self.record.message_count)))
 
+    @property
+    def total(self) -> Usage:
+        """What it took in all its turns, those before it was opened too."""
+        return (self._spent_before.usage or Usage()) + self.usage
+
     async def say(self, prompt: str) -> Turn:
         """Take one turn; when this returns, or raises, what was said is durable and the record says how it ended.
 
-        Raises what the orchestrator raises, and the store; the session can go on all the same. A turn that was cut
-        leaves no tool call without a result. A request to stop is over when the turn is.
+        The record's metadata then tells what all turns took, and their seconds. Raises what the orchestrator raises,
+        and the store; the session can go on all the same. A turn that was cut leaves no tool call without a result. A
+        request to stop is over when the turn is.
         """
-        status, error = "failed", None
+        began, status, error = time.monotonic(), "failed", None
         try:
             await self._take_up()
             output = await self._answered(prompt)
@@ -96,14 +112,27 @@ class Conversation:
             raise
         finally:
             self.session.coordinator.cancellation.reset()
+            self.usage = await self._meter.total()
+            self._duration += time.monotonic() - began
             if self.is_stored:
                 changes: dict[str, Any] = {"status": status, "turn_count": self.turn_count, "error": error}
-                await self._store.update(self.session.session_id, **changes)
+                await self._store.update(self.session.session_id, **changes, metadata=self._told())
         return Turn(self.session.session_id, output, status, self.turn_count)
+
+    async def is_cut(self) -> bool:
+        """Return whether the last turn has no answer yet: an empty prompt goes on with it."""
+        context, history = self.session.coordinator.get("context"), self.session.transcript
+        if getattr(context, "transcript", None) is not history:  # a context that keeps messages of its own
+            history = await context.get_messages()
+        return len(history) > 0 and final_answer(history) is None
 
     async def stored(self) -> SessionRecord | None:
         """Return the session's record as the store has it now; None before the first turn."""
         return await self._store.get(self.session.session_id) if self.is_stored else None
+
+    def _told(self) -> dict[str, Any]:
+        duration = (self._spent_before.duration or 0.0) + self._duration
+        return {**self._metadata, **as_metadata(self.total, duration)}
 
     async def _take_up(self) -> None:
         if not self.is_stored:
@@ -113,7 +142,9 @@ class Conversation:
             await self._store.update(self.session.session_id, status="running", error=None)
             return
         self._has_begun = True
-        await self._store.update(self.session.session_id, **taken_up(self.record), **bundle_identity(self._prepared))
+        changes = taken_up(self.record)
+        self._metadata = changes["metadata"]
+        await self._store.update(self.session.session_id, **changes, **bundle_identity(self._prepared))
         if self._observe is not None:
             self._observe(self.session)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .lineage import describe_event, walk
+from .lineage import describe_event, shared_part, walk
+from .spawning.records import agent_of
+from .spent import spent_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,7 +81,7 @@ def _edges(roots: Sequence[Node]) -> Iterator[_Edge]:
         for child in node.children:
             below = names[child.record.session_id]
             if child.record.fork_of == node.record.session_id:
-                yield _Edge(name, below, f"fork at m{child.record.fork_at}", "fork")
+                yield _Edge(name, below, f"fork, {shared_part(child.record)}", "fork")
             else:
                 yield _Edge(name, below, "", "made")
         if node.woken_by is not None:
@@ -89,9 +91,11 @@ def _edges(roots: Sequence[Node]) -> Iterator[_Edge]:
             yield _Edge(f"e{name}", name, "woke", "woke")
 
 
-def _label(node: Node) -> tuple[str, str]:
+def _label(node: Node) -> list[str]:
     record = node.record
-    return record.session_id, f"{record.status}, turns: {record.turn_count}, messages: {record.message_count}"
+    size = f"{record.status}, turns: {record.turn_count}, messages: {record.message_count}"
+    agent = f"agent {agent_of(record)}" if agent_of(record) else ""
+    return [line for line in (record.session_id, agent, size, str(spent_of(record))) if line]
 
 
 def _mermaid_text(text: str) -> str:

@@ -14,6 +14,7 @@ from amplifier_core.transcript import settled_length
 
 from .history import end_of_turn, interrupted_results, open_calls, turn_starts
 from .presence import KEY as PROCESS
+from .spent import DURATION, USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +105,7 @@ async def fork_there(
 
 def _record(source: SessionRecord, place: ForkPlace, fork_id: str, name: str) -> SessionRecord:
     now = datetime.now(UTC)
-    kept = {key: value for key, value in source.metadata.items() if key != PROCESS}
+    kept = {key: value for key, value in source.metadata.items() if key not in (PROCESS, USAGE, DURATION)}
     metadata: Mapping[str, Any] = without_continuations(kept)
     return replace(
         source,

@@ -57,6 +57,11 @@ def above_id(record: SessionRecord) -> str | None:
     return record.fork_of or record.parent_id
 
 
+def shared_part(record: SessionRecord) -> str:
+    """Return which messages of its source a fork shares, in words; `session show` numbers them."""
+    return {0: "shares nothing", 1: "shares m1"}.get(record.fork_at or 0, f"shares m1\N{EN DASH}m{record.fork_at}")
+
+
 def walk(roots: Iterable[Node]) -> Iterator[tuple[int, Node]]:
     """Yield every node with its depth, each above its children; however deep the trees are."""
     waiting = [(0, node) for node in reversed(list(roots))]

@@ -13,6 +13,8 @@ from .exporting import call_line, title_of
 from .history import is_user_turn
 from .lineage import describe_event, walk
 from .runners import text_of
+from .spawning.records import agent_of
+from .spent import dollars, spent_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,6 +83,7 @@ def _inert(data: Any) -> str:
 def _session(depth: int, node: Node, nodes: Mapping[str, Node], messages: Sequence[Message] | None) -> dict[str, Any]:
     record = node.record
     start = _start(node, nodes)
+    spent = spent_of(record)
     return {
         "id": record.session_id,
         "depth": depth,
@@ -93,6 +96,9 @@ def _session(depth: int, node: Node, nodes: Mapping[str, Node], messages: Sequen
         "fork_at": record.fork_at,
         "created": record.created.timestamp(),
         "updated": record.updated.timestamp(),
+        "agent": agent_of(record),
+        "lasted": spent.duration,
+        "cost": dollars(spent.usage) if spent.usage else "",
         "turns": record.turn_count,
         "count": record.message_count,
         "woken": _woken(node),

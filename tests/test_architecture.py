@@ -37,7 +37,19 @@ TOP_LEVEL = {
     "tests",
 }
 
-HEAVY = {"anthropic", "asyncio", "croniter", "httpx", "mcp", "openai", "pydantic", "sqlite3", "starlette", "uvicorn", "watchdog"}
+HEAVY = {
+    "anthropic",
+    "asyncio",
+    "croniter",
+    "httpx",
+    "mcp",
+    "openai",
+    "pydantic",
+    "sqlite3",
+    "starlette",
+    "uvicorn",
+    "watchdog",
+}
 """What no plugin may import before it is used: whoever lists plugins would wait for it."""
 
 LONGEST_FUNCTION, MEDIAN_FUNCTION, LONG_FUNCTION = 60, 8, 25
@@ -49,6 +61,7 @@ SPAWNERS = {
     "amplifier_core/testing/trigger_checks.py:_first_of": "cancels it before it returns",
     "amplifier_core/testing/trigger_checks.py:_until_armed": "cancels it before it returns",
     "amplifier_core/testing/trigger_checks.py:_watching": "cancels it and waits for it at the end of its block",
+    "amplifier_foundation/background/manager.py:_late": "cancels what it waits for before it returns",
     "amplifier_foundation/background/manager.py:start": "one task a background session, which `stop` ends and awaits",
     "amplifier_foundation/spawning/family.py:start": "one task a child, which the end of its parent cancels and awaits",
     "amplifier_foundation/recording.py:carried_out": "waits for it, also when it is cancelled itself",
@@ -293,9 +306,9 @@ def test_the_top_level_shows_what_the_design_lists() -> None:
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("this is no git checkout")
-    assert {name for line in listed.stdout.split("\0") if line and not (name := line.partition("/")[0]).startswith(".")} == (
-        TOP_LEVEL
-    )
+    assert {
+        name for line in listed.stdout.split("\0") if line and not (name := line.partition("/")[0]).startswith(".")
+    } == (TOP_LEVEL)
 
 
 @per_plugin

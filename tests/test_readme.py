@@ -39,7 +39,7 @@ def normal(text: str) -> list[str]:
     for pattern, shown in (
         (r"\d\d:\d\d:\d\d", "TIME"),
         (r"\b([a-z]+)-[0-9a-f]{12}\b", r"\1-ID"),
-        (r"\(\d+\.\d\d s\)", "(SECONDS)"),
+        (r"\b\d+(\.\d+)? s\b", "SECONDS"),
         (r"sha256 [0-9a-f]{12}", "sha256 DIGEST"),
         (r"\S*/amplifier-demo\b", "amplifier-demo"),
         (r"\S*/?amplifier (session|run|up) ", r"amplifier \1 "),

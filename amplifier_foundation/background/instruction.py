@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MAX_DATA = 16_384
 """Characters of event data that an instruction holds at most."""
 
+MAX_KEY = 1024
+"""Characters of a key."""
+
 _NAME = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -44,6 +47,21 @@ def _as_data(event: TriggerEvent) -> str:
 def _event_data(event: TriggerEvent) -> str:
     text = json.dumps(dict(event.data), indent=2, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_DATA else text[:MAX_DATA] + f"\n… ({len(text) - MAX_DATA} more characters)"
+
+
+def check_template(template: str) -> None:
+    """Raise `ValueError` for braces that hold no name and are not doubled."""
+    rest = _NAME.sub("", template)
+    if "{" in rest or "}" in rest:
+        raise ValueError(f"'{template}': braces hold a name, as in {{file_path}}; write {{{{ and }}}} for braces")
+
+
+def fill_key(template: str, event: TriggerEvent) -> str:
+    """Return a key for `event`: the template with its names filled in, those that the event lacks with nothing."""
+    names = _names(event)
+    return _NAME.sub(lambda match: match[0][0] if match[1] is None else str(names.get(match[1], "")), template)[
+        :MAX_KEY
+    ]
 
 
 def _fill(template: str, event: TriggerEvent) -> str:

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.clock import Clock, SystemClock
 
+from .own_writes import OwnWrites
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
-    from amplifier_core.storage import DurableStore
+    from amplifier_core.storage import Delivery, DurableStore
 
     from ..bundles.model import PreparedBundle
     from ..events import EventRouter
+    from .admission import Gate, SlidingCount
     from .config import BackgroundSessionConfig, TriggerConfig
 
 logger = logging.getLogger(__name__)
@@ -38,7 +41,9 @@ ActivityKind = Literal[
     "retried",
     "dead",
     "trigger_failed",
+    "store_failed",
     "failed",
+    "state",
 ]
 
 
@@ -65,6 +70,14 @@ class Activity:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class AtWork:
+    """A delivery that a worker handles, in a task that can be cancelled."""
+
+    delivery: Delivery
+    task: asyncio.Task[None]
+
+
 @dataclass(slots=True)
 class Lane:
     """The runtime state of one background session; its inbox is the deliveries of `(project, key)`."""
@@ -74,22 +87,30 @@ class Lane:
     project: str
     config: BackgroundSessionConfig
     prepared: PreparedBundle
+    gate: Gate
+    throttle: SlidingCount | None = None
     status: LaneStatus = "starting"
     reason: str = ""
     trigger_count: int = 0
     last_trigger: datetime | None = None
     restart_count: int = 0
-    running: dict[str, str] = field(default_factory=dict)
-    """The session of each delivery that is being handled now."""
+    running: dict[str, AtWork] = field(default_factory=dict)
+    """Each delivery that is being handled now."""
+    own_writes: OwnWrites = field(default_factory=OwnWrites)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
     @property
-    def templates(self) -> dict[str, str | None]:
-        """The instruction templates of its triggers, by what the store knows each trigger as."""
-        declared = list(enumerate(self.config.triggers, start=1))
-        by_hand = {f"{self.key}/{MANUAL}": each.instruction_template for _, each in declared if each.module == MANUAL}
-        return by_hand | {trigger_key(self.key, each, number): each.instruction_template for number, each in declared}
+    def declared(self) -> dict[str, TriggerConfig]:
+        """Its triggers, by what the store knows each as."""
+        numbered = enumerate(self.config.triggers, start=1)
+        return {trigger_key(self.key, trigger, number): trigger for number, trigger in numbered}
+
+    def replaced(self, key: str | None) -> None:
+        """End what is at work on deliveries of `key`: another one is handled in their place."""
+        for each in list(self.running.values()):
+            if each.delivery.key == key:
+                each.task.cancel()
 
     @property
     def stopping(self) -> bool:
@@ -105,7 +126,7 @@ class Lane:
             "trigger_count": self.trigger_count,
             "last_trigger": self.last_trigger.isoformat() if self.last_trigger else None,
             "restart_count": self.restart_count,
-            "running": sorted(self.running.values()),
+            "running": sorted(str(each.delivery.session_id) for each in self.running.values()),
         }
 
 
@@ -123,6 +144,12 @@ class Engine:
     lease: float = 60.0
     """Seconds a claim holds without being renewed."""
     observers: list[Callable[[Activity], None]] = field(default_factory=list)
+
+    def turn(self, lane: Lane, status: LaneStatus, reason: str = "") -> None:
+        """Bring a lane into a state, and tell it where it is another one."""
+        if (lane.status, lane.reason) != (status, reason):
+            lane.status, lane.reason = status, reason
+            self.tell("state", lane, status=status, reason=reason)
 
     def tell(self, kind: ActivityKind, lane: Lane, **facts: Any) -> None:
         """Tell the observers; one that fails is logged, and changes nothing."""

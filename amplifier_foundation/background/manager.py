@@ -14,12 +14,13 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from ..paths import project_of
 from ..spawn import prepared_bundle
+from .admission import Gate, SlidingCount
 from .lane import MANUAL, Activity, Engine, Lane, lane_key, trigger_key
 from .watch import Watch, accept, first_cause
 from .worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from ..bundles.model import PreparedBundle
     from ..events import EventRouter
     from .config import BackgroundSessionConfig
+
+ARMING = 60.0
+"""Seconds that a start waits for the triggers of a background session to be armed."""
 
 logger = logging.getLogger(__name__)
 
@@ -85,12 +89,26 @@ class BackgroundSessionManager:
             await watch.configured()
         self._lanes[lane.session_id] = lane
         self._watches[lane.session_id] = watches
+        await self._catch_up(lane)
         lane.task = asyncio.create_task(self._live(lane, watches), name=f"background-{config.name}")
-        for watch in watches:
-            await watch.armed.wait()
+        late = await _late(watches)
         if lane.status == "starting":
-            lane.status = "running"
+            self._engine.turn(lane, "running", late)
         return lane.session_id
+
+    async def _catch_up(self, lane: Lane) -> None:
+        """Skip those of the events that waited which are not to be handled any more."""
+        if lane.config.catch_up == "all":
+            return
+        kept: set[str | None] = set()
+        for each in await self._engine.store.deliveries(
+            project=lane.project, lane=lane.key, state="pending", limit=1_000_000
+        ):
+            if each.attempts or (lane.config.catch_up == "latest" and each.key not in kept):
+                kept.add(each.key)
+                continue
+            reason = f"it waited while nothing ran (catch_up: {lane.config.catch_up})"
+            await self._engine.store.drop(each.delivery_id, reason=reason)
 
     async def _lane(self, config: BackgroundSessionConfig) -> Lane:
         prepared = await prepared_bundle(self._source(config.bundle)) if config.bundle else self._bundle
@@ -101,6 +119,8 @@ class BackgroundSessionManager:
             project=self._project,
             config=config,
             prepared=prepared,
+            gate=Gate(config, self._engine.clock),
+            throttle=SlidingCount(config.throttle, self._engine.clock) if config.throttle else None,
         )
 
     def _source(self, bundle: str) -> str:
@@ -116,7 +136,7 @@ class BackgroundSessionManager:
                     group.create_task(Worker(self._engine, lane).run())
         except* Exception as errors:
             cause = first_cause(errors)
-            lane.status, lane.reason = "failed", str(cause) or type(cause).__name__
+            self._engine.turn(lane, "failed", str(cause) or type(cause).__name__)
             self._engine.tell("failed", lane, reason=lane.reason)
             logger.error("background session '%s' failed: %s", lane.config.name, lane.reason)
 
@@ -133,11 +153,11 @@ class BackgroundSessionManager:
         lane = self._lanes.get(session_id)
         if lane is None or lane.task is None:
             return False
-        lane.status = "stopping"
+        self._engine.turn(lane, "stopping")
         lane.wake.set()
         await asyncio.gather(*(watch.stop() for watch in self._watches.pop(session_id)))
         await _ended(lane.task, grace)
-        lane.status = "stopped"
+        self._engine.turn(lane, "stopped")
         del self._lanes[session_id]
         return True
 
@@ -174,6 +194,20 @@ class BackgroundSessionManager:
 
     async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         await self.stop_all(grace=10.0 if kind is None else 0.0)
+
+
+async def _late(watches: Sequence[Watch]) -> str:
+    """Wait until the triggers are armed; return which are not after `ARMING` seconds."""
+    if not watches:
+        return ""
+    arming = {asyncio.ensure_future(watch.armed.wait()): watch for watch in watches}
+    try:
+        _, waiting = await asyncio.wait(arming, timeout=ARMING)
+        names = sorted(arming[each].declared.module for each in waiting)
+    finally:
+        for each in arming:
+            each.cancel()
+    return f"not armed after {ARMING:g} s: {', '.join(names)}" if names else ""
 
 
 async def _ended(task: asyncio.Task[None], grace: float) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import AmplifierError, TriggerConfigError, TriggerError
+from amplifier_core.errors import AmplifierError, StoreUnavailable, TriggerConfigError, TriggerError
 from amplifier_core.triggers import TriggerContext
 
 from .lane import RestartWindow
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 STOP_TIME_LIMIT = 5.0
 """Seconds a trigger's `stop` may take."""
+STORE_PAUSE = 1.0
+"""Seconds after which a store that could not be used is tried again."""
 ENDING = 1.0
 """Seconds that `watch` may go on after `stop`."""
 
@@ -56,6 +58,7 @@ class Watch:
                     clock=self.engine.clock,
                     state=state,
                     saver=self._save,
+                    own_writes=self.lane.own_writes,
                 )
             )
         try:
@@ -78,7 +81,7 @@ class Watch:
                 await self._watch_once()
                 return
             except Exception as error:
-                if self.lane.stopping or not await self._may_restart(window, error):
+                if self.lane.stopping or not await self._may_restart(window, first_cause(error)):
                     return
             finally:
                 self.armed.set()
@@ -99,6 +102,8 @@ class Watch:
                 await stop_trigger(trigger)
                 with suppress(AttributeError):
                     await stream.aclose()  # type: ignore[attr-defined]  # generators have it, other iterators need not
+        if not self.lane.stopping:
+            raise TriggerError(self.declared.module, "it ended without being stopped")
 
     async def stop(self) -> None:
         """Stop the trigger; one that goes on watching all the same is cancelled."""
@@ -112,16 +117,21 @@ class Watch:
         ready = getattr(trigger, "ready", None)
         await (ready() if ready is not None else asyncio.sleep(0))
         if self.lane.status in ("starting", "backing_off"):
-            self.lane.status, self.lane.reason = "running", ""
+            self.engine.turn(self.lane, "running")
         self.engine.tell("armed", self.lane, trigger=self.declared.module)
         self.armed.set()
 
-    async def _may_restart(self, window: RestartWindow, error: Exception) -> bool:
-        cause = first_cause(error)
+    async def _may_restart(self, window: RestartWindow, cause: Exception) -> bool:
+        """Wait as long as a failure asks for; return whether to go on. A store that cannot be written fails nobody."""
         text = str(cause) or type(cause).__name__
+        if isinstance(cause, StoreUnavailable):
+            self.engine.turn(self.lane, "backing_off", text)
+            self.engine.tell("store_failed", self.lane, error=text)
+            await self.engine.clock.sleep(STORE_PAUSE)
+            return True
         count = window.note()
         restarts = self.lane.config.restart_on_failure and not window.exhausted
-        self.lane.status, self.lane.reason = ("backing_off" if restarts else "failed"), text
+        self.engine.turn(self.lane, "backing_off" if restarts else "failed", text)
         self.engine.tell("trigger_failed", self.lane, trigger=self.declared.module, error=text, restarts=restarts)
         logger.warning("trigger %s failed%s: %s", self.name, " and is restarted" if restarts else "", text)
         if restarts:
@@ -132,29 +142,24 @@ class Watch:
 
 async def accept(engine: Engine, lane: Lane, trigger: str, event: TriggerEvent) -> bool:
     """Store an event for the lane; return whether it is to be handled. It is durable when this returns."""
-    refused = await _refusal(engine, lane, event)
-    delivery = await engine.store.offer(lane.project, lane.key, trigger, event, refused=refused, now=engine.clock.now())
+    refused = await lane.gate.refusal(engine, lane, trigger, event)
+    admission = lane.gate.admission(event) if refused is None else None
+    delivery = await engine.store.offer(
+        lane.project, lane.key, trigger, event, refused=refused, admission=admission, now=engine.clock.now()
+    )
     lane.last_trigger = event.timestamp
     if delivery is None:
         engine.tell("duplicate", lane, event=event, trigger=trigger)
-        return False
-    if refused is not None:
-        engine.tell("refused", lane, event=event, reason=refused, trigger=trigger)
-        return False
-    lane.trigger_count += 1
-    engine.tell("accepted", lane, event=event, trigger=trigger, delivery=delivery)
-    lane.wake.set()
-    return True
-
-
-async def _refusal(engine: Engine, lane: Lane, event: TriggerEvent) -> str | None:
-    if event.depth > lane.config.max_depth:
-        return f"its chain of causes is longer than max_depth ({lane.config.max_depth})"
-    try:
-        await engine.plugins.before_trigger(event)
-    except TriggerError as error:
-        return str(error)
-    return None
+    elif delivery.state in ("refused", "skipped"):
+        engine.tell("refused", lane, event=event, reason=delivery.reason, trigger=trigger)
+    else:
+        lane.trigger_count += 1
+        engine.tell("accepted", lane, event=event, trigger=trigger, delivery=delivery)
+        if admission is not None and admission.overlap == "replace":
+            lane.replaced(delivery.key)
+        lane.wake.set()
+        return True
+    return False
 
 
 async def stop_trigger(trigger: TriggerSource) -> None:
@@ -166,8 +171,8 @@ async def stop_trigger(trigger: TriggerSource) -> None:
         logger.warning("trigger %s did not stop: %s: %s", type(trigger).__name__, type(error).__name__, error)
 
 
-def first_cause(error: BaseException) -> BaseException:
+def first_cause(error: Exception) -> Exception:
     """Return the first error in groups of errors."""
-    while isinstance(error, BaseExceptionGroup):
+    while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -9,15 +9,19 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import StaleEpoch
+from amplifier_core.errors import StaleEpoch, StoreUnavailable
 from amplifier_core.events import SessionEvent
 from amplifier_core.ids import new_session_id
 from amplifier_core.transcript import Transcript
 
 from ..spawning.child import Spawn, prepare_spawn, spawn_request
+from ..spawning.family import TREE, Tree
 from ..spawning.inheritance import child_config
 from ..spawning.life import outcome_event, record_changes, run_spawn
+from ..stored_history import stored_transcript
 from .instruction import build_instruction
+from .lane import AtWork
+from .watch import STORE_PAUSE
 
 if TYPE_CHECKING:
     from amplifier_core.moments import SpawnOutcome
@@ -40,15 +44,34 @@ class Worker:
     lane: Lane
 
     async def run(self) -> None:
-        """Handle deliveries until the lane stops."""
+        """Handle deliveries until the lane stops; while the store cannot be used, wait until it can."""
         while not self.lane.stopping:
             self.lane.wake.clear()
-            delivery = await self._claim()
-            if delivery is None:
-                await self._idle()
-                continue
-            self.lane.wake.set()  # another one may be due for another worker
-            await self._handle(delivery)
+            try:
+                delivery = await self._next()
+                if delivery is not None:
+                    await self._handle(delivery)
+            except* StoreUnavailable as errors:
+                await self._without_store(str(errors.exceptions[0]))
+
+    async def _next(self) -> Delivery | None:
+        """Return the next delivery to handle, None after a while without one."""
+        throttle = self.lane.throttle
+        seconds = throttle.wait() if throttle is not None else 0.0
+        delivery = await self._claim() if seconds <= 0 else None
+        if delivery is None:
+            await self._idle(min(POLL, seconds) if seconds > 0 else POLL)
+            return None
+        if throttle is not None:
+            throttle.add()
+        self.lane.wake.set()  # another one may be due for another worker
+        return delivery
+
+    async def _without_store(self, problem: str) -> None:
+        self.engine.turn(self.lane, "backing_off", problem)
+        self.engine.tell("store_failed", self.lane, error=problem)
+        await self.engine.clock.sleep(STORE_PAUSE)
+        self.engine.turn(self.lane, "running")
 
     async def _claim(self) -> Delivery | None:
         return await self.engine.store.claim(
@@ -60,22 +83,21 @@ class Worker:
             now=self.engine.clock.now(),
         )
 
-    async def _idle(self) -> None:
+    async def _idle(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(POLL):
+            async with asyncio.timeout(seconds):
                 await self.lane.wake.wait()
 
     async def _handle(self, delivery: Delivery) -> None:
-        self.lane.running[delivery.delivery_id] = delivery.session_id or ""
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(self._renew(delivery))
-                try:
-                    await self._attempt(delivery)
-                finally:
-                    renewing.cancel()
+                attempt = group.create_task(self._attempt(delivery))
+                self.lane.running[delivery.delivery_id] = AtWork(delivery, attempt)
+                await asyncio.wait({attempt})
+                renewing.cancel()
         except* StaleEpoch as stale:
-            logger.warning("%s", stale.exceptions[0])
+            logger.info("%s", stale.exceptions[0])
         finally:
             del self.lane.running[delivery.delivery_id]
 
@@ -122,13 +144,33 @@ class Worker:
             plugins=self.engine.plugins,
             cause=delivery.event,
             observe=self._observe,
+            capabilities={TREE: Tree(prepared.bundle.spawn, observers=[self.lane.own_writes.observe])},
         )
+        if config.runner is not None:
+            spawn.runner = self.engine.plugins.runners.get(config.runner)()
+        if config.fork_from is not None:
+            await self._remember(spawn, config.fork_from, delivery)
         await prepare_spawn(spawn, resume=True)
         return spawn
 
+    async def _remember(self, spawn: Spawn, source: str, delivery: Delivery) -> None:
+        """Have the session begin with the history of another: of `source`, or of the last one of this lane."""
+        if source == "last":
+            done = await self.engine.store.deliveries(
+                project=self.lane.project, lane=self.lane.key, state="done", limit=1
+            )
+            if not done or done[0].session_id is None:
+                return
+            source = done[0].session_id
+        record = await self.engine.store.get(source)
+        transcript = stored_transcript(self.engine.store, record)
+        spawn.transcript = transcript.fork(transcript.settled())
+        spawn.shares = source
+
     def _instruction(self, delivery: Delivery) -> str:
         config = self.lane.config
-        template = self.lane.templates.get(delivery.trigger) or config.instruction_template
+        trigger = self.lane.declared.get(delivery.trigger)
+        template = (trigger.instruction_template if trigger else None) or config.instruction_template
         text = build_instruction(delivery.event, template)
         return f"{config.instruction}\n\n{text}" if config.instruction else text
 
@@ -170,8 +212,13 @@ class Worker:
     async def _interrupted(self, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome) -> None:
         """Put the delivery back, to be gone on with at the next start."""
         store = self.engine.store
-        await store.update(spawn.request.session_id, status="interrupted", turn_count=outcome.turn_count)
-        await store.retry(delivery, reason="interrupted", available_at=self.engine.clock.now())
+        changes = record_changes(spawn, outcome)
+        await store.update(spawn.request.session_id, **{**changes, "status": "interrupted"})
+        try:
+            await store.retry(delivery, reason="interrupted", available_at=self.engine.clock.now())
+        except StaleEpoch:  # another one is handled in its place
+            await store.update(spawn.request.session_id, status="cancelled")
+            raise
         if isinstance(spawn.error, asyncio.CancelledError):
             raise spawn.error
 
@@ -184,7 +231,8 @@ class Worker:
             emits = self._events(delivery, spawn, outcome) if spawn is not None and outcome is not None else []
             await self._bury(delivery, reason, emits)
             return
-        delay = self.engine.backoff(delivery.attempts, base=1.0, cap=60.0)
+        retry = self.lane.config.retry
+        delay = self.engine.backoff(delivery.attempts, base=retry.delay, cap=retry.max_delay)
         due = self.engine.clock.now() + timedelta(seconds=delay)
         await self.engine.store.retry(delivery, reason=reason, available_at=due)
         self.engine.tell("retried", self.lane, delivery=delivery, reason=reason, delay=delay)

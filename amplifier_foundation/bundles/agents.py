@@ -17,6 +17,7 @@ from .secrets import find_secrets
 from .sources import take_sources
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from .model import Bundle
@@ -89,9 +90,12 @@ def _place(bundle: Bundle, name: str) -> Place:
     return bundle.places.get(("agents", name)) or Place(f"bundle '{bundle.name}'", path=f"agents.{name}")
 
 
-def load_or_raise(bundle: Bundle, *, strict: bool = False) -> None:
-    """Load a bundle's agents; warnings become the bundle's. Raises `UnreadableBundle` for a broken file of one."""
-    problems = [*load_agents(bundle), *unknown_agents(bundle)]
+def load_or_raise(bundle: Bundle, *, strict: bool = False, found: Iterable[Problem] = ()) -> None:
+    """Load a bundle's agents; warnings, and those that were `found` before, become the bundle's.
+
+    Raises `UnreadableBundle` when one of them is an error.
+    """
+    problems = [*found, *load_agents(bundle), *unknown_agents(bundle)]
     if strict:
         problems = as_errors(problems)
     if has_errors(problems):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .merge import entry_key
 from .model import Bundle
-from .paths import is_path, local_path
+from .paths import is_path, leaves, local_path
 from .problems import InvalidBundle, Problem, UnreadableBundle, as_errors, error_at, has_errors
 from .references import SUFFIXES
 from .secrets import find_secrets
@@ -33,7 +33,7 @@ def build_bundle(document: Document, base: Path | None, *, strict: bool = False)
         raise UnreadableBundle(problems)
     secrets = find_secrets(document.data, document.positions)
     configs, found = check_shape(document)
-    name, namespace = _names(document.data, base)
+    name, namespace = names_of(document.data, base)
     sources, in_sources = take_sources(document, base)
     context, pending, in_context = take_context(document, name, base, namespace)
     problems += [
@@ -58,8 +58,8 @@ def build_bundle(document: Document, base: Path | None, *, strict: bool = False)
     return bundle
 
 
-def _names(data: dict[str, Any], base: Path | None) -> tuple[str, Path | None]:
-    """Return the bundle's name and the folder that `name:path` is relative to."""
+def names_of(data: dict[str, Any], base: Path | None) -> tuple[str, Path | None]:
+    """Return a bundle's name, empty where there is none, and the folder that `name:path` is relative to."""
     name, root = at_path(data, ("bundle", "name")), at_path(data, ("bundle", "namespace_root"))
     folder = base / root if base is not None and isinstance(root, str) else base
     return name if isinstance(name, str) else "", folder
@@ -124,8 +124,9 @@ def _with_absolute_bundle(config: BackgroundSessionConfig, bundle: Bundle) -> Ba
     """Make a path in this bundle's folder absolute: a bundle that includes this one has another folder."""
     written, base = config.bundle or "", bundle.base_path
     owner, _, inside = written.partition(":")
-    if inside and owner in bundle.source_base_paths:
-        return config.model_copy(update={"bundle": str(bundle.source_base_paths[owner] / inside)})
+    root = bundle.source_base_paths.get(owner)
+    if inside and root is not None and not leaves(root, root / inside):
+        return config.model_copy(update={"bundle": str(root / inside)})
     if base is None or not _is_file(written):
         return config
     return config.model_copy(update={"bundle": str(local_path(written, base)[0])})

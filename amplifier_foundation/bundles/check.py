@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import BundleError
 from amplifier_core.triggers import TriggerContext
 
+from .layers import origin
 from .load import read_bundle
 from .model import Bundle
-from .names import check_names
+from .names import check_names, place_of
 from .paths import is_path
-from .positions import Place
 from .problems import BundleProblems, Problem, as_errors, error_at
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.triggers import TriggerSource
+
+_NAMED = re.compile(r"(?:trigger-[\w-]+: )?(?P<key>\w+)(?=[:.\[])")
+"""The key that what a trigger says of its configuration begins with."""
 
 
 def problems_of(
@@ -45,7 +49,8 @@ def _as_data(bundle: Bundle) -> dict[str, Any]:
     sections: dict[str, Any] = {"bundle": about, **bundle.to_mount_plan(), "includes": list(bundle.includes)}
     sections["context"] = {name: str(path) for name, path in bundle.context.items()}
     sections["background_sessions"] = [
-        config.model_dump() if hasattr(config, "model_dump") else config for config in bundle.background_sessions
+        config.model_dump(by_alias=True) if hasattr(config, "model_dump") else config
+        for config in bundle.background_sessions
     ]
     return sections
 
@@ -95,7 +100,7 @@ def check_loaded(bundle: Bundle, plugins: Plugins) -> list[Problem]:
         except BundleProblems as error:
             found = list(error.problems)
         except BundleError as error:
-            found = [error_at(_place_of(bundle, name), "AMP108", str(error))]
+            found = [error_at(place_of(bundle, "background_sessions", name), "AMP108", str(error))]
         problems += [problem for problem in found if problem not in problems]
     return problems
 
@@ -110,15 +115,18 @@ def names_of_modules() -> set[str]:
 
 
 def _check_triggers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
-    for config in bundle.background_sessions:
+    for index, config in enumerate(bundle.background_sessions):
         for number, declared in enumerate(config.triggers):
             if declared.module not in plugins.triggers:
                 continue
             try:
                 _configure(plugins.triggers.get(declared.module)(), declared.config, bundle.base_path)
             except Exception as error:
-                spot = ("background_sessions", config.name, str(number))
-                yield error_at(bundle.places.get(spot) or _place_of(bundle, config.name), "AMP112", str(error))
+                named = _NAMED.match(str(error))
+                path = ("background_sessions", index, "triggers", number, "config", named["key"] if named else "")
+                place = origin(bundle, path, key=True) if path[-1] in declared.config else None
+                spot = place_of(bundle, "background_sessions", config.name, str(number))
+                yield error_at(place or spot, "AMP112", str(error))
 
 
 def _configure(trigger: TriggerSource, config: Mapping[str, Any], folder: Path | None) -> None:
@@ -135,7 +143,3 @@ def local_workers(bundle: Bundle) -> list[tuple[str, str]]:
         for config in bundle.background_sessions
         if config.bundle and is_path(config.bundle)
     ]
-
-
-def _place_of(bundle: Bundle, name: str) -> Place:
-    return bundle.places.get(("background_sessions", name)) or Place(f"bundle '{bundle.name}'", path=name)

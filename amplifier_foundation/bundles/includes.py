@@ -64,7 +64,7 @@ class _Tree:
     def node(
         self, source: str, file: Path, bundle: Bundle, row: tuple[Path, ...], outer: Mapping[str, Path]
     ) -> IncludedBundle:
-        """Return the node of a bundle that was read; `row` are the files that led to it, `outer` what names they bring."""
+        """Return the node of a bundle that was read; `row` are the files that led to it, `outer` their names."""
         node = IncludedBundle(source, bundle.name, bundle.version, show_file(file))
         key = file.resolve()
         if key in row or len(row) >= MAX_INCLUDE_DEPTH:

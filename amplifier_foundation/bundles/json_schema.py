@@ -66,7 +66,7 @@ def _models() -> Iterator[type[BaseModel]]:
 
 
 def _docs_of(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a model that a docstring follows."""
+    """Yield the keys of a model whose fields a docstring follows."""
     try:
         [made] = ast.parse(dedent(inspect.getsource(model))).body
     except (OSError, ValueError):  # installed without its sources
@@ -74,7 +74,8 @@ def _docs_of(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
     body = getattr(made, "body", [])
     for field, after in pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and _is_text(after):
-            yield field.target.id, inspect.cleandoc(after.value.value)
+            name = field.target.id
+            yield model.model_fields[name].alias or name, inspect.cleandoc(after.value.value)
 
 
 def _is_text(statement: ast.stmt) -> bool:

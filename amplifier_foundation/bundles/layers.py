@@ -42,12 +42,12 @@ def section_of(bundle: Bundle, section: str) -> Any:
     if section == "context":
         return {name: show_file(path) for name, path in bundle.context.items()}
     if section == "background_sessions":
-        return [config.model_dump(exclude_unset=True) for config in bundle.background_sessions]
+        return [config.model_dump(exclude_unset=True, by_alias=True) for config in bundle.background_sessions]
     return getattr(bundle, section)
 
 
-def origin(bundle: Bundle, path: KeyPath) -> Place | None:
-    """Return where the value at `path` of a composed bundle was written: the last layer that has it wins."""
+def origin(bundle: Bundle, path: KeyPath, *, key: bool = False) -> Place | None:
+    """Return where the value at `path` of a composed bundle was written, or its key: the last layer with it wins."""
     in_file = _in_agents_file(bundle, path)
     if in_file is not None:
         return in_file
@@ -55,7 +55,7 @@ def origin(bundle: Bundle, path: KeyPath) -> Place | None:
     for layer in reversed(bundle.layers or [bundle]):
         own = own_path(bundle, layer, path)
         if own is not None:
-            return _place(layer, own)
+            return _place(layer, own, key=key)
     return None
 
 
@@ -136,9 +136,9 @@ def _positions_in(file: str, digest: str) -> Positions:
     return read_document(Path(file)).positions
 
 
-def _place(layer: Bundle, path: KeyPath) -> Place | None:
+def _place(layer: Bundle, path: KeyPath, *, key: bool) -> Place | None:
     if layer.positions is not None:
-        return layer.positions.at(path)
+        return layer.positions.at(path, key=key)
     return Place(show_file(layer.source_path)) if layer.source_path else None
 
 

@@ -14,7 +14,8 @@ from .agents import load_or_raise
 from .documents import read_document
 from .positions import Place, show_file
 from .problems import BrokenInclude, BundleProblems, error_at
-from .references import file_in, find_bundle, names_in
+from .references import FILE_NAMES, find_bundle, names_in
+from .sources import check_pending_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FOLDERS_ABOVE = 3
+"""Folders above its own in which a part of a bundle finds that bundle; a git checkout ends the search."""
 MAX_INCLUDE_DEPTH = 32
 """Bundles that include each other in a row."""
 
@@ -76,7 +79,8 @@ def read_bundle(
     loading = _Loading(registry or {}, auto_include, strict)
     bundle = loading.load(find_bundle(source, names=registry))
     if auto_include:
-        load_or_raise(bundle, strict=strict)
+        load_or_raise(bundle, strict=strict, found=check_pending_context(bundle))
+        bundle.resolve_pending_context()
     if len(bundle.origins) > 1:
         bundle.digest = sha256("".join(sorted(bundle.origins.values())).encode()).hexdigest()
     return bundle
@@ -120,16 +124,27 @@ class _Loading:
         return included[0].compose(*included[1:], bundle)
 
     def _around(self, path: Path, name: str) -> dict[str, Path]:
-        """Return the name and folder of the bundle that a fetched one lies in: its files are written `name:path`."""
-        root = _source_root(path, self._fetched)
-        if root is None or root == path.parent:
+        """Return the name and folder of the bundle that one is a part of: its files are written `name:path`."""
+        from .build import names_of
+
+        file = self._whole(path)
+        if file is None or file == path:
             return {}
         try:
-            outer = (read_document(file_in(root)).data or {}).get("bundle")
+            outer, folder = names_of(read_document(file).data or {}, file.parent)
         except BundleError:
             return {}
-        outer_name = outer.get("name") if isinstance(outer, dict) else None
-        return {outer_name: root} if isinstance(outer_name, str) and outer_name != name else {}
+        return {outer: folder} if folder is not None and outer not in ("", name) else {}
+
+    def _whole(self, path: Path) -> Path | None:
+        """Return the file of the bundle in whose folder `path` lies: of what was fetched, the outermost."""
+        folders = path.parents[: FOLDERS_ABOVE + 1]
+        root = _source_root(path, self._fetched)
+        for folder in folders if root is None else [root]:
+            found = next((folder / name for name in FILE_NAMES if (folder / name).is_file()), None)
+            if found is not None or (folder / ".git").exists():
+                return found
+        return None
 
     @cached_property
     def _fetched(self) -> Path:

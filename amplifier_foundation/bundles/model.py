@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .merge import deep_merge, merge_module_lists, merge_named, merge_sessions
-from .paths import kind_of
+from .paths import kind_of, leaves
 from .prepared import PreparedBundle
 
 if TYPE_CHECKING:
@@ -130,8 +130,9 @@ class Bundle:
         """Turn references to contexts of other bundles into files, where those bundles are known by now."""
         for name, reference in list(self._pending_context.items()):
             owner, _, inside = reference.partition(":")
-            if owner in self.source_base_paths:
-                self.context[name] = self.source_base_paths[owner] / inside
+            root = self.source_base_paths.get(owner)
+            if root is not None and not leaves(root, root / inside):
+                self.context[name] = root / inside
                 del self._pending_context[name]
 
 

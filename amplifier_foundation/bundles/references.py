@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError
 
-from .paths import is_path, is_remote, kind_of, local_path
+from .paths import is_path, is_remote, kind_of, leaves, local_path
 from .positions import show_file
 from .problems import did_you_mean
 
@@ -53,6 +53,8 @@ def _named(source: str, base: Path | None, names: Mapping[str, str | Path]) -> P
     name, colon, inside = source.partition(":")
     if name in names and (colon or not kind_of((base or Path()) / source)):
         home = _home(str(names[name]))
+        if inside and leaves(_folder(home), _folder(home) / inside):
+            raise BundleLoadError(f"'{source}' leads out of the folder of '{name}': {show_file(_folder(home))}")
         return _file_at(_folder(home) / inside if inside else home)
     if is_path(source):
         return None

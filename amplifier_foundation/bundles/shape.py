@@ -15,6 +15,7 @@ from .yaml_reader import MAX_PROBLEMS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
     from ..background.config import BackgroundSessionConfig
@@ -192,7 +193,7 @@ def _keys_at(model: type[BaseModel], path: Iterable[int | str]) -> list[str]:
     for part in path:
         annotation = _inner(_kinds(annotation)[0], part)
     [annotation, *_] = _kinds(annotation)
-    return list(annotation.model_fields) if _is_model(annotation) else []
+    return list(_fields(annotation)) if _is_model(annotation) else []
 
 
 def _kinds(annotation: Any) -> list[Any]:
@@ -207,10 +208,15 @@ def _kinds(annotation: Any) -> list[Any]:
 
 def _inner(annotation: Any, part: int | str) -> Any:
     if _is_model(annotation):
-        field = annotation.model_fields.get(part)
+        field = _fields(annotation).get(str(part))
         return field.annotation if field else Any
     inner = get_args(annotation)
     return inner[-1] if inner else Any
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a model by how they are written."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _is_model(annotation: Any) -> bool:

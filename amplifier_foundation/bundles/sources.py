@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .documents import Document
+    from .model import Bundle
     from .positions import KeyPath
 
 MODULE_LISTS = ("providers", "tools", "hooks")
@@ -119,6 +120,23 @@ def take_context(
             continue
         problems += filter(None, [_context_problem(files[name], folder if relative else None, place)])
     return files, pending, problems
+
+
+def check_pending_context(bundle: Bundle) -> list[Problem]:
+    """Return what is wrong with references to contexts of other bundles, now that all are known."""
+    from .layers import origin
+
+    problems: list[Problem | None] = []
+    pending = {name: text for layer in bundle.layers or [bundle] for name, text in layer._pending_context.items()}
+    for name, reference in pending.items():
+        owner, _, inside = reference.partition(":")
+        place = origin(bundle, ("context", name)) or Place(f"bundle '{bundle.name}'", path="context")
+        root = bundle.source_base_paths.get(owner)
+        if root is None:
+            problems.append(warning_at(place, "AMP108", f"no bundle '{owner}' is included"))
+        else:
+            problems.append(_context_problem(root / inside, root, place))
+    return [problem for problem in problems if problem is not None]
 
 
 def _context_entries(section: Any) -> Iterator[tuple[str, str, KeyPath]]:

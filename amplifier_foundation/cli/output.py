@@ -94,14 +94,17 @@ def session_line(node: Node) -> Text:
     """Return one session as a tree shows it."""
     from rich.text import Text
 
-    from ..lineage import describe_event
+    from ..lineage import describe_event, shared_part
+    from ..spawning.records import agent_of
 
     record = node.record
     line = Text.assemble(
         (record.session_id, "bold"), "  ", (record.status, STATUS_STYLE.get(record.status, "")), f"  {_size(record)}"
     )
+    if agent_of(record):
+        line.append(f"  agent {agent_of(record)}", "cyan")
     if record.fork_of:
-        line.append(f"  fork of {record.fork_of} at message {record.fork_at}", "magenta")
+        line.append(f"  fork of {record.fork_of}, {shared_part(record)}", "magenta")
     if node.woken_by is not None:
         line.append(f"  woken by {describe_event(node.woken_by.event)}", "blue")
     if record.error:
@@ -110,7 +113,11 @@ def session_line(node: Node) -> Text:
 
 
 def _size(record: SessionRecord) -> str:
-    return f"{plural(record.turn_count, 'turn')}, {plural(record.message_count, 'message')}"
+    from ..spent import spent_of
+
+    size = f"{plural(record.turn_count, 'turn')}, {plural(record.message_count, 'message')}"
+    spent = str(spent_of(record))
+    return f"{size}, {spent}" if spent else size
 
 
 def session_tree(nodes: Sequence[Node], title: str) -> Tree:

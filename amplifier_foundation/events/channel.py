@@ -32,7 +32,7 @@ class Channel:
         self.log = Log(backlog)
         self.count = len(backlog)
         self._forget = forget
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: list[asyncio.Future[None]] = []
         self._due: list[tuple[int, int, ref[LiveSubscription]]] = []
         self._serial = count()
         self._append = self.log.tail.events.append
@@ -66,19 +66,18 @@ class Channel:
 
     def wake(self) -> None:
         """Wake who waits, once, whatever comes before they run."""
-        waiters, self._waiters = self._waiters, set()
+        waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def news(self) -> None:
-        """Wait for the next event, or for somebody to leave."""
+    def news(self) -> asyncio.Future[None]:
+        """Return what ends with the next event, or when somebody leaves."""
+        if len(self._waiters) > 2 * len(self.members) + 8:  # some gave up waiting
+            self._waiters = [waiter for waiter in self._waiters if not waiter.done()]
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
+        self._waiters.append(waiter)
+        return waiter
 
     def _watch(self, due: int, serial: int, member: ref[LiveSubscription]) -> None:
         if due < maxsize:

@@ -22,12 +22,12 @@ class _FreshEvent(SessionEvent):
     __slots__ = ()
 
     @property
-    def timestamp(self) -> datetime:  # type: ignore[override]
+    def timestamp(self) -> datetime:
         """When it was emitted."""
         return _finished(self).timestamp
 
     @property
-    def event_id(self) -> str:  # type: ignore[override]
+    def event_id(self) -> str:
         """Its id."""
         return _finished(self).event_id
 
@@ -36,6 +36,9 @@ class _FreshEvent(SessionEvent):
 
     def __hash__(self) -> int:
         return hash(_finished(self))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _finished(self).__reduce_ex__(protocol)
 
 
 def _finished(event: SessionEvent) -> SessionEvent:
@@ -60,7 +63,7 @@ class _Draft:
         seconds: float,
         cause: str | None,
         depth: int,
-        sequence: int | None,
+        sequence: int,
     ) -> None:
         self.name = name
         self.data = data
@@ -72,7 +75,5 @@ class _Draft:
         self.__class__ = _FreshEvent  # type: ignore[assignment]  # the same slots, closed from here on
 
 
-fresh_event = cast(
-    "Callable[[str, Mapping[str, Any], str | None, float, str | None, int, int | None], SessionEvent]", _Draft
-)
+fresh_event = cast("Callable[[str, Mapping[str, Any], str | None, float, str | None, int, int], SessionEvent]", _Draft)
 """Return an event of its name, data, source, time (seconds since 1970, UTC), cause, depth and sequence."""

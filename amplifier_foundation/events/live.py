@@ -26,6 +26,12 @@ def _at(events: Sequence[SessionEvent], index: int) -> Iterator[SessionEvent]:
     return iterator  # type: ignore[no-any-return]
 
 
+def _exhaust(iterator: Any) -> None:
+    """End an iterator of a list, and with it a loop that runs over it, also when more is added to the list."""
+    iterator.__setstate__(maxsize)
+    next(iterator, None)
+
+
 class LiveSubscription(Subscription):
     """A reader that loses the oldest events when more than `queue_size` wait.
 
@@ -49,7 +55,8 @@ class LiveSubscription(Subscription):
         """When its losses were told of last, in the seconds of a monotonic clock."""
         self._tell = tell
         self._replayed = replayed
-        self._dropped = 0
+        self._dropped = self._skipped = 0
+        self._left_at: int | None = None
         self._block = channel.log.tail
         self._begun = channel.count - replayed
         self._events_read = self._block.events
@@ -58,6 +65,8 @@ class LiveSubscription(Subscription):
 
     @property
     def _position(self) -> int:
+        if self._left_at is not None:
+            return self._left_at
         return self._block.start + len(self._events_read) - length_hint(self._unread)
 
     @property
@@ -83,7 +92,7 @@ class LiveSubscription(Subscription):
     def delivered(self) -> int:
         """How many events were read."""
         self.settle()
-        return self._position - self._begun - self._dropped
+        return self._position - self._begun - self._skipped
 
     @property
     def has_room(self) -> bool:
@@ -104,11 +113,13 @@ class LiveSubscription(Subscription):
     def close(self) -> None:
         """Leave; a reader that waits ends. Idempotent."""
         if not self.closed:
-            self._skip(self._channel.count)
+            self._left_at = self._position
+            _exhaust(self._unread)
             super().close()
 
     def _exceeded(self, excess: int) -> None:
         self._skip(self._position + excess)
+        self._skipped += excess
         self._lose(excess)
 
     def _lose(self, events: int) -> None:
@@ -116,21 +127,26 @@ class LiveSubscription(Subscription):
         self._tell(self)
 
     def _skip(self, position: int) -> None:
-        while self._block.next is not None and position >= self._block.next.start:
-            self._block = self._block.next
-        left: Any = self._unread
-        left.__setstate__(len(self._events_read))  # for a loop that runs over it
-        self._events_read = self._block.events
-        self._unread = _at(self._events_read, position - self._block.start)
+        block = self._block
+        while block.next is not None and position >= block.next.start:
+            block = block.next
+        unread: Any = self._unread
+        if block is self._block:
+            unread.__setstate__(position - block.start)
+            return
+        _exhaust(unread)
+        self._block, self._events_read = block, block.events
+        self._unread = _at(self._events_read, position - block.start)
 
     async def _ready(self) -> bool:
-        while True:
-            self.settle()
-            if self.closed:
-                return False
-            if self._advance():
+        while not self.closed:
+            if not self._advance():
+                await self._channel.news()
+                continue
+            self.settle()  # which may skip some of it, or close
+            if not self.closed:
                 return True
-            await self._channel.news()
+        return False
 
     def _advance(self) -> bool:
         """Return whether there is something unread, in this block or the next."""
@@ -152,11 +168,6 @@ class ContentSubscription(LiveSubscription):
     def refuse(self) -> None:
         """Count an event that there was no room for."""
         self._lose(1)
-
-    @property
-    def delivered(self) -> int:
-        """How many events were read."""
-        return self._position - self._begun
 
 
 class StrictSubscription(LiveSubscription):

@@ -69,14 +69,19 @@ function drawLineage() {
     const done = session.status === "completed" || session.status === "failed" ? " done" : "";
     lines.append(draw("circle", {cx: left(session), cy: middle(index), r: 5, class: `dot ${status(session)}${done}`}));
     const row = make("button", {type: "button", class: "row"}, make("span", {class: "id"}, session.id), ...noteOf(session));
-    row.append(make("span", {class: "size"}, `${plural(session.turns, "turn")} · ${plural(session.count, "message")}`));
+    row.append(make("span", {class: "size"}, [plural(session.turns, "turn"), plural(session.count, "message"), ...spent(session)].join(" · ")));
     row.style.paddingLeft = `${left(session) + 16}px`;
     box.append(selectable(row, session));
   });
   box.prepend(lines);
 }
 
+function spent(session) {
+  return [session.lasted === null ? "" : lasted(session.lasted), session.cost].filter(Boolean);
+}
+
 function noteOf(session) {
+  if (session.agent) return [make("span", {class: "note"}, `agent ${session.agent}`)];
   if (session.fork_of) return [make("span", {class: "note fork"}, `fork of ${session.fork_of} at m${session.fork_at}`)];
   if (session.woken) return [make("span", {class: "note woke"}, session.woken.what)];
   if (session.error) return [make("span", {class: "note"}, session.error)];
@@ -188,10 +193,12 @@ function heading(session) {
   if (session.name) fact("name", session.name);
   if (session.bundle && session.bundle !== session.name) fact("bundle", session.bundle);
   if (session.parent && session.parent !== session.fork_of) fact("made by", link(session.parent));
+  if (session.agent) fact("agent", session.agent);
   if (session.fork_of) fact("fork of", link(session.fork_of), ` at m${session.fork_at}`);
   if (session.woken) fact("woken by", session.woken.what);
   fact("began", moment(session.created));
   fact("changed", `${moment(session.updated)}, ${lasted(session.updated - session.created)} later`);
+  if (spent(session).length) fact("took", spent(session).join(", "));
   const forks = sessions.filter((each) => each.fork_of === session.id);
   if (forks.length) fact("forks", ...forks.flatMap((each, index) => [index ? ", " : "", link(each.id)]));
   if (session.error) {

@@ -7,33 +7,66 @@ registered name or `name:path`.
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import SessionNotFound, UnknownName
+from amplifier_core.errors import SessionConflict, SessionNotFound, UnknownName
+from amplifier_core.transcript import Transcript
 
 from ..bundles.merge import deep_merge
 from ..bundles.model import Bundle
 from ..bundles.paths import is_remote
 from ..bundles.prepared import PreparedBundle
 from ..preferences import ProviderPreference, apply_provider_preferences_with_resolution
+from ..spawn import SpawnResult, spawn_prepared
+from .child import Spawn, spawn_request
 from .inheritance import Depth, Inherit, Scope, child_config, inherited
+from .records import AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
-    from amplifier_core.storage import SessionStore
+    from amplifier_core.storage import SessionRecord, SessionStore
     from amplifier_core.transcript import Message
     from amplifier_core.triggers import TriggerEvent
 
     from ..events import EventRouter
 
 SELF = "self"
-AGENT = "agent"
-"""The member of a record's metadata that names what its session was made from."""
+
+TERMS = "terms"
+"""The member of it that says how its session was made, so that it goes on the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What was said of an agent's session when it was made, besides its instruction; see `AgentSpawner.spawn`."""
+
+    tool_inheritance: Mapping[str, Sequence[str]] | None = None
+    hook_inheritance: Mapping[str, Sequence[str]] | None = None
+    orchestrator_config: Mapping[str, Any] | None = None
+    provider_preferences: Sequence[Any] | None = None
+    self_delegation_depth: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON can hold it; secrets are redacted."""
+        from amplifier_core.utils import redact_secrets
+
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.provider_preferences:
+            wanted = [_preference(each) for each in self.provider_preferences]
+            told["provider_preferences"] = [{"provider": each.provider, "model": each.model} for each in wanted]
+        kept: dict[str, Any] = redact_secrets({name: value for name, value in told.items() if value})
+        return kept
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Terms:
+        """Return what `to_dict` wrote."""
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in data.items() if name in names})
 
 
 @dataclass(slots=True)
@@ -86,29 +119,20 @@ class AgentSpawner:
         `hook_inheritance` exclude (`exclude_tools`) or do not list (`inherit_tools`). `parent_messages`, where given,
         are the history that it begins with. Raises `UnknownName`, and what `spawn_bundle` raises.
         """
-        from amplifier_core.transcript import Transcript
-
         parent = self._parent(parent_session)
         prepared = await self._resolve(agent_name, agent_configs)
-        config = self._config(prepared, parent, tool_inheritance, hook_inheritance, orchestrator_config)
-        config = await _preferring(config, provider_preferences, parent)
+        terms = Terms(
+            tool_inheritance, hook_inheritance, orchestrator_config, provider_preferences, self_delegation_depth
+        )
         history = (
             Transcript(parent_messages)
             if parent_messages is not None
             else await inherited(parent, context_depth, context_scope, context_turns)
         )
-        return await self._run(
-            agent_name,
-            prepared,
-            config,
-            parent,
-            instruction,
-            history,
-            sub_session_id,
-            depth=self_delegation_depth,
-            metadata=session_metadata or {},
-            timeout=timeout,
-        )
+        spawn = await self._spawn(agent_name, prepared, terms, parent, instruction, sub_session_id)
+        spawn.transcript = history
+        spawn.metadata = {**(session_metadata or {}), AGENT: agent_name, TERMS: terms.to_dict()}
+        return _told(agent_name, await spawn_prepared(spawn, timeout))
 
     async def resume(
         self,
@@ -118,22 +142,34 @@ class AgentSpawner:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - handed on
     ) -> dict[str, Any]:
-        """Give a stored session of an agent its next turn; return what `spawn` does.
+        """Give a stored session of an agent its next turn, on the terms it was made on; return what `spawn` does.
 
-        What a crash or a time limit cut is recorded as interrupted first. Raises `SessionNotFound`.
+        What a crash or a time limit cut is recorded as interrupted first. Raises `SessionNotFound`, and
+        `SessionConflict` for a session that somebody else made.
         """
-        from amplifier_core.transcript import Transcript
-
         if self.store is None:
             raise SessionNotFound(sub_session_id)
         record = await self.store.get(sub_session_id)
-        agent = str(record.metadata.get(AGENT) or record.bundle_source or record.bundle)
         parent = self._parent(parent_session)
+        await self._own(record, parent.session_id)
+        agent = str(record.metadata.get(AGENT) or record.bundle_source or record.bundle)
+        terms = Terms.from_dict(record.metadata.get(TERMS) or {})
         prepared = await self._resolve(agent, None)
-        config = self._config(prepared, parent, None, None, None)
-        return await self._run(
-            agent, prepared, config, parent, instruction, Transcript(), sub_session_id, resume=True, timeout=timeout
-        )
+        spawn = await self._spawn(agent, prepared, terms, parent, instruction, sub_session_id)
+        return _told(agent, await spawn_prepared(spawn, timeout, resume=True, anew=True))
+
+    async def _own(self, record: SessionRecord, session_id: str) -> None:
+        """Return if this session made the recorded one, or one whose history it shares did."""
+        assert self.store is not None  # it holds the record
+        maker: str | None = session_id
+        while maker is not None:
+            if record.parent_id == maker:
+                return
+            try:
+                maker = (await self.store.get(maker)).fork_of
+            except SessionNotFound:
+                break
+        raise SessionConflict(record.session_id, f"session '{record.session_id}' was not made by this one")
 
     def _parent(self, given: AmplifierSession | None) -> AmplifierSession:
         parent = given or self.session
@@ -163,66 +199,43 @@ class AgentSpawner:
         own = {name: str(root) for name, root in self.prepared.bundle.source_base_paths.items()}
         return {**BundleRegistry(plugins=self.plugins).names(), **own}
 
-    def _config(
-        self,
-        prepared: PreparedBundle,
-        parent: AmplifierSession,
-        tools: Mapping[str, Sequence[str]] | None,
-        hooks: Mapping[str, Sequence[str]] | None,
-        orchestrator: Mapping[str, Any] | None,
-    ) -> dict[str, Any]:
+    def _config(self, prepared: PreparedBundle, parent: AmplifierSession, terms: Terms) -> dict[str, Any]:
         own = self.prepared.bundle.spawn
         config = child_config(
             prepared.mount_plan,
             parent.config,
             providers=True,
-            tools=_inherited(parent.config.get("tools") or (), tools, own, "tools"),
-            hooks=_inherited(parent.config.get("hooks") or (), hooks, own, "hooks"),
+            tools=_inherited(parent.config.get("tools") or (), terms.tool_inheritance, own, "tools"),
+            hooks=_inherited(parent.config.get("hooks") or (), terms.hook_inheritance, own, "hooks"),
         )
-        if orchestrator:
+        if terms.orchestrator_config:
             spec = config["session"].get("orchestrator")
             spec = {"module": spec} if isinstance(spec, str) else dict(spec or {})
-            config["session"]["orchestrator"] = deep_merge(spec, {"config": dict(orchestrator)})
+            config["session"]["orchestrator"] = deep_merge(spec, {"config": dict(terms.orchestrator_config)})
         return config
 
-    async def _run(
+    async def _spawn(
         self,
         agent: str,
         prepared: PreparedBundle,
-        config: dict[str, Any],
+        terms: Terms,
         parent: AmplifierSession,
         instruction: str,
-        history: Any,
         session_id: str | None,
-        *,
-        depth: int = 0,
-        metadata: Mapping[str, Any] | None = None,
-        resume: bool = False,
-        timeout: float | None = None,  # noqa: ASYNC109 - handed on
-    ) -> dict[str, Any]:
-        from ..spawn import spawn_prepared
-        from .child import Spawn, spawn_request
-
-        spawn = Spawn(
+    ) -> Spawn:
+        config = self._config(prepared, parent, terms)
+        config = await _preferring(config, terms.provider_preferences, parent)
+        name = _session_name(agent, prepared)
+        return Spawn(
             prepared=prepared,
-            request=spawn_request(parent, prepared, instruction, config, session_id, _session_name(agent, prepared)),
+            request=spawn_request(parent, prepared, instruction, config, session_id, name),
             parent=parent,
-            transcript=history,
+            transcript=Transcript(),
             store=self.store,
             router=self.router,
             plugins=self.plugins,
-            capabilities={"self_delegation_depth": depth},
-            metadata={**(metadata or {}), AGENT: agent},
+            capabilities={"self_delegation_depth": terms.self_delegation_depth},
         )
-        result = await spawn_prepared(spawn, timeout, resume=resume, anew=True)
-        told = {AGENT: agent, "usage": dict(result.usage), "duration": result.duration}
-        return {
-            "output": result.output,
-            "session_id": result.session_id,
-            "status": result.status,
-            "turn_count": result.turn_count,
-            "metadata": told,
-        }
 
     def take(self, session: AmplifierSession) -> None:
         """Spawn for `session` from now on."""
@@ -291,7 +304,20 @@ async def _preferring(
 ) -> dict[str, Any]:
     if not preferences:
         return config
-    wanted = [
-        each if isinstance(each, ProviderPreference) else ProviderPreference.from_dict(each) for each in preferences
-    ]
+    wanted = [_preference(each) for each in preferences]
     return await apply_provider_preferences_with_resolution(config, wanted, parent.coordinator)
+
+
+def _preference(said: Any) -> ProviderPreference:
+    return said if isinstance(said, ProviderPreference) else ProviderPreference.from_dict(said)
+
+
+def _told(agent: str, result: SpawnResult) -> dict[str, Any]:
+    """Return the result as the capabilities give it."""
+    return {
+        "output": result.output,
+        "session_id": result.session_id,
+        "status": result.status,
+        "turn_count": result.turn_count,
+        "metadata": {AGENT: agent, "usage": dict(result.usage), "duration": result.duration},
+    }

@@ -45,6 +45,8 @@ class Spawn:
     store: SessionStore | None = None
     router: EventRouter | None = None
     plugins: Plugins | None = None
+    shares: str | None = None
+    """The session whose stored history the transcript is the beginning of; None: its parent's, where it is that."""
     runner: Runner = field(default_factory=InProcessRunner)
     cause: TriggerEvent | None = None
     """The event that woke it: what it emits itself continues the event's chain."""
@@ -116,12 +118,13 @@ async def _stored(store: SessionStore, session_id: str) -> SessionRecord | None:
 
 
 async def _create(spawn: Spawn, store: SessionStore) -> None:
-    spawn.recorded = await _shared(spawn, store)
+    source = await _source(spawn, store)
+    spawn.recorded = len(spawn.transcript) if source is not None else 0
     record = new_record(
         spawn.prepared,
         spawn.request.session_id,
         parent_id=spawn.request.parent_id,
-        fork_of=spawn.request.parent_id if spawn.recorded else None,
+        fork_of=source,
         fork_at=spawn.recorded or None,
         name=str(spawn.request.metadata.get("name", "")),
         project=spawn.request.working_dir,
@@ -130,17 +133,19 @@ async def _create(spawn: Spawn, store: SessionStore) -> None:
         metadata=spawn.metadata,
     )
     spawn.metadata = (await store.create(record)).metadata
-    if spawn.recorded:
+    if source is not None:
         spawn.turns = len(turn_starts(spawn.transcript))
 
 
-async def _shared(spawn: Spawn, store: SessionStore) -> int:
-    """Return how many messages the child shares with its parent's stored history: all that it begins with, or none."""
+async def _source(spawn: Spawn, store: SessionStore) -> str | None:
+    """Return the session whose stored history the child begins with, None when it begins with messages of its own."""
     begun = len(spawn.transcript)
-    if not begun or not spawn.transcript.is_fork_of(spawn.parent.transcript):
-        return 0
+    if not begun or spawn.shares is not None:
+        return spawn.shares if begun else None
+    if not spawn.transcript.is_fork_of(spawn.parent.transcript):
+        return None
     parent = await _stored(store, spawn.parent.session_id)
-    return begun if parent is not None and parent.message_count >= begun else 0
+    return parent.session_id if parent is not None and parent.message_count >= begun else None
 
 
 async def _load(spawn: Spawn, store: SessionStore, record: SessionRecord, *, anew: bool) -> None:

@@ -12,7 +12,7 @@ from amplifier_core.errors import SpawnRefused
 from .inheritance import Inheritance
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
     from amplifier_core.session import AmplifierSession
 
@@ -27,6 +27,8 @@ class Tree:
     """The section `spawn` of the bundle at the top: what it allows holds for all below."""
     spawned: int = 0
     """How many were made so far, also those that have ended."""
+    observers: Sequence[Callable[[AmplifierSession], None]] = ()
+    """Each is told every session of the tree when its modules are mounted."""
 
 
 class Family:
@@ -86,3 +88,10 @@ class Family:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+async def end_children(session: AmplifierSession) -> None:
+    """End the children of a session that still run, if it made any."""
+    family: Family | None = session.coordinator.get_capability(FAMILY)
+    if family is not None:
+        await family.end()

@@ -14,10 +14,11 @@ from amplifier_core.moments import SpawnOutcome
 from ..history import turn_starts
 from ..recording import recorded
 from ..runners import final_answer
-from ..usage import UsageMeter, bridge_child_cost, children_usage
+from ..usage import Usage, UsageMeter, bridge_child_cost
+from .family import TREE, Tree, end_children
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from amplifier_core.moments import SpawnRequest
     from amplifier_core.session import AmplifierSession
@@ -124,25 +125,31 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
     )
     agents.take(session)
     spawn.child = session
-    async with recorded(session, spawn.store, spawn.recorded):
-        with _metered(spawn, session), linked(spawn.parent, session):
-            if spawn.observe is not None:
-                spawn.observe(session)
+    async with recorded(session, spawn.store, spawn.recorded), _metered(spawn, session):
+        with linked(spawn.parent, session):
+            for observe in _observers(spawn):
+                observe(session)
             try:
                 yield session
             finally:
                 spawn.stopped = session.coordinator.cancellation.is_cancelled
 
 
-@contextmanager
-def _metered(spawn: Spawn, session: AmplifierSession) -> Iterator[None]:
-    """Count what the child takes, its own children included, and tell its parent."""
+def _observers(spawn: Spawn) -> list[Callable[[AmplifierSession], None]]:
+    tree: Tree | None = spawn.capabilities.get(TREE)
+    return [*(tree.observers if tree is not None else ()), *([spawn.observe] if spawn.observe is not None else ())]
+
+
+@asynccontextmanager
+async def _metered(spawn: Spawn, session: AmplifierSession) -> AsyncIterator[None]:
+    """Count what the child takes, and end those of its own children that still run; then tell its parent."""
     meter = UsageMeter(session.coordinator)
     meter.attach()
     try:
         yield
     finally:
-        spawn.usage = meter.usage + children_usage(session.coordinator)
+        await end_children(session)
+        spawn.usage = await meter.total()
         bridge_child_cost(spawn.parent.coordinator, spawn.usage, session.session_id, adds=True)
 
 
@@ -159,7 +166,11 @@ async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:
 
 def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
     """Return the fields of the session's record that its outcome changes."""
-    told = {"duration": round(outcome.duration, 3), "usage": dict(outcome.usage)}
+    before = Usage.from_dict(spawn.metadata.get("usage") or {"requests": 0})
+    told = {
+        "duration": round(outcome.duration + float(spawn.metadata.get("duration") or 0.0), 3),
+        "usage": (before + (spawn.usage or Usage())).to_dict(),
+    }
     return {
         "status": outcome.status,
         "turn_count": outcome.turn_count,

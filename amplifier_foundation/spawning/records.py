@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from ..bundles.model import PreparedBundle
 
+AGENT = "agent"
+"""The member of a record's metadata that names what its session was made from."""
+
 
 def new_record(
     prepared: PreparedBundle,
@@ -44,3 +47,9 @@ def bundle_identity(prepared: PreparedBundle) -> dict[str, Any]:
     """Return the fields of a record that say which bundle its session is made from."""
     bundle = prepared.bundle
     return {"bundle": bundle.name, "bundle_source": str(bundle.source_path or ""), "bundle_digest": bundle.digest}
+
+
+def agent_of(record: SessionRecord) -> str:
+    """Return what a session was made from by name; '' when it was not."""
+    agent = record.metadata.get(AGENT)
+    return agent if isinstance(agent, str) else ""

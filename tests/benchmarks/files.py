@@ -19,6 +19,7 @@ from watchdog.observers import Observer
 from amplifier_core.triggers import TriggerContext
 from amplifier_trigger_file_watcher import FileChangeTrigger
 
+from . import trees
 from .measure import Row, in_turns
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ async def rows() -> AsyncIterator[Row]:
     yield Row("file change to event, no debounce / watchdog alone", ours, watchdog)
     if inotify:
         yield Row("file change to event, no debounce / raw inotify", ours, inotify[0], at_most_ratio=AT_MOST)
+    async for row in trees.rows():
+        yield row
 
 
 def _change(folder: Path, told: asyncio.Event) -> Sample:

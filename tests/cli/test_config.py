@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_foundation.bundles.positions import show_file
 from amplifier_foundation.cli import exits, invoke
 
 pytestmark = pytest.mark.usefixtures("home", "project")
@@ -139,11 +140,11 @@ def test_a_value_is_set_and_removed(
 ) -> None:
     names = {"project": "settings.yaml", "local": "settings.local.yaml"}
     file = project / ".amplifier" / names[scope] if scope in names else home / "settings.yaml"
-    assert told(capsys, "set", key, text, "--scope", scope) == (f"{file}: {key} is set\n", "")
+    assert told(capsys, "set", key, text, "--scope", scope) == (f"{show_file(file)}: {key} is set\n", "")
     rows = {row["key"]: row["value"] for row in data(capsys, "show")["settings"]}
     below = {f"{key}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {key: value}
     assert {name: rows[name] for name in below} == below
-    assert told(capsys, "unset", key, "--scope", scope) == (f"{file}: {key} is not set any more\n", "")
+    assert told(capsys, "unset", key, "--scope", scope) == (f"{show_file(file)}: {key} is not set any more\n", "")
     assert file.read_text() == ""
 
 

@@ -99,7 +99,7 @@ class Bench:
         self.seen.append(activity)
 
     def kinds(self) -> list[str]:
-        return [activity.kind for activity in self.seen]
+        return [activity.kind for activity in self.seen if activity.kind != "state"]
 
     async def until(self, *kinds: str, count: int = 1) -> None:
         async with asyncio.timeout(20):
@@ -265,7 +265,7 @@ async def test_a_chain_of_causes_that_is_too_long_is_refused_and_recorded(open_b
 
 
 async def test_sessions_that_wake_each_other_stop(open_bench: OpenBench) -> None:
-    circle = [{"module": "trigger-session-event", "config": {"event_names": ["again"]}}]
+    circle = [{"module": "trigger-session-event", "config": {"event_names": ["again"], "self_trigger": True}}]
     async with open_bench() as bench:
         await bench.start(triggers=circle, on_complete_emit="again", max_depth=4)
         await bench.manager.fire("lane")
@@ -418,7 +418,7 @@ async def mount(coordinator, config):
 
 async def test_what_a_session_emits_itself_continues_the_chain(open_bench: OpenBench, tmp_path: Path) -> None:
     (tmp_path / "emits.py").write_text(EMITS)
-    circle = [{"module": "trigger-session-event", "config": {"event_names": ["again"]}}]
+    circle = [{"module": "trigger-session-event", "config": {"event_names": ["again"], "self_trigger": True}}]
     async with open_bench(providers=[{"module": "provider-emits", "source": "./emits.py"}]) as bench:
         await bench.start(triggers=circle, max_depth=3)
         await bench.manager.fire("lane")
@@ -439,14 +439,14 @@ async def test_an_observer_that_fails_changes_nothing(open_bench: OpenBench, cap
     assert "an observer of background sessions failed" in caplog.text
 
 
-async def test_a_lane_that_cannot_go_on_says_so(open_bench: OpenBench, store: DurableStore) -> None:
+async def test_a_store_that_cannot_be_used_is_waited_for_and_told(open_bench: OpenBench, store: DurableStore) -> None:
     async with open_bench() as bench:
         session_id = await bench.start()
         await store.close()
         bench.manager._find("lane").wake.set()
-        await bench.until("failed")
+        await bench.until("store_failed")
         status = bench.manager.get_status(session_id)
-    assert status["status"] == "failed"
+    assert status["status"] == "backing_off"
     assert "closed" in status["reason"]
 
 

@@ -24,9 +24,9 @@ def record(name: str, minute: int, **fields: Any) -> SessionRecord:
 def roots() -> list[Node]:
     woken = TriggerEvent(TriggerType.SESSION_EVENT, "t", event_name=HOSTILE, source_session_id="root")
     records = [
-        record("root", 0, status="completed"),
+        record("root", 0, status="completed", metadata={"duration": 200, "usage": {"cost_usd": "0.5"}}),
         record("fork", 1, parent_id="root", fork_of="root", fork_at=4),
-        record("child", 2, parent_id="root"),
+        record("child", 2, parent_id="root", metadata={"agent": "reviewer"}),
     ]
     return forest(records, [Delivery("d", "/p", "l", "t", woken, session_id="child")])
 
@@ -34,9 +34,10 @@ def roots() -> list[Node]:
 def test_mermaid_tells_made_forked_and_woken_apart(roots: list[Node]) -> None:
     lines = mermaid(roots).splitlines()
     assert lines[0] == "flowchart LR"
-    assert '  s0["root<br/>completed, turns: 0, messages: 0"]' in lines
+    assert '  s0["root<br/>completed, turns: 0, messages: 0<br/>3 min 20 s, #36;0.5000"]' in lines
+    assert '  s2["child<br/>agent reviewer<br/>running, turns: 0, messages: 0"]' in lines
     assert [line for line in lines if re.match(r"  e?s\d+ [-=]", line)] == [
-        '  s0 ==>|"fork at m4"| s1',
+        '  s0 ==>|"fork, shares m1#8211;m4"| s1',
         "  s0 --> s2",
         "  s0 -.-> es2",
         '  es2 -.->|"woke"| s2',
@@ -46,7 +47,7 @@ def test_mermaid_tells_made_forked_and_woken_apart(roots: list[Node]) -> None:
 def test_dot_tells_made_forked_and_woken_apart(roots: list[Node]) -> None:
     lines = dot(roots).splitlines()
     assert [line for line in lines if "->" in line and "label=" not in line.partition("->")[0]] == [
-        '  s0 -> s1 [style=bold, label="fork at m4"];',
+        '  s0 -> s1 [style=bold, label="fork, shares m1–m4"];',
         "  s0 -> s2 [style=solid];",
         "  s0 -> es2 [style=dotted];",
         '  es2 -> s2 [style=dotted, label="woke"];',

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
+from weakref import ref
 
 import pytest
 
 from amplifier_foundation import EventRouter, SubscriberLagged
+from amplifier_foundation.events.log import BLOCK
 
 
 async def test_a_subscriber_sees_every_event_from_the_moment_it_subscribes() -> None:
@@ -126,11 +129,97 @@ async def test_a_session_emitter_signs_with_its_session() -> None:
 
 
 async def test_what_is_read_by_all_is_freed() -> None:
+    router = EventRouter(history=1)
+    subscription = router.subscribe(["*"], queue_size=None)
+    first = ref(subscription._channel.log.tail)
+    for _ in range(BLOCK + 1):
+        await router.emit("tick", {})
+    assert first() is not None
+    for _ in range(BLOCK + 1):
+        await anext(subscription)
+    assert first() is None
+
+
+# the seed's table of tests, by name
+
+
+async def test_emit_to_single_subscriber() -> None:
+    router = EventRouter()
+    subscription = router.subscribe(["test:event"])
+    await router.emit("test:event", {"n": 1})
+    assert (await anext(subscription)).data["n"] == 1
+
+
+async def test_emit_to_multiple_subscribers() -> None:
+    router = EventRouter()
+    subscriptions = [router.subscribe(names) for names in (["a"], ["a"], ["*"], ["b", "a"])]
+    await router.emit("a", {"n": 1})
+    assert [(await anext(subscription)).data["n"] for subscription in subscriptions] == [1, 1, 1, 1]
+
+
+async def test_wildcard_subscription() -> None:
     router = EventRouter()
     subscription = router.subscribe(["*"])
-    first_cursor = subscription._cursor
-    for _ in range(3):
-        await router.emit("tick", {})
-        await anext(subscription)
-    assert subscription._cursor is router._last
-    assert subscription._cursor is not first_cursor
+    for name in ("a", "b:c", ""):
+        await router.emit(name, {})
+    assert [(await anext(subscription)).name for _ in range(3)] == ["a", "b:c", ""]
+
+
+async def test_source_session_filtering() -> None:
+    router = EventRouter()
+    subscription = router.subscribe(["a"], ["s-1"])
+    for source in ("s-2", None, "s-1"):
+        await router.emit("a", {}, source)
+    assert (await anext(subscription)).source_session_id == "s-1"
+    assert subscription.lag == 0
+
+
+async def test_queue_full_handling(caplog: pytest.LogCaptureFixture) -> None:
+    router = EventRouter()
+    subscription = router.subscribe(["a"], queue_size=1)
+    for _ in range(5):
+        await router.emit("a", {})
+    assert (subscription.lag, subscription.dropped) == (1, 4)
+    assert "a subscriber to a is too slow: 1 events dropped" in caplog.text
+
+
+async def test_subscriber_cleanup() -> None:
+    router = EventRouter()
+    async with router.subscribe(["a"]):
+        assert router.subscriber_count == 1
+    assert (router.subscriber_count, len(router._index), router._channels) == (0, 0, {})
+
+
+async def test_session_emitter_binds_id() -> None:
+    router = EventRouter()
+    subscription = router.subscribe(["a"])
+    await router.create_session_emitter("s-7", cause="e-1", depth=2).emit("a", {})
+    event = await anext(subscription)
+    assert (event.source_session_id, event.cause, event.depth) == ("s-7", "e-1", 2)
+
+
+async def test_concurrent_emit_subscribe() -> None:
+    router = EventRouter()
+
+    async def read() -> list[int]:
+        subscription = router.subscribe(["a"], queue_size=None)
+        return [(await anext(subscription)).data["n"] for _ in range(200)]
+
+    def emit_in_a_thread(first: int) -> None:
+        for n in range(first, first + 50):
+            router.emit_threadsafe("a", {"n": n}).result(30)
+
+    async with asyncio.TaskGroup() as group:
+        readers = [group.create_task(read()) for _ in range(5)]
+        await asyncio.sleep(0)
+        for first in range(0, 200, 50):
+            group.create_task(asyncio.to_thread(emit_in_a_thread, first))
+    seen = [reader.result() for reader in readers]
+    assert sorted(seen[0]) == list(range(200))
+    assert all(each == seen[0] for each in seen)
+
+
+async def test_event_timestamp_populated() -> None:
+    before = datetime.now(UTC)
+    event = await EventRouter().emit("a", {})
+    assert before - timedelta(milliseconds=1) <= event.timestamp <= datetime.now(UTC)

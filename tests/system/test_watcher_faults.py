@@ -140,24 +140,19 @@ class Changer:
             self.files.pop(self.random.randrange(len(self.files))).unlink()
 
     def move_folder(self) -> None:
-        at = self.random.randrange(len(self.folders))
-        before = self.folders[at]
-        inner = self.random.random() < 0.3 and self.random.choice(self.folders)
-        target = (
-            inner if inner and inner != before and before not in inner.parents else self.folder
-        ) / f"f{self.number}"
-        before.rename(target)
+        before = self.random.choice(self.folders)
+        others = [path for path in self.folders if before not in (path, *path.parents)]
+        inside = self.random.choice(others) if others and self.random.random() < 0.3 else self.folder
+        after = inside / f"f{self.number}"
+        before.rename(after)
+
+        def moved(path: Path) -> Path:
+            return after / path.relative_to(before) if str(path).startswith(f"{before}/") or path == before else path
+
+        self.folders, self.files = [*map(moved, self.folders)], [*map(moved, self.files)]
         if self.random.random() < 0.5:
             before.mkdir()
             self.folders.append(before)
-
-        def moved(path: Path) -> Path:
-            return target / path.relative_to(before) if before in (path, *path.parents) else path
-
-        self.folders = [target if path == before else moved(path) for path in self.folders[: at + 1]] + [
-            path if path == before else moved(path) for path in self.folders[at + 1 :]
-        ]
-        self.files = [moved(path) for path in self.files]
 
 
 # stalled
@@ -191,10 +186,9 @@ async def test_what_the_system_dropped_is_found_by_looking(tmp_path: Path) -> No
     (tmp_path / "deep").mkdir()
     async with following(tmp_path) as follower:
         file = tmp_path / "a.txt"
-        for number in range(QUEUE // 2 + 10):  # two events each
-            os.rename(tmp_path / "deep", tmp_path / "moved") if number % 2 == 0 else os.rename(
-                tmp_path / "moved", tmp_path / "deep"
-            )
+        for _ in range(QUEUE // 4 + 10):  # four events each
+            (tmp_path / "deep").rename(tmp_path / "moved")
+            (tmp_path / "moved").rename(tmp_path / "deep")
         (tmp_path / "deep" / "new").mkdir()
         (tmp_path / "deep" / "new" / "b.txt").write_text("dropped")
         file.write_text("dropped")
@@ -309,9 +303,8 @@ async def test_a_checkout_is_seen_in_its_final_state(tmp_path: Path) -> None:
         await asyncio.to_thread(git, "checkout", "--quiet", "one")
         await follower.up_to_date()
         await follower.quiet()
-        differing = {
-            path for path in before.keys() | follower.view.keys() if before.get(path) != follower.view.get(path)
-        }
+        after = follower.view
+        differing = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
         assert set(follower.fired()) == differing - {"zz-mark"}
         assert len(differing) >= CHECKOUT
     assert not [event for event in follower.events if "/.git/" in event.data["absolute"]]

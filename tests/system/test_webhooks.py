@@ -26,6 +26,7 @@ from amplifier_core import load_plugins
 from amplifier_core.storage import DurableStore
 from amplifier_core.triggers import TriggerContext
 from amplifier_foundation import open_inbox
+from amplifier_foundation.cli import exits, invoke
 
 ATTACKS = int(os.environ.get("ATTACKS", "1000"))
 SEED = int(os.environ.get("SEED", "20261121"))
@@ -133,38 +134,32 @@ async def test_nothing_forged_replayed_or_oversized_is_accepted(
     assert sum(answers.values()) == ATTACKS
 
 
-def test_what_was_answered_with_202_survives_a_kill_and_is_handled_once(tmp_path: Path) -> None:
-    (tmp_path / "bundle.md").write_text(BUNDLE, encoding="utf-8")
-    environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home"), "HOOK_SECRET": SECRET}
-    command = [sys.executable, "-m", "amplifier_foundation"]
-    with subprocess.Popen(
-        [*command, "up"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+def test_what_was_answered_with_202_survives_a_kill_and_is_handled_once(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+    (project / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+    command = [sys.executable, "-m", "amplifier_foundation", "up"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        listens = re.search(r"listens at (\S+)", process.stderr.readline())
-        assert listens is not None
-        fired = subprocess.run(
-            [*command, "trigger", "fire", "notes", "--data", '{"version": "1.2"}'],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        assert fired.stderr == "notes: accepted\n"
+        first_line = process.stderr.readline()
+        listens = re.search(r"listens at (\S+)", first_line)
+        assert listens is not None, first_line
+        assert invoke(["trigger", "fire", "notes", "--data", '{"version": "1.2"}']) == exits.OK
         assert any("Done: Release 1.2" in line for line in process.stdout)  # by the process that runs
         client = Client(listens[1])
         accepted = [n for n in range(5) if client.post(b"%d" % n, signed(b"%d" % n, f"d-{n}")) == 202]
         process.send_signal(signal.SIGKILL)
-        process.wait()
         client.close()
-        process.stdout.close()
-        process.stderr.close()
 
-    subprocess.run([*command, "up", "--once"], cwd=tmp_path, env=environment, capture_output=True, check=True)
+    assert invoke(["up", "--once"]) == exits.OK
     assert accepted == [0, 1, 2, 3, 4]
-    assert asyncio.run(handled(tmp_path)) == dict.fromkeys(accepted, "done")
+    assert asyncio.run(handled(home / "amplifier.db")) == dict.fromkeys(accepted, "done")
 
 
-async def handled(folder: Path) -> dict[int, str]:
-    store: DurableStore = open_inbox(load_plugins(environ={}), path=folder / "home" / "amplifier.db")
+async def handled(path: Path) -> dict[int, str]:
+    store: DurableStore = open_inbox(load_plugins(environ={}), path=path)
     try:
         deliveries = [each for each in await store.deliveries() if each.lane == "hooked/hook"]
     finally:

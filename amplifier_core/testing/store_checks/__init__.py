@@ -13,14 +13,18 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
-from .inbox import INBOX_CHECKS
+from .admission import ADMISSION_CHECKS
+from .inbox import DELIVERY_CHECKS
 from .sessions import SESSION_STORE_CHECKS
+from .tending import TENDING_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ...storage import SessionStore
     from .rules import Check
+
+INBOX_CHECKS = DELIVERY_CHECKS + ADMISSION_CHECKS + TENDING_CHECKS
 
 __all__ = ["INBOX_CHECKS", "SESSION_STORE_CHECKS", "check_store"]
 

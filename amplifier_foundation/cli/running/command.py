@@ -46,7 +46,8 @@ def run(
     """Run one turn: PROMPT, or what stdin says when PROMPT is - or stdin is a pipe. At a terminal: a conversation.
 
     What a pipe says beside a PROMPT goes with it, up to a megabyte. POINT is the number of a turn, the id of a message
-    such as m12, or now. Ctrl-C stops after the step that runs, twice at once.
+    such as m12, or now. Ctrl-C stops after the step that runs, twice at once; --resume without a prompt goes on with
+    a turn that was cut.
     """
     wanted = Wanted(bundle_path, resume, fork_point, _checked(name), working_dir, accept)
     ctx.exit(go(ctx, wanted, prompt, "run/1", as_json=as_json, as_lines=as_lines))
@@ -63,7 +64,7 @@ def go(ctx: click.Context, wanted: Wanted, prompt: str | None, schema: str, *, a
     wanted.check()
     if as_json and as_lines:
         raise click.UsageError("--json and --jsonl exclude each other")
-    text = read_prompt(prompt)
+    text = read_prompt(prompt, may_be_empty=bool(wanted.resume))
     if text is not None:
         from .one_turn import one_turn
 

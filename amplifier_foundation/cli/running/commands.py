@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from ...spent import dollars
 from ..app import session_by_prefix
 from ..output import console, plural, session_tree
 from ..sessions.changing import checked_name
 from .terminal import one_line, plain, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import SessionRecord, SessionStore
 
     from ...bundles.model import Bundle
     from ...conversation import Conversation
-    from .watching import Watch
 
 COMMANDS = {
     "/help": ("", "what you can do here"),
@@ -29,6 +27,7 @@ COMMANDS = {
     "/agents": ("", "the agents of the bundle"),
     "/cost": ("", "the tokens and the cost of this session so far"),
     "/resume": ("[ID]", "go on with another session; without ID: which there are"),
+    "/continue": ("", "go on with a turn that was cut"),
     "/rename": ("NAME", "give the session another name"),
     "/quit": ("", "end the conversation; Ctrl-D does it too"),
 }
@@ -44,9 +43,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
-    """The conversation goes on with another session; None: it ends."""
+    """The conversation goes on with another session, with the turn that was cut, or not at all."""
 
     record: SessionRecord | None = None
+    with_turn: bool = False
 
 
 def is_command(prompt: str) -> bool:
@@ -57,17 +57,14 @@ def is_command(prompt: str) -> bool:
 class Commands:
     """Carries out the commands of one conversation; what they say goes to stderr."""
 
-    def __init__(
-        self, conversation: Conversation, bundle: Bundle, store: SessionStore, plugins: Plugins, watch: Watch
-    ) -> None:
+    def __init__(self, conversation: Conversation, bundle: Bundle, store: SessionStore, plugins: Plugins) -> None:
         self._conversation = conversation
         self._bundle = bundle
         self._store = store
         self._plugins = plugins
-        self._watch = watch
 
     async def run(self, line: str) -> GoOn | None:
-        """Carry out a command; return where the conversation goes on, None: here. Raises `Refused`."""
+        """Carry out a command; return how the conversation goes on, None: with the next prompt. Raises `Refused`."""
         name, _, argument = line.strip().partition(" ")
         if name not in COMMANDS:
             close = get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
@@ -85,6 +82,11 @@ class Commands:
 
     async def _quit(self, argument: str) -> GoOn:
         return GoOn()
+
+    async def _continue(self, argument: str) -> GoOn:
+        if not await self._conversation.is_cut():
+            raise Refused("the last turn was not cut; say what comes next")
+        return GoOn(with_turn=True)
 
     async def _fork(self, turn: str) -> GoOn:
         from ...forks import fork_stored
@@ -114,13 +116,9 @@ class Commands:
             tell(f"{plain(name)}  {one_line(str(agent.get('description') or ''), 100)}".rstrip())
 
     async def _cost(self, argument: str) -> None:
-        tally = self._watch.tally
-        own, below = tally.own, tally.below
-        tell(f"{plural(own.requests, 'request')}: {own.input_tokens:,} tokens in, {own.output_tokens:,} out")
-        if below.requests:
-            tell(f"sessions below it: {below.input_tokens:,} tokens in, {below.output_tokens:,} out")
-        cost = await tally.cost(self._conversation.session)
-        tell("cost: nobody says" if cost is None else f"cost: ${cost:.4f}")
+        usage = self._conversation.total
+        tell(f"{plural(usage.requests, 'request')}, those of the sessions below it too")
+        tell(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out; {dollars(usage) or 'cost not known'}")
 
     async def _resume(self, prefix: str) -> GoOn | None:
         if prefix:
@@ -142,8 +140,3 @@ class Commands:
         if record is None:
             raise Refused("nothing has been said yet")
         return record
-
-
-def names() -> Sequence[str]:
-    """Return the commands' names."""
-    return list(COMMANDS)

@@ -40,9 +40,11 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
             approval_system=approvals,
             display_system=Display(quiet=quiet),
         ) as conversation:
+            if not prompt and not await conversation.is_cut():
+                raise click.UsageError("the last turn was not cut; say what comes next")
             watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
-            return await _taken(conversation, prompt, view, watch, approvals)
+            return await _taken(conversation, prompt, view, approvals)
 
 
 async def ask_here(question: str) -> bool:
@@ -50,7 +52,7 @@ async def ask_here(question: str) -> bool:
     return click.confirm(question, err=True)
 
 
-async def _taken(conversation: Conversation, prompt: str, view: View, watch: Watch, approvals: Approvals) -> int:
+async def _taken(conversation: Conversation, prompt: str, view: View, approvals: Approvals) -> int:
     session, stops = conversation.session, Stops(approvals)
     turn: Turn | None = None
     status, error = "failed", "interrupted"
@@ -65,20 +67,18 @@ async def _taken(conversation: Conversation, prompt: str, view: View, watch: Wat
         error = str(problem)
         raise
     finally:
-        facts = _result(conversation, turn, status, watch, approvals)
+        facts = _result(conversation, turn, status, approvals)
         view.end({**facts, "error": None if turn else error})
     return _code(conversation, turn, stops, approvals)
 
 
-def _result(
-    conversation: Conversation, turn: Turn | None, status: str, watch: Watch, approvals: Approvals
-) -> dict[str, Any]:
+def _result(conversation: Conversation, turn: Turn | None, status: str, approvals: Approvals) -> dict[str, Any]:
     return {
         "session_id": conversation.session.session_id,
         "status": status,
         "output": turn.output if turn else "",
         "turn_count": conversation.turn_count,
-        "usage": watch.tally.own.facts(),
+        "usage": conversation.usage.to_dict(),
         "unanswered": list(approvals.unanswered),
     }
 

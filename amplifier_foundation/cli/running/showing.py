@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import click
 
+from ...spent import Spent
+from ...usage import Usage
 from ..output import print_json
 from .terminal import one_line, plain, tell
 
@@ -86,7 +88,7 @@ class PersonView:
         self._between()
         line = f"⤷ {plain(fact['name'])} {fact['session_id']} {fact['status']}"
         if "seconds" in fact:
-            line += f", {fact['seconds']:.1f} s"
+            line += f", {Spent(Usage.from_dict(fact['usage']), fact['seconds'])}"
         tell(line + (f": {one_line(fact['error'], ARGUMENTS)}" if fact.get("error") else ""), dim=True)
 
     def _between(self) -> None:

@@ -17,23 +17,20 @@ PATIENCE = 3.0
 """Seconds of silence after which a person is told what is waited for."""
 
 
-def read_prompt(prompt: str | None) -> str | None:
+def read_prompt(prompt: str | None, *, may_be_empty: bool = False) -> str | None:
     """Return the prompt with what stdin adds to it; None when nothing is said and a terminal can be asked.
 
     Without a prompt, or with `-`, stdin is the prompt; else what a pipe or a file says there is appended, at most
-    `LIMIT` bytes. Raises `click.UsageError` for an empty prompt.
+    `LIMIT` bytes. Raises `click.UsageError` for a prompt that is empty and may not be.
     """
     if prompt is None and sys.stdin.isatty():
         return None
-    if prompt is None or prompt == "-":
-        return _said(sys.stdin.read())
-    return _said(prompt) + _context()
-
-
-def _said(prompt: str) -> str:
-    if not prompt.strip():
+    said = sys.stdin.read() if prompt is None or prompt == "-" else prompt
+    if not said.strip():
+        if may_be_empty:
+            return ""
         raise click.UsageError("the prompt is empty")
-    return prompt
+    return said if prompt is None or prompt == "-" else said + _context()
 
 
 def _context() -> str:

@@ -52,6 +52,11 @@ class Talk:
         """Converse in the session that is wanted, then in those that the person goes on to."""
         plugins = plugins_of(self._ctx)
         plugins.register(self._watch, "run-watch")
+        # The context of a command is that of its thread alone, and this is another one.
+        with self._ctx.scope(cleanup=False):
+            return await self._converse(wanted, plugins)
+
+    async def _converse(self, wanted: Wanted, plugins: Plugins) -> int:
         async with opened_store(plugins) as store:
             chosen: Chosen | None = await choose(wanted, store, plugins, self._confirm)
             while chosen is not None:
@@ -78,8 +83,8 @@ class Talk:
         ) as conversation:
             self._watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
-            self._greet(conversation)
-            commands = Commands(conversation, chosen.bundle, store, plugins, self._watch)
+            await self._greet(conversation)
+            commands = Commands(conversation, chosen.bundle, store, plugins)
             following = await self._until_left(conversation, commands, approvals, store, plugins)
             self._part(conversation)
             return following
@@ -96,7 +101,11 @@ class Talk:
             try:
                 if not is_command(prompt):
                     await self._turn(conversation, prompt, approvals)
-                elif (going := await commands.run(prompt)) is not None:
+                elif (going := await commands.run(prompt)) is None:
+                    continue
+                elif going.with_turn:
+                    await self._turn(conversation, "", approvals)
+                else:
                     return await self._following(going, store, plugins)
             except StoreError:
                 raise  # nothing that is said from here on could be kept
@@ -150,12 +159,14 @@ class Talk:
         if result["error"] is not None:
             tell(f"amplifier: {plain(result['error'])}", fg="yellow")
 
-    def _greet(self, conversation: Conversation) -> None:
+    async def _greet(self, conversation: Conversation) -> None:
         if self._quiet:
             return
         record = conversation.record
         past = f", {plural(conversation.turn_count, 'turn')} so far" if conversation.is_stored else ""
         tell(f"{plain(record.name)}: session {record.session_id}{past}. /help says what you can do; Ctrl-D ends.")
+        if await conversation.is_cut():
+            tell("Its last turn has no answer: /continue goes on with it.")
 
     def _part(self, conversation: Conversation) -> None:
         if conversation.is_stored and not self._quiet:

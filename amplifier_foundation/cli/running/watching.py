@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core import events
 from amplifier_core.hookspecs import hookimpl
 
-from .tally import Tally
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,23 +24,21 @@ asking: ContextVar[str] = ContextVar("asking", default="")
 
 
 class Watch:
-    """Tells `tell` what a session does, one fact at a time, and counts what it uses.
+    """Tells `tell` what a session does, one fact at a time.
 
     A fact has a `type`: text (with `partial`, a piece of what comes whole later), tool, tool_result, child (when it
-    begins, and with `seconds` when it has ended) or usage. It is a plugin too: that is how it sees the sessions that a
-    session makes.
+    begins, and with `seconds` and `usage` when it has ended) or usage. It is a plugin too: that is how it sees the
+    sessions that a session makes.
     """
 
     def __init__(self, tell: Tell) -> None:
-        self.tally = Tally()
         self._tell = tell
         self._above: dict[str, tuple[str, str]] = {}
         self._streams: str | None = None
 
     def attach(self, session: AmplifierSession) -> None:
-        """Watch `session` from now on, and count anew."""
-        self.tally, self._streams = Tally(), None
-        self.tally.attach(session)
+        """Watch `session` from now on."""
+        self._streams = None
         for event, handler in (
             (STREAM_DELTA, self._on_delta),
             (events.CONTENT_BLOCK_DELTA, self._on_delta),
@@ -100,7 +96,7 @@ class Watch:
         name, above = self._above.pop(result.session_id, (result.session_id, ""))
         asking.set(above)
         told = {"status": result.status, "seconds": round(result.duration, 3), "error": result.error}
-        self._tell({"type": "child", **_child(result, name), **told})
+        self._tell({"type": "child", **_child(result, name), **told, "usage": dict(result.usage)})
 
 
 def _delta_text(data: dict[str, Any]) -> str:

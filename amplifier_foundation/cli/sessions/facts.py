@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from ...spawning.records import agent_of
+from ...spent import spent_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -16,8 +19,14 @@ _LONG = ("config", "metadata")
 
 
 def facts(record: SessionRecord) -> dict[str, Any]:
-    """Return what JSON says of a session."""
-    return {field.name: getattr(record, field.name) for field in fields(record) if field.name not in _LONG}
+    """Return what JSON says of a session; `duration` is in seconds, and null like `usage` where nobody says."""
+    spent = spent_of(record)
+    return {
+        **{field.name: getattr(record, field.name) for field in fields(record) if field.name not in _LONG},
+        "agent": agent_of(record) or None,
+        "duration": spent.duration,
+        "usage": spent.usage.to_dict() if spent.usage else None,
+    }
 
 
 def with_ids(messages: Iterable[Message], start: int = 0) -> list[dict[str, Any]]:

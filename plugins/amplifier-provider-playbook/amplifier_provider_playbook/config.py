@@ -15,7 +15,7 @@ _RESERVED = ("prompt", "result")
 
 def read_config(config: dict[str, Any]) -> Playbook:
     """Return the playbook that `config` describes. Raises `ValueError`, as in `rules[0].when.user: …`."""
-    _mapping(config, "config", ("rules", "otherwise", "delay_ms", "priority"))
+    _mapping(config, "config", ("rules", "otherwise", "delay_ms", "priority", "default_model"))
     entries = config.get("rules", [])
     if not isinstance(entries, list):
         _fail("rules", "must be a list of rules")

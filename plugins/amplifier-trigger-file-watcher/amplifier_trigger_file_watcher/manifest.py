@@ -79,7 +79,14 @@ class Manifest:
 
     def begin(self) -> None:
         """Take what is there as known, mostly unread. Raises the `OSError` of `entering`."""
-        self.files = {path: known for path, entry in self._walk("") if (known := _first_look(entry))}
+        old, files = time.time_ns() - YOUNG, {}
+        for path, entry in self._walk(""):
+            facts = _facts_of(entry, old)
+            if facts is not None and facts[3] != UNSURE:
+                files[path] = Fingerprint(*facts, UNREAD)
+            elif facts is not None and (known := fingerprint(entry.path)):
+                files[path] = known  # later it could not be told whether it has changed since
+        self.files = files
         self.find_unread()
 
     def find_unread(self) -> None:
@@ -104,7 +111,8 @@ class Manifest:
 
     def facts(self) -> dict[str, Facts]:
         """Return what can be said of every file without reading it."""
-        return {path: facts for path, entry in self._walk("") if (facts := _facts_of(entry))}
+        old = time.time_ns() - YOUNG
+        return {path: facts for path, entry in self._walk("") if (facts := _facts_of(entry, old))}
 
     def compare(self, paths: Iterable[str]) -> list[Change]:
         """Return how these files, and all files in these folders, differ; `apply` then takes each as known."""
@@ -164,19 +172,17 @@ class Manifest:
 
     def _walk(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield the files below a folder. Folders that cannot be read, or vanish, are left out."""
-        folders = [folder]
-        while folders:
+        folders, wanted = [folder], self.wanted
+        while folders and not self._abandoned():
             folder = folders.pop()
             if self.entering is not None:
                 self.entering(folder)
             for entry in _entries(self._root + folder):
-                if self._abandoned():
-                    return
                 path = folder + entry.name
                 if not entry.is_dir(follow_symlinks=False):
-                    if self.wanted(path):
+                    if wanted(path):
                         yield path, entry
-                elif self._recursive and self.wanted(path + "/"):
+                elif self._recursive and wanted(path + "/"):
                     folders.append(path + "/")
 
     def _difference(self, path: str) -> Change | None:
@@ -202,7 +208,7 @@ def fingerprint(path: str, known: Fingerprint | None = None) -> Fingerprint | No
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
-    facts = _facts(status)
+    facts = _facts(status, time.time_ns() - YOUNG)  # compared with the file system's time, which no test moves
     if known and known[:4] == facts and known.ctime != UNSURE:
         return known
     return Fingerprint(*facts, _content(path, status))
@@ -234,37 +240,31 @@ def _moved(change: Change, gone: dict[tuple[int, int, int], str]) -> Change:
     return change._replace(moved_from=gone.get(change.fingerprint[:3]))
 
 
-def _facts(status: os.stat_result) -> Facts:
-    changed = max(status.st_mtime_ns, status.st_ctime_ns)
-    young = time.time_ns() - changed < YOUNG  # compared with the file system's time, which no test moves
-    return status.st_size, status.st_mtime_ns, status.st_ino, UNSURE if young else status.st_ctime_ns
+def _facts(status: os.stat_result, old: int) -> Facts:
+    """Return what can be said without reading; `old` is when a file must have changed last to be told from others."""
+    changed = status.st_ctime_ns
+    mtime = status.st_mtime_ns
+    return status.st_size, mtime, status.st_ino, changed if mtime < old > changed else UNSURE
 
 
-def _facts_of(entry: os.DirEntry[str]) -> Facts | None:
+def _facts_of(entry: os.DirEntry[str], old: int) -> Facts | None:
     try:
         status = entry.stat()
     except OSError:
         return None
-    return _facts(status) if stat.S_ISREG(status.st_mode) else None
-
-
-def _first_look(entry: os.DirEntry[str]) -> Fingerprint | None:
-    """Return a file's fingerprint; it is read only if later it could not be told whether it has changed since."""
-    facts = _facts_of(entry)
-    if facts is None:
-        return None
-    return fingerprint(entry.path) if facts[3] == UNSURE else Fingerprint(*facts, UNREAD)
+    return _facts(status, old) if stat.S_ISREG(status.st_mode) else None
 
 
 def _read_if_unchanged(path: str, known: Fingerprint) -> Fingerprint:
     """Add its content to a fingerprint, unless the file is no longer the one that it is of."""
     try:
+        old = time.time_ns() - YOUNG
         status = os.stat(path)  # noqa: PTH116 - as above
         content = _content(path, status)
         after = os.stat(path)  # noqa: PTH116 - as above
     except OSError:
         return known
-    same = stat.S_ISREG(status.st_mode) and _facts(status) == _facts(after) == known[:4]
+    same = stat.S_ISREG(status.st_mode) and _facts(status, old) == _facts(after, old) == known[:4]
     return known._replace(content=content) if same else known
 
 

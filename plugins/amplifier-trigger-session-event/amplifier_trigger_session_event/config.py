@@ -7,6 +7,12 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 
+def _condition(text: str) -> str:
+    from amplifier_core.conditions import Condition
+
+    return Condition.parse(text).text
+
+
 def _event_name(name: str) -> str:
     if "*" in name[:-1]:
         raise ValueError(f"{name!r}: a * may only be the last character, as in 'work:*'")
@@ -14,6 +20,7 @@ def _event_name(name: str) -> str:
 
 
 EventName = Annotated[str, Field(min_length=1), AfterValidator(_event_name)]
+ConditionText = Annotated[str, AfterValidator(_condition)]
 SessionId = Annotated[str, Field(min_length=1)]
 
 
@@ -26,3 +33,10 @@ class SessionEventConfig(BaseModel):
     source_sessions: Annotated[
         list[SessionId] | None, Field(min_length=1, description="Events of these sessions only.")
     ] = None
+    condition: Annotated[
+        ConditionText | None,
+        Field(alias="if", description="A condition on name, source_session_id and data of an event."),
+    ] = None
+    self_trigger: Annotated[
+        bool, Field(description="Whether events of the sessions that this background session woke by events count.")
+    ] = False

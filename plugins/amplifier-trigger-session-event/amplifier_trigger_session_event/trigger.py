@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import TriggerError
@@ -11,9 +13,12 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Mapping
 
+    from amplifier_core.conditions import Condition
     from amplifier_core.events import SessionEvent
 
 NAME = "trigger-session-event"
+_DRAWN = 16
+"""Letters of an id that are random; as many others follow."""
 
 
 class SessionEventTrigger:
@@ -26,6 +31,7 @@ class SessionEventTrigger:
         self._armed = asyncio.Event()
         self._stopped = False
         self._waiting: asyncio.Future[SessionEvent | None] | None = None
+        self._condition: Condition | None = None
 
     @staticmethod
     def config_schema() -> dict[str, Any]:
@@ -40,11 +46,13 @@ class SessionEventTrigger:
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Take the names and sessions to follow. Raises `TriggerConfigError`."""
+        from amplifier_core.conditions import Condition
         from amplifier_core.trigger_config import read_trigger_config
 
         from .config import SessionEventConfig
 
         self._config = read_trigger_config(NAME, SessionEventConfig, config)
+        self._condition = None if self._config.condition is None else Condition.parse(self._config.condition)
 
     async def ready(self) -> None:
         """Return when events are followed, or the trigger has ended."""
@@ -60,7 +68,8 @@ class SessionEventTrigger:
             self._armed.set()
             try:
                 while (event := await self._next(stream)) is not None:
-                    yield self._event(event)
+                    if self._counts(event):
+                        yield self._event(event)
             finally:
                 close = getattr(stream, "aclose", None)
                 if close is not None:
@@ -99,6 +108,22 @@ class SessionEventTrigger:
                 await asyncio.wait((waiting,))
         return None if waiting.cancelled() or self._stopped else waiting.result()
 
+    def _counts(self, event: SessionEvent) -> bool:
+        if not self._config.self_trigger and self._woke(event):
+            return False
+        facts = {"name": event.name, "source_session_id": event.source_session_id, "data": event.data}
+        return self._condition is None or self._condition.holds(facts)
+
+    def _woke(self, event: SessionEvent) -> bool:
+        """Return whether this background session caused the event; the id of the cause tells, also after a restart."""
+        return event.cause is not None and event.cause == self._own_id(event.cause[:_DRAWN])
+
+    def _own_id(self, drawn: str) -> str:
+        """Return an id that begins with what was `drawn`, and ends with what says whose it is."""
+        lane = self._context.name.rpartition("/")[0] or self._context.name
+        owner = f"{self._context.working_dir}\0{lane}\0{drawn}"
+        return drawn + sha256(owner.encode(errors="surrogateescape")).hexdigest()[:_DRAWN]
+
     def _event(self, event: SessionEvent) -> TriggerEvent:
         return TriggerEvent(
             TriggerType.SESSION_EVENT,
@@ -107,6 +132,7 @@ class SessionEventTrigger:
             data=dict(event.data),
             source_session_id=event.source_session_id,
             event_name=event.name,
+            event_id=self._own_id(token_hex(_DRAWN // 2)),
             dedupe_key=event.event_id,
             state=None if event.sequence is None else {"sequence": event.sequence},
             cause=event.event_id,

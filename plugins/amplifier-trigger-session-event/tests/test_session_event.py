@@ -28,8 +28,10 @@ class Log:
         self.followers = 0
         self._news = asyncio.Condition()
 
-    async def emit(self, name: str, source: str | None = None, depth: int = 0, **data: Any) -> SessionEvent:
-        event = SessionEvent(name, data, source, depth=depth, sequence=len(self.events) + 1)
+    async def emit(
+        self, name: str, source: str | None = None, depth: int = 0, cause: str | None = None, **data: Any
+    ) -> SessionEvent:
+        event = SessionEvent(name, data, source, depth=depth, cause=cause, sequence=len(self.events) + 1)
         async with self._news:
             self.events.append(event)
             self._news.notify_all()
@@ -60,9 +62,11 @@ def _matches(names: Sequence[str], name: str) -> bool:
     return any(name.startswith(known[:-1]) if known.endswith("*") else name == known for known in names)
 
 
-def bound(log: Log | None, state: Mapping[str, Any] | None = None, **config: Any) -> SessionEventTrigger:
+def bound(
+    log: Log | None, state: Mapping[str, Any] | None = None, name: str = "tests/lane/events#1", **config: Any
+) -> SessionEventTrigger:
     trigger = SessionEventTrigger()
-    trigger.bind(TriggerContext("tests/events#0", events=log, state=state or {}))
+    trigger.bind(TriggerContext(name, events=log, state=state or {}))
     trigger.configure(config)
     return trigger
 
@@ -228,7 +232,12 @@ async def test_a_fault_of_the_log_ends_the_watch() -> None:
         ({"event_names": ["w*k"]}, "event_names", "'w*k': a * may only be the last character"),
         ({"event_names": ["*"], "source_sessions": []}, "source_sessions", "at least 1 item"),
         ({"event_name": ["*"]}, "event_name", "did you mean 'event_names'?"),
-        ({"event_names": ["*"], "zzz": 1}, "zzz", "known are event_names, source_sessions"),
+        ({"event_names": ["*"], "zzz": 1}, "zzz", "known are event_names, source_sessions, if, self_trigger"),
+        ({"event_names": ["*"], "if": "name = 'a'"}, "if", "column 6: unexpected '='; equal is =="),
+        ({"event_names": ["*"], "if": ""}, "if", "column 1: expected a value, not the end"),
+        ({"event_names": ["*"], "if": True}, "if", "valid string"),
+        ({"event_names": ["*"], "condition": "true"}, "condition", "unknown key"),
+        ({"event_names": ["*"], "self_trigger": "yes"}, "self_trigger", "valid boolean"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(config: dict[str, Any], key: str, message: str) -> None:
@@ -238,4 +247,88 @@ def test_a_configuration_that_cannot_work_is_refused(config: dict[str, Any], key
 
 
 def test_the_schema_lists_every_key() -> None:
-    assert set(SessionEventTrigger.config_schema()["properties"]) == {"event_names", "source_sessions"}
+    schema = SessionEventTrigger.config_schema()
+    assert set(schema["properties"]) == {"event_names", "source_sessions", "if", "self_trigger"}
+
+
+async def test_an_if_keeps_the_events_that_it_is_true_of() -> None:
+    log = Log()
+    text = "data.exit_code != 0 and name in ['build:done', 'test:done'] and source_session_id == 's-1'"
+    async with running(bound(log, event_names=["*"], **{"if": text})) as events:
+        await log.emit("build:done", "s-1", exit_code=0)
+        await log.emit("build:done", "s-2", exit_code=1)
+        await log.emit("other", "s-1", exit_code=1)
+        await log.emit("test:done", "s-1", exit_code=2)
+        event = await asyncio.wait_for(events.get(), 10)
+        assert (event.event_name, event.data, event.state) == ("test:done", {"exit_code": 2}, {"sequence": 4})
+        assert events.empty()
+
+
+async def test_what_a_woken_session_emits_does_not_wake_its_own_background_session() -> None:
+    log = Log()
+    async with running(bound(log, event_names=["*"])) as events:
+        await log.emit("first")
+        woken = await asyncio.wait_for(events.get(), 10)
+        await log.emit("its own", cause=woken.event_id)
+        await log.emit("of another", cause="another event")
+        assert await names(events, 1) == ["of another"]
+
+
+@pytest.mark.parametrize(
+    ("name", "self_trigger", "seen"),
+    [
+        ("tests/lane/events#1", False, []),
+        ("tests/lane/others#2", False, []),
+        ("tests/lane/events#1", True, ["its own"]),
+        ("tests/other/events#1", False, ["its own"]),
+    ],
+)
+async def test_a_background_session_knows_its_own_after_a_restart_too(
+    name: str, self_trigger: bool, seen: list[str]
+) -> None:
+    log = Log()
+    async with running(bound(log, event_names=["*"])) as events:
+        await log.emit("first")
+        woken = await asyncio.wait_for(events.get(), 10)
+    await log.emit("its own", cause=woken.event_id)
+    await log.emit("last")
+    async with running(bound(log, {"sequence": 1}, name, event_names=["*"], self_trigger=self_trigger)) as events:
+        assert await names(events, len(seen) + 1) == [*seen, "last"]
+
+
+# the seed's table of tests, by name
+
+
+def test_session_event_configure() -> None:
+    trigger = bound(None, event_names=["work:done"], source_sessions=["s-1"])
+    assert (trigger._config.event_names, trigger._config.source_sessions) == (["work:done"], ["s-1"])
+
+
+async def test_session_event_requires_router() -> None:
+    with pytest.raises(RuntimeError, match="no session events to follow"):
+        await anext(bound(None, event_names=["*"]).watch())
+
+
+async def test_session_event_receives_events() -> None:
+    log = Log()
+    async with running(bound(log, event_names=["test:event"])) as events:
+        await log.emit("test:event", "s-1", n=1)
+        event = await asyncio.wait_for(events.get(), 10)
+    assert (event.type, event.data, event.source_session_id) == (TriggerType.SESSION_EVENT, {"n": 1}, "s-1")
+
+
+async def test_session_event_filters_by_name() -> None:
+    log = Log()
+    async with running(bound(log, event_names=["wanted"])) as events:
+        await log.emit("other")
+        await log.emit("wanted")
+        assert await names(events, 1) == ["wanted"]
+
+
+async def test_session_event_stop() -> None:
+    trigger = bound(Log(), event_names=["*"])
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(anext(trigger.watch(), None))
+        await trigger.ready()
+        await trigger.stop()
+    assert waiting.result() is None

@@ -38,9 +38,11 @@ def _cron_that_is_due(expression: str) -> str:
 
 def _moment(text: str) -> str:
     try:
-        datetime.fromisoformat(text)
+        said = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is no date and time; write it as '2026-12-24T18:00:00+01:00'") from None
+    if not 1970 <= said.year <= 9000:
+        raise ValueError(f"{text!r} is out of reach; give a year from 1970 to 9000")
     if len(text) <= len("2026-12-24"):
         raise ValueError(f"{text!r} has no time of day; write it as '2026-12-24T18:00:00+01:00'")
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from .config import TimerConfig
     from .schedule import Schedule
+
+logger = logging.getLogger(__name__)
 
 NAME = "trigger-timer"
 LONGEST_SLEEP = 60.0
@@ -109,6 +112,8 @@ class TimerTrigger:
         self._tick = state["tick"]
         self._last = datetime.fromisoformat(state["last"])
         self._next = self._following(min(self._last, now))
+        if self._next is None and not self._tick:
+            logger.warning("%s: its time is over; it does not fire", self._context.name)
         dues = self._missed(now, grace=NEVER)
         if self._immediate and not dues:
             self._next = self._schedule.after(now)

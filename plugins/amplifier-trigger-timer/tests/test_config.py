@@ -61,6 +61,8 @@ def test_interval_seconds_says_the_same_as_interval() -> None:
         ({"interval": "0s"}, "interval", "greater than"),
         ({"interval": -5}, "interval", "zero or more"),
         ({"interval": float("nan")}, "interval", "zero or more, and finite"),
+        ({"interval": 10**400}, "interval", "finite"),
+        ({"at": "0001-01-01T00:00+14:00"}, "at", "give a year from 1970 to 9000"),
         ({"interval": True}, "interval", "give seconds, or text such as '15m', '1h30m' or '500ms'"),
         ({"interval": "15 minutes"}, "interval", "'15 minutes' is no duration"),
         ({"interval": "60"}, "interval", "'60' is no duration"),

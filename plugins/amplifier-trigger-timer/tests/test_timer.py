@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,35 +16,7 @@ from amplifier_core.testing.trigger_checks import check_trigger
 from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerSource, TriggerType
 from amplifier_trigger_timer import TimerTrigger
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-
-def timer(clock: VirtualClock, state: Mapping[str, Any] | None = None, **config: Any) -> TimerTrigger:
-    trigger = TimerTrigger()
-    trigger.bind(TriggerContext("tests/timer#0", clock=clock, state=state or {}))
-    trigger.configure(config)
-    return trigger
-
-
-@asynccontextmanager
-async def running(trigger: TimerTrigger) -> AsyncIterator[list[TriggerEvent]]:
-    """Consume the trigger into a list while the block runs."""
-    events: list[TriggerEvent] = []
-
-    async def consume() -> None:
-        async for event in trigger.watch():
-            events.append(event)
-
-    task = asyncio.create_task(consume())
-    await trigger.ready()
-    yield events
-    await trigger.stop()
-    await asyncio.wait_for(task, 5)
-
-
-def scheduled(events: list[TriggerEvent]) -> list[str]:
-    return [event.data["scheduled"][11:] for event in events]
+from .conftest import running, scheduled, timer
 
 
 async def test_the_contract_of_a_trigger() -> None:

@@ -179,6 +179,53 @@ def test_what_a_bundle_includes_may_name_files_of_that_bundle_whatever_is_regist
     assert [tree.name, tree.includes[0].name, tree.includes[0].includes[0].name] == ["outer", "y", "z"]
 
 
+def test_a_part_of_a_bundle_knows_that_bundle_by_its_name(write: Any, folder: Path) -> None:
+    write(name="lib/bundle.md", bundle="lib, namespace_root: ./files")
+    write("hooks: [{module: hooks-z}]\n", name="lib/files/z.md", bundle="z")
+    write("includes: [lib:z]\ncontext: {include: [lib:a.md]}\n", name="lib/behaviors/deep/y.md", bundle="y")
+    (folder / "lib" / "files" / "a.md").write_text("A.")
+    part = load_bundle_sync("lib/behaviors/deep/y.md", strict=True)
+    assert [hook["module"] for hook in part.hooks] == ["hooks-z"]
+    assert part.context == {"lib:a.md": folder / "lib" / "files" / "a.md"}
+    write("includes: [./lib/behaviors/deep/y.md]\n", bundle="outer")
+    assert load_bundle_sync("bundle.md", strict=True).context == part.context
+    (folder / "lib" / "behaviors" / ".git").mkdir()
+    with pytest.raises(BundleDependencyError, match="no bundle is registered as 'lib'"):
+        load_bundle_sync("lib/behaviors/deep/y.md")
+
+
+@pytest.mark.parametrize(
+    ("reference", "problem"),
+    [
+        ("lib:../secret.md", "error[AMP107] context.include: leads out of the bundle's folder lib"),
+        ("lib:link.md", "error[AMP107] context.include: leads out of the bundle's folder lib"),
+        ("lib:gone.md", "warning[AMP108] context.include: lib/gone.md does not exist"),
+        ("lob:a.md", "warning[AMP108] context.include: no bundle 'lob' is included"),
+    ],
+)
+def test_a_context_of_another_bundle_that_cannot_be_had_is_told(
+    reference: str, problem: str, write: Any, folder: Path
+) -> None:
+    write(name="lib/bundle.md", bundle="lib")
+    (folder / "secret.md").write_text("secret")
+    (folder / "lib" / "link.md").symlink_to(folder / "secret.md")
+    write(f"includes: [./lib]\ncontext:\n  include: ['{reference}']\n")
+    assert [str(each) for each in problems_of("bundle.md")] == [f"bundle.md:5:12: {problem}"]
+
+
+def test_no_name_leads_out_of_its_bundle(write: Any, folder: Path) -> None:
+    write(name="outside.md", bundle="outside")
+    path = write(
+        "includes: ['demo:../outside.md']\n"
+        "background_sessions: [{name: a, bundle: 'demo:../outside.md', triggers: []}]\n",
+        name="in/bundle.md",
+    )
+    with pytest.raises(BundleDependencyError, match="'demo:../outside.md' leads out of the folder of 'demo': in"):
+        load_bundle_sync(path)
+    [config] = load_bundle_sync(path, auto_include=False).background_sessions
+    assert config.bundle == "demo:../outside.md"
+
+
 def test_a_circle_of_includes_is_printed(write: Any) -> None:
     write("includes: [./b.md]\n", name="a.md", bundle="a")
     write("includes: [./c.md]\n", name="b.md", bundle="b")

@@ -1,0 +1,144 @@
+"""What every `Inbox` keeps to for whoever tends it: finding deliveries, counting, delivering again, dropping."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ...errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
+from ...storage import Admission, Tally
+from .deliveries import LATER, claim_from, event_of, nothing_due, offer_to, stored
+from .rules import numbered, refuses, require
+
+if TYPE_CHECKING:
+    from ...storage import Delivery, DurableStore
+
+QUEUED = Admission("key")
+
+
+async def _dead(store: DurableStore, **offered: Any) -> Delivery:
+    await offer_to(store, **offered)
+    claimed = await claim_from(store, as_id="first")
+    await store.bury(claimed, reason="gave up")
+    return claimed
+
+
+async def check_45_deliveries_are_found_by_what_they_belong_to(store: DurableStore) -> None:
+    """The event, its cause, and the session."""
+    for lane, event_id, cause in (("a", "e1", "c1"), ("b", "e1", None), ("a", "e2", "c1")):
+        await offer_to(store, lane=lane, event_id=event_id, cause=cause)
+    await claim_from(store, lane="b", as_id="s1")
+    cases: tuple[tuple[dict[str, str], list[tuple[str, str]]], ...] = (
+        ({"event_id": "e1"}, [("b", "e1"), ("a", "e1")]),
+        ({"cause": "c1"}, [("a", "e2"), ("a", "e1")]),
+        ({"session_id": "s1"}, [("b", "e1")]),
+        ({"event_id": "e1", "cause": "c1"}, [("a", "e1")]),
+        ({"event_id": "e1", "lane": "b", "state": "claimed"}, [("b", "e1")]),
+        ({"cause": "e1"}, []),
+    )
+    for wanted, expected in cases:
+        found = [(each.lane, each.event.event_id) for each in await store.deliveries(**wanted)]  # type: ignore[arg-type]
+        require(found == expected, f"deliveries by {wanted}, newest first: {found}")
+
+
+async def check_46_tallies_say_how_the_deliveries_fare(store: DurableStore) -> None:
+    """By trigger: how many in which state, when the newest came, how long the oldest waits."""
+    require(await store.tallies() == [], "there must be no tallies before the first delivery")
+    moments = [LATER + timedelta(minutes=number) for number in range(6)]
+    for project, lane, trigger, moment in (
+        ("/p", "lane", "t1", moments[0]),
+        ("/p", "lane", "t1", moments[1]),
+        ("/p", "lane", "t1", moments[2]),
+        ("/p", "lane", "t2", moments[3]),
+        ("/p", "a", "t1", moments[4]),
+        ("/q", "a", "t1", moments[5]),
+    ):
+        refused = "too deep" if project == "/q" else None
+        await store.offer(project, lane, trigger, event_of(), refused=refused, now=moment)
+    await store.commit(await claim_from(store, moments[5]))
+    await claim_from(store, moments[5])
+    await store.bury(await claim_from(store, moments[5], lane="a"), reason="gave up")
+    expected = [
+        Tally("/p", "a", "t1", {"dead": 1}, moments[4], None),
+        Tally("/p", "lane", "t1", {"done": 1, "claimed": 1, "pending": 1}, moments[2], moments[1]),
+        Tally("/p", "lane", "t2", {"pending": 1}, moments[3], moments[3]),
+        Tally("/q", "a", "t1", {"refused": 1}, moments[5], None),
+    ]
+    require(await store.tallies() == expected, f"tallies must be {expected}, not {await store.tallies()}")
+    require(await store.tallies(project="/p", lane="lane") == expected[1:3], "tallies of one lane")
+    require(await store.tallies(lane="a") == [expected[0], expected[3]], "tallies of the lanes of one name")
+
+
+async def check_47_what_was_set_aside_is_delivered_again(store: DurableStore) -> None:
+    """As if it were new, but by its session; a worker from before stays out."""
+    before = await _dead(store)
+    again = await store.redeliver(before.delivery_id, now=LATER)
+    got = (again.state, again.attempts, again.reason, again.available_at, again.session_id)
+    require(got == ("pending", 0, None, LATER, "first"), f"what is delivered again must be as new: {got}")
+    require(await stored(store, before) == again, "redeliver must return the delivery as it is stored")
+    claimed = await claim_from(store, as_id="second")
+    require((claimed.session_id, claimed.attempts) == ("first", 1), "what is delivered again must keep its session")
+    await refuses(store.commit(before), StaleEpoch, "commit of a claim from before the delivery was dead")
+    await refuses(store.redeliver(before.delivery_id), DeliveryConflict, "redeliver of what is claimed")
+    await store.commit(claimed)
+    await refuses(store.redeliver(before.delivery_id), DeliveryConflict, "redeliver of what is done")
+    await refuses(store.redeliver("nobody"), DeliveryNotFound, "redeliver of what is unknown")
+    for refused, admission in (("too deep", None), (None, Admission("key", "skip"))):
+        await offer_to(store, admission=QUEUED)
+        aside = await store.offer("/p", "lane", "trigger", event_of(), refused=refused, admission=admission)
+        require(aside is not None, "an event that is set aside must be stored")
+        if aside is not None:
+            await store.redeliver(aside.delivery_id)
+            require((await stored(store, aside)).state == "pending", f"redeliver of what was {aside.state}")
+            await refuses(store.redeliver(aside.delivery_id), DeliveryConflict, "redeliver of what is pending")
+
+
+async def check_48_what_is_delivered_again_has_its_old_place(store: DurableStore) -> None:
+    """Among those of its key: before the later ones, but after one that is claimed."""
+    first = await _dead(store, admission=QUEUED)
+    second, third = [await offer_to(store, admission=QUEUED) for _ in range(2)]
+    held = await claim_from(store)
+    require(held.delivery_id == second.delivery_id, "when the first of a key is dead the second must be due")
+    await store.redeliver(first.delivery_id, now=LATER)
+    await nothing_due(store, "a later one of the key is claimed")
+    later = LATER + timedelta(seconds=61)
+    again = await claim_from(store, later)
+    require(again.delivery_id == first.delivery_id, "when that claim's lease ran out, the earliest must be due")
+    await nothing_due(store, "the earliest of the key is claimed", now=later)
+    await store.commit(again)
+    require((await claim_from(store, later)).delivery_id == second.delivery_id, "the second must come after the first")
+    await refuses(store.commit(held), StaleEpoch, "commit of a claim that was made again")
+    skipped = await offer_to(store, admission=Admission("key", "skip"))
+    await store.redeliver(skipped.delivery_id, now=LATER)
+    await store.drop(third.delivery_id, reason="not wanted")
+    await nothing_due(store, "what was skipped, and is delivered again, comes after the second", now=later)
+
+
+async def check_49_what_nobody_claimed_can_be_dropped(store: DurableStore) -> None:
+    """For good; the next of its key is due then."""
+    dead, dropped = await _dead(store), []
+    first, second = [await offer_to(store, admission=QUEUED) for _ in range(2)]
+    for each in (dead, first):
+        dropped.append(await store.drop(each.delivery_id, reason="not wanted"))
+        got = (dropped[-1].state, dropped[-1].reason)
+        require(got == ("skipped", "not wanted"), f"what is dropped must be skipped with the reason: {got}")
+        require(await stored(store, each) == dropped[-1], "drop must return the delivery as it is stored")
+        await refuses(store.drop(each.delivery_id, reason="r"), DeliveryConflict, "drop of what is skipped")
+    claimed = await claim_from(store)
+    require(claimed.delivery_id == second.delivery_id, "when one is dropped the next of its key must be due")
+    await refuses(store.drop(second.delivery_id, reason="r"), DeliveryConflict, "drop of what is claimed")
+    await store.commit(claimed)
+    await refuses(store.drop(second.delivery_id, reason="r"), DeliveryConflict, "drop of what is done")
+    await refuses(store.drop("nobody", reason="r"), DeliveryNotFound, "drop of what is unknown")
+
+
+async def check_50_trim_forgets_what_was_skipped(store: DurableStore) -> None:
+    """With its dedupe key."""
+    await offer_to(store, admission=QUEUED)
+    await offer_to(store, admission=Admission("key", "skip"), dedupe_key="d")
+    trimmed = await store.trim(before=LATER + timedelta(days=1))
+    require(trimmed.deliveries == 1, f"trim must forget what was skipped, and nothing that waits: {trimmed}")
+    await offer_to(store, dedupe_key="d")
+
+
+TENDING_CHECKS = numbered(globals())

@@ -1,0 +1,45 @@
+"""A million events for a reader that has not begun to read: what they weigh, and whether all of them arrive."""
+
+from __future__ import annotations
+
+import gc
+import resource
+from pathlib import Path
+
+from answering import answer
+
+from amplifier_foundation.events import EventRouter
+
+EVENTS = 1_000_000
+
+router = EventRouter()
+slow = router.subscribe(["work:*"], queue_size=None)
+
+
+def _memory() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize()
+
+
+async def memory() -> float:
+    """Return the bytes that the process grew by."""
+    gc.collect()
+    before = _memory()
+    for number in range(EVENTS):
+        await router.emit("work:done", {"task_id": str(number), "n": number}, "session-1")
+    return _memory() - before
+
+
+async def lost() -> float:
+    """Return how many of the events are not read, or not in their order."""
+    number = 0
+    async for event in slow:
+        if event.data["n"] != number:
+            break
+        number += 1
+        if number == EVENTS:
+            break
+    return EVENTS - number
+
+
+answer(memory=memory, lost=lost)

@@ -1,0 +1,233 @@
+"""`amplifier run` for one turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+
+BUNDLE = """---
+bundle: {name: echo}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - when: {user: '^wait for (?P<what>\\w+)'}
+          say: "I wait."
+          call: {tool: wait, input: {what: "{what}"}}
+        - when: {user: '^write'}
+          call: {tool: write_file, input: {file_path: hello.txt, content: hello}}
+        - when: {user: '^fail'}
+          say: "{nothing}"
+        - when: {tool: wait}
+          say: "waited for {what}"
+        - when: {tool: write_file}
+          say: "{result}"
+      otherwise: {say: "You said: {prompt}"}
+tools:
+  - {module: tool-filesystem}
+  - {module: wait, source: ./modules/wait.py}
+hooks:
+  - {module: ask, source: ./modules/ask.py}
+---
+Answer.
+"""
+
+
+@pytest.fixture(autouse=True)
+def bundle(project: Path, modules: Path, home: Path) -> Path:
+    path = project / "bundle.md"
+    path.write_text(BUNDLE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def started() -> Iterator[Any]:
+    """Begins the program as a process that has no terminal and is killed with the test."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "amplifier_foundation", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        begun.append(process)
+        return process
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = invoke(arguments)
+    return code, *capsys.readouterr()
+
+
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    code, out, err = told(capsys, *arguments, "--json")
+    assert code == exits.OK, err
+    return json.loads(out)["data"]
+
+
+def say_on_stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
+    (tmp_path / "stdin").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", (tmp_path / "stdin").open(encoding="utf-8"))
+
+
+def until(stream: Any, text: str) -> str:
+    for line in stream:
+        if text in line:
+            return str(line)
+    raise AssertionError(f"{text!r} did not come")
+
+
+def test_stdin_is_the_prompt_or_goes_with_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    say_on_stdin(monkeypatch, tmp_path, "hello\n")
+    assert told(capsys, "-q", "run") == (exits.OK, "You said: hello\n\n", "")
+    say_on_stdin(monkeypatch, tmp_path, "hello")
+    assert told(capsys, "-q", "run", "-")[1] == "You said: hello\n"
+    say_on_stdin(monkeypatch, tmp_path, "1\n2\n")
+    assert told(capsys, "-q", "run", "add")[1] == "You said: add\n\n<stdin>\n1\n2\n</stdin>\n"
+    say_on_stdin(monkeypatch, tmp_path, "x" * 1024 * 1024 + "yz")
+    code, out, err = told(capsys, "-q", "run", "read")
+    assert out.endswith("x\n[cut here, after 1,048,576 bytes]\n</stdin>\n")
+    assert "the first 1,048,576 bytes go with the prompt" in err
+    say_on_stdin(monkeypatch, tmp_path, " \n")
+    code, out, err = told(capsys, "run")
+    assert (code, out) == (exits.USAGE, "")
+    assert "the prompt is empty" in err
+
+
+def test_what_a_session_took_is_kept_from_turn_to_turn_and_not_by_a_fork(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    named = ("--name", "Sums", "--working-dir", str(elsewhere), "-b", "bundle.md")
+    first = data(capsys, "run", "one", *named)
+    assert (first["status"], first["turn_count"], first["usage"]["requests"]) == ("completed", 1, 1)
+    second = data(capsys, "run", "two", "--resume", first["session_id"][:9])
+    assert (second["session_id"], second["turn_count"]) == (first["session_id"], 2)
+    assert second["usage"]["requests"] == 1
+    data(capsys, "run", "three", "--resume", first["session_id"])
+    forked = data(capsys, "run", "four", "--fork", f"{first['session_id']}@2", "--name", "Other")
+    assert forked["turn_count"] == 3
+
+    assert data(capsys, "session", "tree") == []
+    [root] = data(capsys, "session", "tree", "--all")
+    assert (root["name"], root["project"], root["turn_count"]) == ("Sums", str(elsewhere), 3)
+    assert (root["usage"]["requests"], root["agent"]) == (3, None)
+    [fork] = root["children"]
+    assert (fork["name"], fork["fork_at"], fork["usage"]["requests"]) == ("Other", 4, 1)
+    assert 0 < fork["duration"] < root["duration"]
+    drawn = told(capsys, "session", "tree", "--all")[1]
+    assert f"fork of {root['session_id']}, shares m1–m4" in drawn
+    assert ", $0" in drawn
+
+
+def test_lines_tell_what_happens_as_it_does_and_last_the_result(
+    capsys: pytest.CaptureFixture[str], project: Path
+) -> None:
+    (project / "go").touch()
+    code, out, err = told(capsys, "run", "--jsonl", "wait for it")
+    assert (code, err) == (exits.OK, "")
+    facts = [json.loads(line) for line in out.splitlines()]
+    kinds = ["session", "usage", "text", "tool", "tool_result", "usage", "text", "result"]
+    assert [fact["type"] for fact in facts] == kinds
+    assert (facts[3]["name"], facts[3]["input"]) == ("wait", {"what": "it"})
+    assert (facts[4]["ok"], facts[4]["output"]) == (True, {"waited": "it"})
+    result = facts[-1]
+    assert (result["output"], result["status"], result["error"]) == ("waited for it", "completed", None)
+    assert result["session_id"] == facts[0]["session_id"]
+
+    code, out, err = told(capsys, "run", "--jsonl", "fail")
+    facts = [json.loads(line) for line in out.splitlines()]
+    assert code == exits.FAILED
+    assert [fact["type"] for fact in facts] == ["session", "error", "result"]
+    assert (facts[-1]["status"], facts[-1]["error"]) == ("failed", facts[1]["message"])
+    assert told(capsys, "run", "--json", "fail")[:2] == (exits.FAILED, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--json", "--jsonl", "x"], "--json and --jsonl exclude each other"),
+        (["run", "--resume", "a", "--fork", "b", "x"], "--resume and --fork exclude each other"),
+        (["run", "--resume", "abcd", "--working-dir", ".", "x"], "--working-dir is for a new session"),
+        (["run", "--fork", "abcd@x", "x"], "after '@' comes the number of a turn"),
+        (["run", "  "], "the prompt is empty"),
+    ],
+)
+def test_what_does_not_go_together_is_a_usage_error(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = told(capsys, *arguments)
+    assert (code, out) == (exits.USAGE, "")
+    assert message in err
+
+
+def test_where_nobody_can_be_asked_an_approval_is_denied_and_said(started: Any, project: Path) -> None:
+    process = started("run", "--json", "write")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == exits.WAITING
+    assert "asks: Write hello.txt?\namplifier: nobody is there to answer: denied" in err
+    result = json.loads(out)["data"]
+    assert result["unanswered"] == ["Write hello.txt?"]
+    assert "Denied by hook" in result["output"]
+    assert not (project / "hello.txt").exists()
+
+
+def test_a_turn_that_was_stopped_or_killed_is_gone_on_with(
+    started: Any, project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked, cut, killed = (started("run", f"wait for {what}") for what in ("one", "two", "three"))
+    for process in (asked, cut, killed):
+        until(process.stderr, "→ wait")
+    os.kill(killed.pid, signal.SIGKILL)
+    for process in (asked, cut):
+        process.send_signal(signal.SIGINT)
+        until(process.stderr, "stopping after this step; Ctrl-C again to stop now")
+    cut.send_signal(signal.SIGINT)
+    assert cut.wait(60) == exits.INTERRUPTED
+    assert "amplifier: stopped; go on with: amplifier run --resume echo-" in cut.stderr.read()
+    assert killed.wait(60) == -signal.SIGKILL
+    (project / "go").touch()
+    assert asked.wait(60) == exits.CANCELLED
+    assert [path.name for path in project.glob("ended-*")] == ["ended-one"]
+
+    states = {}
+    for record in data(capsys, "session", "list"):
+        prompt = data(capsys, "session", "show", record["session_id"])["messages"][0]["content"]
+        states[prompt] = (record["session_id"], record["status"])
+    assert {prompt: status for prompt, (_, status) in states.items()} == {
+        "wait for one": "cancelled",
+        "wait for two": "cancelled",
+        "wait for three": "interrupted",
+    }
+    for prompt, (session_id, _) in states.items():
+        say_on_stdin(monkeypatch, tmp_path, "")
+        code, out, err = told(capsys, "-q", "run", "--resume", session_id)
+        assert (code, out, err) == (exits.OK, f"waited for {prompt.split()[-1]}\n", "")
+    assert {record["turn_count"] for record in data(capsys, "session", "list")} == {1}
+    say_on_stdin(monkeypatch, tmp_path, "")
+    code, out, err = told(capsys, "run", "--resume", session_id)
+    assert (code, out) == (exits.USAGE, "")
+    assert "the last turn was not cut; say what comes next" in err

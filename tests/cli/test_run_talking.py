@@ -1,0 +1,162 @@
+"""`amplifier run` at a terminal: a conversation."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+
+BUNDLE = """---
+bundle: {name: talk}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - when: {user: '^wait for (?P<what>\\w+)'}
+          call: {tool: wait, input: {what: "{what}"}}
+        - when: {user: '^write'}
+          call: {tool: write_file, input: {file_path: hello.txt, content: hello}}
+        - when: {tool: wait, output: waited}
+          say: "waited for {what}"
+        - when: {tool: wait}
+          say: "cut off"
+        - when: {tool: write_file}
+          say: "{result}"
+      otherwise: {say: "You said: {prompt}"}
+tools:
+  - {module: tool-filesystem}
+  - {module: wait, source: ./modules/wait.py}
+hooks:
+  - {module: ask, source: ./modules/ask.py}
+agents:
+  reviewer: {description: Reads files., instruction: Read.}
+---
+Answer.
+"""
+
+
+@pytest.fixture(autouse=True)
+def bundle(project: Path, modules: Path, home: Path) -> None:
+    (project / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+
+
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    capsys.readouterr()
+    assert invoke([*arguments, "--json"]) == exits.OK
+    return json.loads(capsys.readouterr().out)["data"]
+
+
+def test_a_conversation_is_one_session_with_commands_and_forks(
+    terminals: Any, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    person = terminals("run")
+    found = re.search(r"talk: session (talk-\w+)\. /help", person.prompted())
+    assert found is not None
+    first = found[1]
+    assert "nothing has been said yet" in person.say("/tree")
+    assert "You said: hello\n" in person.say("hello")
+    person.type("one \\\n")
+    person.until(r"\n\. \Z")
+    assert "You said: one \ntwo\n" in person.say("two")
+    person.type('"""\n')
+    person.until(r"\n\. \Z")
+    person.type("three\n")
+    person.until(r"\n\. \Z")
+    assert "You said: three\nfour\n" in person.say('four"""')
+    assert "You said: /etc/passwd\n" in person.say("/etc/passwd")
+
+    helped = person.say("/help")
+    assert all(f"{name} " in helped for name in ("/fork", "/tree", "/agents", "/cost", "/resume", "/rename", "/quit"))
+    assert "no command /tres; did you mean /tree?" in person.say("/tres")
+    assert "/tree takes nothing more" in person.say("/tree now")
+    assert f"{first}  completed  4 turns, 8 messages, " in person.say("/tree")
+    assert "reviewer  Reads files." in person.say("/agents")
+    assert re.search(r"4 requests, .*\n\d+ tokens in, \d+ out; \$0\n", person.say("/cost"))
+    assert f"{first}: a better name" in person.say("/rename a better name")
+    assert "the last turn was not cut" in person.say("/continue")
+    assert "Turn 9 out of range" in person.say("/fork 9")
+
+    forked = person.say("/fork 1")
+    found = re.search(rf"(\S+) shares 2 messages of {first}\n", forked)
+    assert found is not None
+    fork = found[1]
+    assert f"session {fork}, 1 turn so far" in forked
+    assert "You said: more\n" in person.say("more")
+    assert f"{fork}  completed  2 turns, 4 messages, " in person.say("/tree")
+    assert first in person.say("/resume")
+    assert "amplifier: " in person.say("/resume none")
+    assert f"a better name: session {first}, 4 turns so far" in person.say(f"/resume {first[:12]}")
+    person.type("/quit\n")
+    person.until(rf"{first}: 4 turns\. amplifier run --resume {first}\n")
+    assert person.ended() == exits.OK
+
+    history = home / "prompts"
+    assert history.stat().st_mode & 0o777 == 0o600
+    assert "/etc/passwd" in history.read_text(encoding="utf-8").splitlines()
+    [root] = data(capsys, "session", "tree")
+    assert (root["session_id"], root["name"], root["status"]) == (first, "a better name", "completed")
+    assert (root["usage"]["requests"], root["usage"]["cost_usd"]) == (4, "0")
+    [below] = root["children"]
+    assert (below["fork_of"], below["fork_at"], below["message_count"]) == (first, 2, 4)
+    assert below["usage"]["requests"] == 1
+    assert 0 < below["duration"]
+
+
+def test_ctrl_c_stops_a_turn_after_its_step_and_then_at_once(
+    terminals: Any, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    person = terminals("run", "--name", "held")
+    person.prompted()
+    person.type("wait for godot\n")
+    person.until("→ wait godot\n")
+    person.type("\x03")
+    person.until("stopping after this step")
+    (project / "go").touch()
+    assert "amplifier: stopped" in person.prompted()
+    assert (project / "ended-godot").exists()
+    assert "waited for godot" in person.say("/continue")
+    (project / "go").unlink()
+
+    person.type("wait for nobody\n")
+    person.until("→ wait nobody\n")
+    person.type("\x03")
+    person.until("stopping after this step")
+    person.type("\x03")
+    person.until("stopping now")
+    assert "amplifier: stopped" in person.prompted()
+    assert not (project / "ended-nobody").exists()
+    assert "cut off" in person.say("/continue")
+
+    person.type("write\n")
+    person.until(r"held \(held-\w+\) asks: Write hello\.txt\?\n  \[1\] Allow  \[2\] Deny   \(Enter: Deny, 300 s\) ")
+    person.type("maybe\n")
+    person.until(r"\[2\] Deny\? ")
+    person.type("n\n")
+    assert "Denied by hook" in person.prompted()
+    assert not (project / "hello.txt").exists()
+    person.type("write\n")
+    person.until("Enter: Deny")
+    person.type("\x03")
+    assert "not answered: denied" in person.prompted()
+    person.type("write\n")
+    person.until("Enter: Deny")
+    person.type("1\n")
+    person.prompted()
+    assert (project / "hello.txt").read_text(encoding="utf-8") == "hello"
+
+    person.type("half a line\x03")
+    person.until("Ctrl-C again ends the conversation")
+    person.prompted()
+    assert "You said: whole" in person.say("whole")
+    person.type("\x03")
+    person.prompted()
+    person.type("\x03")
+    person.until(r"held-\w+: 6 turns")
+    assert person.ended() == exits.OK
+    [record] = data(capsys, "session", "list")
+    assert (record["name"], record["status"], record["turn_count"]) == ("held", "completed", 6)

@@ -1,0 +1,245 @@
+"""Each rule of an inbox about waiting and tending has a check that fails for a store which breaks it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core.storage import Admission, Delivery, Trimmed
+from amplifier_core.testing import MemoryStore
+from amplifier_core.testing.store_checks import INBOX_CHECKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from amplifier_core.storage import Tally
+
+CHECKS = {int(check.__name__.split("_")[1]): check for check in INBOX_CHECKS}  # type: ignore[attr-defined]
+
+
+class Admits(MemoryStore):
+    """Takes another admission than the one that it was given."""
+
+    def admission(self, given: Admission) -> Admission:
+        return given
+
+    async def offer(self, *event: Any, admission: Admission | None = None, **more: Any) -> Delivery | None:
+        return await super().offer(*event, admission=None if admission is None else self.admission(admission), **more)
+
+
+class KnowsNoKeys(Admits):
+    def admission(self, given: Admission) -> Admission:
+        return replace(given, key=None)
+
+
+class KeepsOneKey(Admits):
+    def admission(self, given: Admission) -> Admission:
+        return replace(given, key="key")
+
+
+class SkipsNothing(Admits):
+    def admission(self, given: Admission) -> Admission:
+        return replace(given, overlap="queue" if given.overlap == "skip" else given.overlap)
+
+
+class SkipsWhatWouldReplace(Admits):
+    def admission(self, given: Admission) -> Admission:
+        return replace(given, overlap="skip" if given.overlap == "replace" else given.overlap)
+
+
+class QueuesWhatWouldReplace(Admits):
+    def admission(self, given: Admission) -> Admission:
+        return replace(given, overlap="queue" if given.overlap == "replace" else given.overlap)
+
+
+class KnowsNoPriority(Admits):
+    def admission(self, given: Admission) -> Admission:
+        return replace(given, priority=0)
+
+
+class LowestFirst(Admits):
+    def admission(self, given: Admission) -> Admission:
+        return replace(given, priority=-given.priority)
+
+
+class NeverSettles(Admits):
+    def admission(self, given: Admission) -> Admission:
+        return replace(given, settle_key=None)
+
+
+class SettlesAllTogether(Admits):
+    def admission(self, given: Admission) -> Admission:
+        return replace(given, settle_key=given.settle_key and "one")
+
+
+class SettlesWithoutEnd(Admits):
+    def admission(self, given: Admission) -> Admission:
+        return replace(given, settle_within=None)
+
+
+class HoldsNothingBackForARetry(MemoryStore):
+    async def retry(self, delivery: Delivery, *, reason: str, available_at: datetime) -> None:
+        await super().retry(delivery, reason=reason, available_at=available_at)
+        kept = self._deliveries.pop(delivery.delivery_id)
+        self._deliveries[delivery.delivery_id] = kept
+
+
+class SettlesWhatIsDue(MemoryStore):
+    def _settling(self, delivery: Delivery, admission: Admission) -> list[Any]:
+        early = replace(delivery, created=delivery.created - timedelta(days=1))
+        return super()._settling(early, admission)
+
+
+class SettlesWhatWasTried(MemoryStore):
+    async def retry(self, delivery: Delivery, *, reason: str, available_at: datetime) -> None:
+        await super().retry(delivery, reason=reason, available_at=available_at)
+        kept = self._deliveries[delivery.delivery_id]
+        kept.delivery = replace(kept.delivery, attempts=0)
+
+
+class ForgetsWhatIsKnown(MemoryStore):
+    async def offer(self, project: str, lane: str, *event: Any, **more: Any) -> Delivery | None:
+        known = set(self._offered)
+        self._offered.clear()
+        offered = await super().offer(project, lane, *event, **more)
+        if known and offered:
+            del self._deliveries[offered.delivery_id]
+            return None
+        return offered
+
+
+class AdmitsWhatIsRefused(MemoryStore):
+    async def offer(self, *event: Any, refused: str | None = None, **more: Any) -> Delivery | None:
+        offered = await super().offer(*event, **more)
+        if refused and offered:
+            kept = self._deliveries[offered.delivery_id]
+            kept.delivery = replace(kept.delivery, state="refused", reason=refused)
+            return kept.delivery
+        return offered
+
+
+class SettlesIntoWhatItSkips(MemoryStore):
+    def _admitted(self, delivery: Delivery, admission: Admission) -> Any:
+        settled = self._settling(delivery, admission)
+        kept = super()._admitted(delivery, admission)
+        for each in settled:
+            each.delivery = replace(
+                each.delivery, state="skipped", reason=f"settled into event {delivery.event.event_id}"
+            )
+        return kept
+
+
+class SkipsForWhatItSettles(MemoryStore):
+    def _admitted(self, delivery: Delivery, admission: Admission) -> Any:
+        without = replace(admission, settle_key=None) if admission.overlap == "skip" else admission
+        return super()._admitted(delivery, without)
+
+
+class FindsNoCauses(MemoryStore):
+    async def deliveries(self, *, cause: str | None = None, **wanted: Any) -> list[Delivery]:
+        return await super().deliveries(**wanted)
+
+
+class FindsNoEvents(MemoryStore):
+    async def deliveries(self, *, event_id: str | None = None, **wanted: Any) -> list[Delivery]:
+        return await super().deliveries(**wanted)
+
+
+class FindsNoSessions(MemoryStore):
+    async def deliveries(self, *, session_id: str | None = None, **wanted: Any) -> list[Delivery]:
+        return await super().deliveries(**wanted)
+
+
+class CountsWhatWaitsAlone(MemoryStore):
+    async def tallies(self, **wanted: Any) -> list[Tally]:
+        return [each for each in await super().tallies(**wanted) if each.waiting_since]
+
+
+class TalliesEveryLane(MemoryStore):
+    async def tallies(self, *, project: str | None = None, lane: str | None = None) -> list[Tally]:
+        return await super().tallies(project=project)
+
+
+class KeepsTheAttempts(MemoryStore):
+    async def redeliver(self, delivery_id: str, **when: Any) -> Delivery:
+        attempts = self._deliveries[delivery_id].delivery.attempts if delivery_id in self._deliveries else 0
+        again = await super().redeliver(delivery_id, **when)
+        self._deliveries[delivery_id].delivery = replace(again, attempts=attempts)
+        return self._deliveries[delivery_id].delivery
+
+
+class BeginsTheEpochsAnew(MemoryStore):
+    async def redeliver(self, delivery_id: str, **when: Any) -> Delivery:
+        again = await super().redeliver(delivery_id, **when)
+        self._deliveries[delivery_id].delivery = replace(again, epoch=0)
+        return self._deliveries[delivery_id].delivery
+
+
+class DeliversAgainAtTheEnd(MemoryStore):
+    async def redeliver(self, delivery_id: str, **when: Any) -> Delivery:
+        again = await super().redeliver(delivery_id, **when)
+        self._deliveries[delivery_id] = self._deliveries.pop(delivery_id)
+        return again
+
+
+class DropsToTheDead(MemoryStore):
+    async def drop(self, delivery_id: str, *, reason: str) -> Delivery:
+        dropped = replace(await super().drop(delivery_id, reason=reason), state="dead")
+        self._deliveries[delivery_id].delivery = dropped
+        return dropped
+
+
+class KeepsWhatIsSkipped(MemoryStore):
+    async def trim(self, *, before: datetime, event_bytes: int = 0) -> Trimmed:
+        skipped = [kept for kept in self._deliveries.values() if kept.delivery.state == "skipped"]
+        trimmed = await super().trim(before=before, event_bytes=event_bytes)
+        self._deliveries |= {kept.delivery.delivery_id: kept for kept in skipped}
+        return replace(trimmed, deliveries=trimmed.deliveries - len(skipped))
+
+
+BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
+    (35, KnowsNoKeys, "a delivery must say its key"),
+    (35, KeepsOneKey, "claim must return the delivery that is due"),
+    (36, HoldsNothingBackForARetry, "an earlier one of the key waits for its retry"),
+    (37, SkipsNothing, "offer must return what it skips"),
+    (37, KeepsOneKey, "only one of the same key is in the way"),
+    (38, QueuesWhatWouldReplace, "what is replaced must be skipped"),
+    (38, SkipsWhatWouldReplace, "what replaces others must be pending"),
+    (39, KnowsNoPriority, "a delivery must say its priority"),
+    (39, LowestFirst, "a delivery must say its priority"),
+    (40, NeverSettles, "must be due `settle` seconds after it came"),
+    (40, SettlesAllTogether, "series must be by key and lane"),
+    (41, SettlesWithoutEnd, "must be due at 15, not 16"),
+    (41, SettlesWhatIsDue, "what was due must not be settled into a later one"),
+    (41, SettlesWhatWasTried, "what was claimed before must not be settled"),
+    (42, ForgetsWhatIsKnown, "an event that is known must change nothing"),
+    (43, AdmitsWhatIsRefused, "a refused event must not replace or settle another"),
+    (44, SettlesIntoWhatItSkips, "what is skipped must not take the place of another"),
+    (44, SkipsForWhatItSettles, "must not be skipped for that one"),
+    (45, FindsNoEvents, "deliveries by {'event_id': 'e1'}"),
+    (45, FindsNoCauses, "deliveries by {'cause': 'c1'}"),
+    (45, FindsNoSessions, "deliveries by {'session_id': 's1'}"),
+    (46, CountsWhatWaitsAlone, "tallies must be"),
+    (46, TalliesEveryLane, "tallies of one lane"),
+    (47, KeepsTheAttempts, "what is delivered again must be as new"),
+    (47, BeginsTheEpochsAnew, "commit of a claim from before the delivery was dead must raise StaleEpoch"),
+    (48, DeliversAgainAtTheEnd, "the earliest must be due"),
+    (49, DropsToTheDead, "what is dropped must be skipped"),
+    (50, KeepsWhatIsSkipped, "trim must forget what was skipped"),
+]
+
+
+@pytest.mark.parametrize(("number", "broken", "rule"), BROKEN, ids=lambda value: getattr(value, "__name__", None))
+async def test_a_store_that_breaks_a_rule_is_told_which(
+    number: int, broken: Callable[[], MemoryStore], rule: str
+) -> None:
+    with pytest.raises(AssertionError) as told:
+        await CHECKS[number](broken())
+    assert rule in str(told.value)
+
+
+def test_every_rule_of_waiting_and_tending_is_broken_once() -> None:
+    assert {number for number, *_ in BROKEN} == set(range(35, max(CHECKS) + 1))
