@@ -76,7 +76,7 @@ class SessionEvent:
     """One event between sessions.
 
     `cause` is the id of the event that led to this one and `depth` the length of that chain (0: from outside);
-    `sequence` is its place in the store's log, None while it has not been stored.
+    `sequence` is its place in the store's log, or in the router's where there is no store; None while it is in neither.
     """
 
     name: str

@@ -65,9 +65,10 @@ class Admission:
     each other. What comes while an earlier one of its key is pending or claimed waits (`queue`), is not delivered
     (`skip`), or is delivered in its place (`replace`: the earlier ones are skipped, a claim on one is over).
 
-    With a `settle_key` it is due `settle` seconds after it came. One of the same `settle_key` that comes earlier than
-    that, and before a claim, takes its place, for at most `settle_within` seconds after the first of them (None: for
-    as long as they come). Among what is due, the higher `priority` goes first.
+    With a `settle_key` it is due `settle` seconds after it came. One of the same `settle_key` that comes before it is
+    due takes its place (it is skipped, and in nobody's way), for at most `settle_within` seconds after the first of
+    them (None: for as long as they come). What was claimed once, or is delivered again, settles no more. Among what is
+    due, the higher `priority` goes first, then what has been due the longest.
     """
 
     key: str | None = None
@@ -252,7 +253,8 @@ class Inbox(Protocol):
 
         An event without `state` leaves the stored one as it is. None when the lane knows its `dedupe_key` already; the
         state is stored all the same. With `refused`, record it in state `refused` with that reason instead of
-        delivering it. A delivery that the `admission` skips is returned as it is stored, `skipped` with the reason.
+        delivering it: it takes no other's place. A delivery that the `admission` skips is returned as it is stored,
+        `skipped` with the reason; it takes no other's place either.
         """
         ...
 
@@ -322,8 +324,8 @@ class Inbox(Protocol):
         ...
 
     async def redeliver(self, delivery_id: str, *, now: datetime | None = None) -> Delivery:
-        """Make one that is dead, refused or skipped due again, as if it had never been tried; its session stays its
-        own. Raises `DeliveryNotFound`, `DeliveryConflict` for one that is not over or is done.
+        """Make one that is dead, refused or skipped due again, as if it had never been tried; its session, and its
+        place among those of its key, stay its own. Raises `DeliveryNotFound`, `DeliveryConflict` for one that is not over or is done.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""One owner for the background work of one project: a lock that ends with its process, however it ends."""
+"""One owner for the background work of one data folder: a lock that ends with its process, however it ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionConflict
@@ -20,24 +19,19 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def project_lock(project: str, facts: dict[str, Any]) -> Iterator[None]:
-    """Own `project` while the block runs; `facts` are what `running_owners` tells others.
+def owner_lock(facts: dict[str, Any]) -> Iterator[None]:
+    """Own the data folder while the block runs; `facts` are what `running_owner` tells others.
 
     Raises `SessionConflict` naming the process that owns it.
     """
-    path = _folder() / f"up-{sha256(project.encode()).hexdigest()[:16]}.lock"
+    path = _path()
     with path.open("a+", encoding="utf-8") as file:
         path.chmod(0o600)
         if not _acquire(file.fileno()):
-            owner = _facts(path)
-            raise SessionConflict(
-                project,
-                f"{project} is run by process {owner.get('pid', '?')} since {owner.get('since', '?')}. "
-                f"Stop that one first, or look at it with: amplifier ps",
-            )
+            raise SessionConflict(str(data_home()), _told(_facts(path)))
         file.truncate(0)
         since = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        json.dump({"pid": os.getpid(), "project": project, "since": since, **facts}, file)
+        json.dump({"pid": os.getpid(), "since": since, **facts}, file)
         file.flush()
         try:
             yield
@@ -45,18 +39,27 @@ def project_lock(project: str, facts: dict[str, Any]) -> Iterator[None]:
             file.truncate(0)
 
 
-def running_owners() -> list[dict[str, Any]]:
-    """Return what each process that owns a project said of itself, oldest first."""
-    owners = []
-    for path in sorted(_folder().glob("up-*.lock")):
+def running_owner() -> dict[str, Any] | None:
+    """Return what the process that owns the data folder said of itself, None when nobody does."""
+    path = _path()
+    try:
         with path.open("r+", encoding="utf-8") as file:
-            if not _acquire(file.fileno()):
-                owners.append(_facts(path))
-    return sorted((owner for owner in owners if owner), key=lambda owner: str(owner.get("since")))
+            return None if _acquire(file.fileno()) else _facts(path) or None
+    except FileNotFoundError:
+        return None
 
 
-def _folder() -> Path:
-    return make_private(data_home() / "locks")
+def _told(owner: dict[str, Any]) -> str:
+    bundles = ", ".join(str(each) for each in owner.get("bundles") or ()) or "bundles"
+    return (
+        f"process {owner.get('pid', '?')} runs {bundles} since {owner.get('since', '?')} with this data folder "
+        f"({data_home()}), and one at a time can. Look at it with: amplifier ps; end it with: amplifier stop --all; "
+        f"or use another folder: AMPLIFIER_HOME"
+    )
+
+
+def _path() -> Path:
+    return make_private(data_home() / "locks") / "up.lock"
 
 
 def _acquire(descriptor: int) -> bool:

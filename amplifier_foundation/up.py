@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import SystemClock
 from amplifier_core.errors import BundleValidationError, SessionNotFound
 
 from .background.manager import BackgroundSessionManager
+from .control import answering, socket_path
 from .events import EventRouter
-from .lock import project_lock
+from .lock import owner_lock
 from .paths import project_of
 from .retention import kept_small
 from .spawning.agents import AgentSpawner
 from .spawning.records import new_record, taken_up
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
     from amplifier_core.plugins import Plugins
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
     from .background.lane import Activity
     from .bundles.model import Bundle, PreparedBundle
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Up:
     """A bundle whose background sessions run; `root` is the session that they are children of."""
 
@@ -38,6 +42,60 @@ class Up:
     project: str
     root: AmplifierSession
     manager: BackgroundSessionManager
+
+    async def reconcile(self, bundle: Bundle) -> list[str]:
+        """Run what the changed bundle declares; return the names of the background sessions that this concerned."""
+        from .bundles.prepared import with_default_session
+
+        prepared = await bundle.prepare()
+        self.bundle = bundle
+        self.root.config.update(with_default_session(prepared.mount_plan))
+        return await self.manager.reconcile(prepared)
+
+    def status(self) -> dict[str, Any]:
+        """Return how it fares, as `amplifier ps` tells it."""
+        return {"bundle": self.bundle.name, "project": self.project, "sessions": self.manager.get_status()}
+
+
+@dataclass(slots=True)
+class Control:
+    """What is asked of the process at its socket; `asked_to_stop` is called when that is to end."""
+
+    running: list[Up] = field(default_factory=list)
+    asked_to_stop: Callable[[], None] = lambda: None
+    asked_to_reload: Callable[[], None] = lambda: None
+
+    async def handle(self, operation: str, arguments: Mapping[str, Any]) -> Any:
+        """Do what is asked. Raises `SessionNotFound` for a background session that does not run."""
+        if operation == "status":
+            return [each.status() for each in self.running]
+        if operation == "wake":
+            for each in self._at(arguments):
+                each.manager.wake(str(arguments["name"]))
+            return None
+        if operation == "stop" and arguments.get("name"):
+            return await self._stop(str(arguments["name"]), arguments)
+        if operation == "stop":
+            return self.asked_to_stop()
+        if operation == "reload":
+            return self.asked_to_reload()
+        raise ValueError(f"unknown operation {operation}")
+
+    def _at(self, arguments: Mapping[str, Any]) -> list[Up]:
+        project = arguments.get("project")
+        return [each for each in self.running if project in (None, each.project)]
+
+    async def _stop(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        """Stop every background session of that name or id; return the ids."""
+        stopped = [
+            session_id
+            for each in self._at(arguments)
+            for session_id, row in each.manager.get_status().items()
+            if name in (session_id, row["name"]) and await each.manager.stop(session_id)
+        ]
+        if not stopped:
+            raise SessionNotFound(name)
+        return stopped
 
 
 @asynccontextmanager
@@ -48,30 +106,34 @@ async def brought_up(
     *,
     working_dir: Path | None = None,
     observer: Callable[[Activity], None] | None = None,
+    control: Control | None = None,
 ) -> AsyncIterator[list[Up]]:
     """Run the background sessions of `bundles` while the block runs.
 
     A bundle's working folder is its own folder unless one is given. What an earlier process left unfinished is taken up
-    first. Raises `SessionConflict` when another process runs one of these projects, `BundleValidationError` for a
-    bundle that declares nothing to run.
+    first; `control` answers what other processes ask. Raises `SessionConflict` when another process runs background
+    sessions with this data folder, `BundleValidationError` for a bundle that declares nothing to run.
     """
     for bundle in bundles:
         if not bundle.background_sessions:
             raise BundleValidationError(
                 f"{bundle.source_path or bundle.name}: declares no background_sessions, nothing to bring up"
             )
-    router = EventRouter(store)
+    control = control or Control()
+    projects = [project_of(working_dir or bundle.base_path) for bundle in bundles]
+    path = socket_path()
+    facts = {"bundles": [bundle.name for bundle in bundles], "projects": projects, "socket": str(path)}
     async with AsyncExitStack() as stack:
-        projects = {bundle.name: project_of(working_dir or bundle.base_path) for bundle in bundles}
-        for project in sorted(set(projects.values())):
-            names = [bundle.name for bundle in bundles if projects[bundle.name] == project]
-            stack.enter_context(project_lock(project, {"bundles": names}))
+        stack.enter_context(owner_lock(facts))
+        for project in sorted(set(projects)):
             await store.release(project)
         await stack.enter_async_context(kept_small(store, SystemClock()))
-        yield [
-            await stack.enter_async_context(_running(bundle, projects[bundle.name], store, router, plugins, observer))
-            for bundle in bundles
-        ]
+        router = EventRouter(store)
+        for bundle, project in zip(bundles, projects, strict=True):
+            up = await stack.enter_async_context(_running(bundle, project, store, router, plugins, observer))
+            control.running.append(up)
+        await stack.enter_async_context(answering(path, control.handle))
+        yield control.running
 
 
 @asynccontextmanager

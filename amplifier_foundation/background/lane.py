@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.clock import Clock, SystemClock
+from amplifier_core.events import SessionEvent
 
 from .own_writes import OwnWrites
 
@@ -47,6 +48,8 @@ ActivityKind = Literal[
 ]
 
 
+BACKGROUND_STATE = "background:state"
+"""The event, to subscribers of this process, that tells a state of a background session and its reason."""
 MANUAL = "trigger-manual"
 """The source of an event that a person fires."""
 
@@ -149,6 +152,8 @@ class Engine:
         """Bring a lane into a state, and tell it where it is another one."""
         if (lane.status, lane.reason) != (status, reason):
             lane.status, lane.reason = status, reason
+            told = {"session_id": lane.session_id, "name": lane.config.name, "status": status, "reason": reason}
+            self.router.publish(SessionEvent(BACKGROUND_STATE, told, lane.session_id, timestamp=self.clock.now()))
             self.tell("state", lane, status=status, reason=reason)
 
     def tell(self, kind: ActivityKind, lane: Lane, **facts: Any) -> None:

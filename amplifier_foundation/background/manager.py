@@ -161,6 +161,33 @@ class BackgroundSessionManager:
         del self._lanes[session_id]
         return True
 
+    async def reconcile(self, bundle: PreparedBundle, *, grace: float = 10.0) -> list[str]:
+        """Run what `bundle` declares from now on: start what is new, end what is gone, and begin anew what is changed.
+
+        What is accepted stays so: an ended session goes on where it was. Returns the names of what changed; one that
+        cannot be started raises as `start` does, when the others are.
+        """
+        before, self._bundle = self._bundle, bundle
+        same_bundle = before.bundle.digest == bundle.bundle.digest
+        wanted = {each.name: each for each in bundle.bundle.background_sessions if each.start_on_parent_start}
+        lanes = {lane.config.name: lane for lane in self._lanes.values()}
+        gone = [lane for name, lane in lanes.items() if wanted.get(name) != lane.config or not same_bundle]
+        await asyncio.gather(*(self.stop(lane.session_id, grace=grace) for lane in gone))
+        failures: list[Exception] = []
+        fresh = [config for name, config in wanted.items() if name not in lanes or lanes[name] in gone]
+        for config in fresh:
+            try:
+                await self.start(config)
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return sorted({lane.config.name for lane in gone} | {config.name for config in fresh})
+
+    def wake(self, name: str) -> None:
+        """Have a background session look for what was accepted by another process. Raises `SessionNotFound`."""
+        self._find(name).wake.set()
+
     async def stop_all(self, *, grace: float = 10.0) -> None:
         """Stop every background session, all at once."""
         await asyncio.gather(*(self.stop(session_id, grace=grace) for session_id in list(self._lanes)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from .references import FILE_NAMES, find_bundle, names_in
 from .sources import check_pending_context
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from .model import Bundle
@@ -96,6 +97,7 @@ class _Loading:
         self._loaded: dict[Path, Bundle] = {}
         self._broken: dict[Path, BundleProblems] = {}
         self._row: list[Path] = []
+        self._wholes: dict[Path, dict[str, Path]] = {}
         self._own: list[Mapping[str, Path]] = []
 
     def load(self, path: Path) -> Bundle:
@@ -125,26 +127,13 @@ class _Loading:
 
     def _around(self, path: Path, name: str) -> dict[str, Path]:
         """Return the name and folder of the bundle that one is a part of: its files are written `name:path`."""
-        from .build import names_of
-
-        file = self._whole(path)
-        if file is None or file == path:
-            return {}
-        try:
-            outer, folder = names_of(read_document(file).data or {}, file.parent)
-        except BundleError:
-            return {}
-        return {outer: folder} if folder is not None and outer not in ("", name) else {}
-
-    def _whole(self, path: Path) -> Path | None:
-        """Return the file of the bundle in whose folder `path` lies: of what was fetched, the outermost."""
-        folders = path.parents[: FOLDERS_ABOVE + 1]
         root = _source_root(path, self._fetched)
-        for folder in folders if root is None else [root]:
-            found = next((folder / name for name in FILE_NAMES if (folder / name).is_file()), None)
-            if found is not None or (folder / ".git").exists():
-                return found
-        return None
+        if root is None and path.name in FILE_NAMES:
+            return {}
+        folder = root or path.parent
+        if folder not in self._wholes:
+            self._wholes[folder] = _whole([folder] if root else path.parents[: FOLDERS_ABOVE + 1])
+        return {outer: inside for outer, inside in self._wholes[folder].items() if outer != name}
 
     @cached_property
     def _fetched(self) -> Path:
@@ -189,6 +178,21 @@ class _Loading:
         if len(self._row) >= MAX_INCLUDE_DEPTH:
             message = f"more than {MAX_INCLUDE_DEPTH} bundles include each other in a row"
             raise BrokenInclude([error_at(place, "AMP111", message)])
+
+
+def _whole(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return the name of the bundle in the first of `folders` that has one, with what it is relative to."""
+    from .build import names_of
+
+    for folder in folders:
+        file = next((folder / name for name in FILE_NAMES if (folder / name).is_file()), None)
+        if file is not None:
+            with suppress(BundleError):
+                name, inside = names_of(read_document(file).data or {}, folder)
+                return {name: inside} if name and inside else {}
+        if file is not None or (folder / ".git").exists():
+            break
+    return {}
 
 
 def _source_root(path: Path, folder: Path) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -187,3 +187,19 @@ def confirmed(question: str, *, yes: bool) -> bool:
     if not sys.stdin.isatty():
         raise click.UsageError("nobody can be asked here; say --yes")
     return click.confirm(question, err=True)
+
+
+async def wake(project: str, name: str) -> bool:
+    """Tell the process that runs background session `name` of `project` to look at its inbox; return whether one does.
+
+    Without it, that process looks within a second.
+    """
+    from ..control import ask
+    from ..lock import running_owner
+
+    owner = running_owner()
+    if owner is None or project not in owner.get("projects", ()):
+        return False
+    with suppress(SessionConflict):
+        await ask(owner, "wake", project=project, name=name)
+    return True

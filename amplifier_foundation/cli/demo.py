@@ -17,7 +17,7 @@ import click
 from amplifier_core.errors import AmplifierError, SessionConflict
 
 from .app import opened_inbox, plugins_of, refuse_what_cannot_run, run_async
-from .output import console, session_tree
+from .output import console, print_session_tree
 from .view import RunView
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ async def _print_result(store: DurableStore, project: str, fork: SessionRecord, 
     roots = forest(await store.sessions(project=project), deliveries)
     out = view.out if view.out.is_terminal else console()
     out.print()
-    out.print(session_tree(roots, "Who made whom"))
+    print_session_tree(roots, "Who made whom", out)
     out.print("\nWhat woke what")
     for delivery in sorted(deliveries, key=lambda each: each.created):
         out.print(f"  {describe_event(delivery.event)}  →  {delivery.session_id} ({delivery.state})", markup=False)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
     from rich.text import Text
-    from rich.tree import Tree
 
     from amplifier_core.storage import SessionRecord
 
@@ -120,8 +119,8 @@ def _size(record: SessionRecord) -> str:
     return f"{size}, {spent}" if spent else size
 
 
-def session_tree(nodes: Sequence[Node], title: str) -> Tree:
-    """Return the lineage of sessions as a tree."""
+def print_session_tree(nodes: Sequence[Node], title: str, out: Console | None = None) -> None:
+    """Print the lineage of sessions as a tree; what is wider than the terminal goes on in the next line."""
     from rich.tree import Tree
 
     tree = Tree(title, guide_style="dim")
@@ -130,4 +129,4 @@ def session_tree(nodes: Sequence[Node], title: str) -> Tree:
         branch, node = waiting.pop()
         below = branch.add(session_line(node))
         waiting.extend((below, child) for child in reversed(node.children))
-    return tree
+    (out or console()).print(tree, soft_wrap=False)

@@ -44,13 +44,13 @@ def _at_work(row: dict[str, Any]) -> str:
 
 
 async def _rows(ctx: click.Context) -> list[dict[str, Any]]:
-    from ..lock import running_owners
+    from ..lock import running_owner
 
-    owners = running_owners()
-    if not owners:
+    owner = running_owner()
+    if owner is None:
         return []
     async with opened_inbox(plugins_of(ctx)) as store:
-        return [{**owner, **await _work(store, str(owner["project"]))} for owner in owners]
+        return [{**owner, "project": each, **await _work(store, each)} for each in sorted(set(owner["projects"]))]
 
 
 async def _work(store: DurableStore, project: str) -> dict[str, Any]:

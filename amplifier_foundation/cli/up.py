@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,13 @@ from .app import bundle_at, opened_inbox, plugins_of, refuse_what_cannot_run, ru
 from .view import RunView
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
+    from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
 
     from ..bundles.model import Bundle
-    from ..up import Up
+    from ..up import Control, Up
 
 GRACE = 10.0
 """Seconds that sessions at work get to finish after the first Ctrl-C."""
@@ -45,7 +47,7 @@ def up(ctx: click.Context, bundles: tuple[str, ...], once: bool, dry_run: bool, 
 
 
 async def _up(ctx: click.Context, paths: Sequence[str], *, once: bool, dry_run: bool, working_dir: Path | None) -> int:
-    from ..up import brought_up
+    from ..up import Control, brought_up
 
     plugins = plugins_of(ctx)
     bundles = [await bundle_at(path, plugins) for path in paths]
@@ -55,16 +57,41 @@ async def _up(ctx: click.Context, paths: Sequence[str], *, once: bool, dry_run: 
         _describe(bundles)
         return exits.OK
     with RunView(quiet=ctx.obj["quiet"]) as view, Stopper() as stopper:
+        control = Control(asked_to_stop=stopper.ask)
         async with (
             opened_inbox(plugins) as store,
-            brought_up(bundles, store, plugins, working_dir=working_dir, observer=view) as running,
+            brought_up(bundles, store, plugins, working_dir=working_dir, observer=view, control=control) as running,
         ):
             view.note(f"Watching {', '.join(each.project for each in running)}. Ctrl-C stops.")
-            await (_drained(store, running, stopper) if once else stopper.wait())
-            if stopper.code:
+            async with _reloading(running, control, plugins, view, stopper):
+                await (_drained(store, running, stopper) if once else stopper.wait())
+            if stopper.asked:
                 view.note("Stopping: sessions at work may finish; Ctrl-C again interrupts them.")
             await stopper.stop_all(running)
     return stopper.code
+
+
+@asynccontextmanager
+async def _reloading(
+    running: Sequence[Up], control: Control, plugins: Plugins, view: RunView, stopper: Stopper
+) -> AsyncIterator[None]:
+    """Take up changed bundles while the block runs: when a file of theirs changes, and at SIGHUP."""
+    from ..background.reloading import Reloading
+
+    async def load(path: Path) -> Bundle:
+        bundle = await bundle_at(str(path), plugins)
+        refuse_what_cannot_run(bundle, plugins)
+        return bundle
+
+    reloading = Reloading(running, load, view.note)
+    control.asked_to_reload = reloading.ask
+    stopper.on_hangup(reloading.ask)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(reloading.run())
+        try:
+            yield
+        finally:
+            task.cancel()
 
 
 def _describe(bundles: Sequence[Bundle]) -> None:
@@ -80,7 +107,7 @@ async def _drained(store: DurableStore, running: Sequence[Up], stopper: Stopper)
     """Return when nothing was due or at work in any of the projects for a while, or a stop is asked for."""
     projects = {each.project for each in running}
     quiet_since = time.monotonic()
-    while not stopper.code and time.monotonic() - quiet_since < QUIET:
+    while not stopper.asked and time.monotonic() - quiet_since < QUIET:
         await asyncio.sleep(0.05)
         if [await _busy(store, project) for project in projects].count(True):
             quiet_since = time.monotonic()
@@ -111,6 +138,20 @@ class Stopper:
         loop = asyncio.get_running_loop()
         loop.remove_signal_handler(signal.SIGINT)
         loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGHUP)
+
+    @property
+    def asked(self) -> bool:
+        """Whether it is to stop."""
+        return self._asked.is_set()
+
+    def ask(self) -> None:
+        """Stop gracefully, as at another process's wish."""
+        self._asked.set()
+
+    def on_hangup(self, call: Callable[[], None]) -> None:
+        """Call `call` at SIGHUP."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, call)
 
     def _on_signal(self, code: int) -> None:
         if self._asked.is_set():

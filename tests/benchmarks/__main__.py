@@ -14,7 +14,7 @@ from .table import HEADINGS, cells, line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-AREAS = ("hooks", "sessions", "durable", "files", "startup", "peers", "stores", "jsonl", "bundles", "router")
+AREAS = ("hooks", "sessions", "durable", "files", "timers", "startup", "peers", "stores", "jsonl", "bundles", "router")
 
 
 async def _run(area: str) -> int:

@@ -16,18 +16,19 @@ import pytest
 
 WAIT = '''
 import asyncio
+import sys
 from pathlib import Path
 
 
 class Wait:
-    """Ends when there is a file `go`; what it begins and what it ends is told in files."""
+    """Ends when there is a file `go`; tells on stderr what it began, and with a file what it ended."""
 
     name = "wait"
     description = "Wait."
     input_schema = {"type": "object", "properties": {"what": {"type": "string"}}}
 
     async def execute(self, input):
-        Path(f"begun-{input['what']}").touch()
+        print(f"begun {input['what']}", file=sys.stderr, flush=True)
         while not Path("go").exists():
             await asyncio.sleep(0.005)
         Path(f"ended-{input['what']}").touch()

@@ -95,7 +95,7 @@ def test_the_tree_shows_forks_below_their_source(bundle: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert invoke(["session", "tree"]) == exits.OK
     drawn = capsys.readouterr().out
-    assert f"└── {fork}  idle  1 turn, 2 messages  fork of {first}, shares m1–m2" in drawn
+    assert f"└── {fork}  idle  1 turn, 2 messages  fork of {first}, shares m1\N{EN DASH}m2" in drawn
 
 
 def test_sessions_of_other_folders_are_shown_when_asked_for(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -73,9 +74,13 @@ def started() -> Iterator[Any]:
         process.communicate()
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def told(capsys: pytest.CaptureFixture[str], *arguments: str, stdin: str = "") -> tuple[int, str, str]:
     capsys.readouterr()
-    code = invoke(arguments)
+    with TemporaryFile("w+", encoding="utf-8") as file, pytest.MonkeyPatch.context() as patch:
+        file.write(stdin)
+        file.seek(0)
+        patch.setattr(sys, "stdin", file)
+        code = invoke(arguments)
     return code, *capsys.readouterr()
 
 
@@ -85,33 +90,19 @@ def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(out)["data"]
 
 
-def say_on_stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
-    (tmp_path / "stdin").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(sys, "stdin", (tmp_path / "stdin").open(encoding="utf-8"))
+def until(stream: Any, text: str) -> None:
+    assert any(text in line for line in stream), f"{text!r} did not come"
 
 
-def until(stream: Any, text: str) -> str:
-    for line in stream:
-        if text in line:
-            return str(line)
-    raise AssertionError(f"{text!r} did not come")
-
-
-def test_stdin_is_the_prompt_or_goes_with_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    say_on_stdin(monkeypatch, tmp_path, "hello\n")
-    assert told(capsys, "-q", "run") == (exits.OK, "You said: hello\n\n", "")
-    say_on_stdin(monkeypatch, tmp_path, "hello")
-    assert told(capsys, "-q", "run", "-")[1] == "You said: hello\n"
-    say_on_stdin(monkeypatch, tmp_path, "1\n2\n")
-    assert told(capsys, "-q", "run", "add")[1] == "You said: add\n\n<stdin>\n1\n2\n</stdin>\n"
-    say_on_stdin(monkeypatch, tmp_path, "x" * 1024 * 1024 + "yz")
-    code, out, err = told(capsys, "-q", "run", "read")
+def test_stdin_is_the_prompt_or_goes_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "-q", "run", stdin="hello\n") == (exits.OK, "You said: hello\n\n", "")
+    assert told(capsys, "-q", "run", "-", stdin="hello")[1] == "You said: hello\n"
+    assert told(capsys, "-q", "run", "add", stdin="1\n2\n")[1] == "You said: add\n\n<stdin>\n1\n2\n</stdin>\n"
+    code, out, err = told(capsys, "-q", "run", "read", stdin="x" * 1024 * 1024 + "yz")
+    assert code == exits.OK
     assert out.endswith("x\n[cut here, after 1,048,576 bytes]\n</stdin>\n")
     assert "the first 1,048,576 bytes go with the prompt" in err
-    say_on_stdin(monkeypatch, tmp_path, " \n")
-    code, out, err = told(capsys, "run")
+    code, out, err = told(capsys, "run", stdin=" \n")
     assert (code, out) == (exits.USAGE, "")
     assert "the prompt is empty" in err
 
@@ -139,7 +130,7 @@ def test_what_a_session_took_is_kept_from_turn_to_turn_and_not_by_a_fork(
     assert (fork["name"], fork["fork_at"], fork["usage"]["requests"]) == ("Other", 4, 1)
     assert 0 < fork["duration"] < root["duration"]
     drawn = told(capsys, "session", "tree", "--all")[1]
-    assert f"fork of {root['session_id']}, shares m1–m4" in drawn
+    assert f"fork of {root['session_id']}, shares m1\N{EN DASH}m4" in drawn
     assert ", $0" in drawn
 
 
@@ -148,7 +139,7 @@ def test_lines_tell_what_happens_as_it_does_and_last_the_result(
 ) -> None:
     (project / "go").touch()
     code, out, err = told(capsys, "run", "--jsonl", "wait for it")
-    assert (code, err) == (exits.OK, "")
+    assert (code, err) == (exits.OK, "begun it\n")
     facts = [json.loads(line) for line in out.splitlines()]
     kinds = ["session", "usage", "text", "tool", "tool_result", "usage", "text", "result"]
     assert [fact["type"] for fact in facts] == kinds
@@ -196,11 +187,11 @@ def test_where_nobody_can_be_asked_an_approval_is_denied_and_said(started: Any, 
 
 
 def test_a_turn_that_was_stopped_or_killed_is_gone_on_with(
-    started: Any, project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    started: Any, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked, cut, killed = (started("run", f"wait for {what}") for what in ("one", "two", "three"))
     for process in (asked, cut, killed):
-        until(process.stderr, "→ wait")
+        until(process.stderr, "begun")
     os.kill(killed.pid, signal.SIGKILL)
     for process in (asked, cut):
         process.send_signal(signal.SIGINT)
@@ -223,11 +214,9 @@ def test_a_turn_that_was_stopped_or_killed_is_gone_on_with(
         "wait for three": "interrupted",
     }
     for prompt, (session_id, _) in states.items():
-        say_on_stdin(monkeypatch, tmp_path, "")
         code, out, err = told(capsys, "-q", "run", "--resume", session_id)
-        assert (code, out, err) == (exits.OK, f"waited for {prompt.split()[-1]}\n", "")
+        assert (code, out) == (exits.OK, f"waited for {prompt.split()[-1]}\n")
     assert {record["turn_count"] for record in data(capsys, "session", "list")} == {1}
-    say_on_stdin(monkeypatch, tmp_path, "")
     code, out, err = told(capsys, "run", "--resume", session_id)
     assert (code, out) == (exits.USAGE, "")
     assert "the last turn was not cut; say what comes next" in err

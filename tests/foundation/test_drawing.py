@@ -47,7 +47,7 @@ def test_mermaid_tells_made_forked_and_woken_apart(roots: list[Node]) -> None:
 def test_dot_tells_made_forked_and_woken_apart(roots: list[Node]) -> None:
     lines = dot(roots).splitlines()
     assert [line for line in lines if "->" in line and "label=" not in line.partition("->")[0]] == [
-        '  s0 -> s1 [style=bold, label="fork, shares m1–m4"];',
+        '  s0 -> s1 [style=bold, label="fork, shares m1\N{EN DASH}m4"];',
         "  s0 -> s2 [style=solid];",
         "  s0 -> es2 [style=dotted];",
         '  es2 -> s2 [style=dotted, label="woke"];',

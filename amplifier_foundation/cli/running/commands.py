@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...spent import dollars
 from ..app import session_by_prefix
-from ..output import console, plural, session_tree
+from ..output import console, plural, print_session_tree
 from ..sessions.changing import checked_name
 from .terminal import one_line, plain, tell
 
@@ -106,7 +106,7 @@ class Commands:
         records = [as_it_is(record) for record in await self._store.sessions(project=here.project)]
         for root in forest(records):
             if any(node.record.session_id == here.session_id for _, node in walk([root])):
-                console(err=True).print(session_tree([root], f"You are in {here.session_id}"))
+                print_session_tree([root], f"You are in {here.session_id}", console(err=True))
 
     async def _agents(self, argument: str) -> None:
         agents = {name: agent for name, agent in self._bundle.agents.items() if isinstance(agent, dict)}
@@ -117,7 +117,7 @@ class Commands:
 
     async def _cost(self, argument: str) -> None:
         usage = self._conversation.total
-        tell(f"{plural(usage.requests, 'request')}, those of the sessions below it too")
+        tell(f"{plural(usage.requests, 'request')} of this session and those below it")
         tell(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out; {dollars(usage) or 'cost not known'}")
 
     async def _resume(self, prefix: str) -> GoOn | None:

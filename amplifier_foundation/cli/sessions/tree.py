@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..app import deliveries_in, json_option, opened_store, plugins_of, run_async, session_by_prefix
-from ..output import console, plural, print_json, session_tree
+from ..output import plural, print_json, print_session_tree
 from .export import output_option, write_private
 from .facts import facts
 
@@ -50,7 +50,7 @@ def tree(
     elif kind != "rich":
         click.echo(_drawn(kind, nodes, title, histories))
     elif nodes:
-        console().print(session_tree(nodes, title))
+        print_session_tree(nodes, title)
     else:
         click.echo("No sessions in this folder. Other folders': amplifier session tree --all", err=True)
 

@@ -10,7 +10,7 @@ import click
 from amplifier_core.errors import SessionNotFound
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
-from ..app import bundle_at, bundle_option, opened_inbox, plugins_of, run_async
+from ..app import bundle_at, bundle_option, opened_inbox, plugins_of, run_async, wake
 
 
 @click.command()
@@ -21,10 +21,7 @@ from ..app import bundle_at, bundle_option, opened_inbox, plugins_of, run_async
 def fire(ctx: click.Context, name: str, bundle_path: str | None, data: str) -> None:
     """Wake the background session NAME by hand; a running `amplifier up` handles it, or the next one does."""
     payload = _payload(data)
-    project = run_async(_fire(ctx, name, bundle_path, payload))
-    from ...lock import running_owners
-
-    runs = any(owner.get("project") == project for owner in running_owners())
+    runs = run_async(_fire(ctx, name, bundle_path, payload))
     click.echo(f"{name}: accepted" + ("" if runs else "; it is handled at the next: amplifier up"), err=True)
 
 
@@ -38,7 +35,8 @@ def _payload(text: str) -> dict[str, Any]:
     return payload
 
 
-async def _fire(ctx: click.Context, name: str, bundle_path: str | None, data: dict[str, Any]) -> str:
+async def _fire(ctx: click.Context, name: str, bundle_path: str | None, data: dict[str, Any]) -> bool:
+    """Accept the event; return whether a process runs that handles it now."""
     from ...background.lane import MANUAL, lane_key
     from ...paths import project_of
 
@@ -50,4 +48,4 @@ async def _fire(ctx: click.Context, name: str, bundle_path: str | None, data: di
     async with opened_inbox(plugins_of(ctx)) as store:
         event = TriggerEvent(TriggerType.MANUAL, MANUAL, data=data)
         await store.offer(project, lane, f"{lane}/{MANUAL}", event)
-    return project
+    return await wake(project, name)

@@ -263,6 +263,31 @@ async def test_a_store_of_the_second_version_can_be_trimmed(path: Path) -> None:
     assert _execute(path, "SELECT delivery_id FROM deliveries") == [("d2",)]
 
 
+THIRD_DELIVERIES = """INSERT INTO deliveries
+    (delivery_id, project, lane, trigger, event, state, attempts, epoch, session_id, available_at, created, updated)
+    VALUES ('d1', '/p', 'l', 't', '{EVENT}', 'done', 1, 1, 's', 1, 1, 1),
+        ('d2', '/p', 'l', 't', '{EVENT}', 'pending', 0, 0, NULL, 2, 2, 2),
+        ('d3', '/p', 'l', 't', '{', 'dead', 1, 1, 's', 3, 3, 3)
+    """.replace(
+    "{EVENT}", '{"type":"timer","source":"x","timestamp":"2026-01-01T00:00:00+00:00","event_id":"e","cause":"c"}'
+)
+
+
+async def test_a_store_of_the_third_version_keeps_its_deliveries_and_finds_them(path: Path) -> None:
+    _at_version(path, 3, THIRD_DELIVERIES)
+    store = open_sqlite({"path": path})
+    for wanted in ({"event_id": "e"}, {"cause": "c"}):
+        found = await store.deliveries(**wanted)
+        assert [(each.delivery_id, each.key, each.priority) for each in found] == [("d2", None, 0), ("d1", None, 0)]
+    assert [each.delivery_id for each in await store.deliveries(session_id="s", state="done")] == ["d1"]
+    [tally] = await store.tallies()
+    assert tally.counts == {"done": 1, "pending": 1, "dead": 1}
+    claimed = await store.claim("/p", "l", owner="me", lease=60, session_id="s")
+    assert claimed is not None
+    assert claimed.delivery_id == "d2"
+    await store.close()
+
+
 def test_eight_processes_that_open_an_older_store_migrate_it_once(path: Path, start: Start) -> None:
     _at_version(path, 1, FIRST_SESSIONS, FIRST_MESSAGES)
     processes = [start(OPEN_WHEN_TOLD, path) for _ in range(8)]

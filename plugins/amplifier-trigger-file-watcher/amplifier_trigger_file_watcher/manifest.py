@@ -27,6 +27,8 @@ UNSURE = 0
 UNREAD = b""
 """The `content` of a file that was not read yet."""
 DIGEST_BYTES = 8
+SIGNED = 2**63 - 1
+"""What of an inode fits into a signed number; some file systems use one bit more."""
 
 Kind = Literal["created", "modified", "deleted"]
 Facts: TypeAlias = tuple[int, int, int, int]
@@ -242,9 +244,8 @@ def _moved(change: Change, gone: dict[tuple[int, int, int], str]) -> Change:
 
 def _facts(status: os.stat_result, old: int) -> Facts:
     """Return what can be said without reading; `old` is when a file must have changed last to be told from others."""
-    changed = status.st_ctime_ns
-    mtime = status.st_mtime_ns
-    return status.st_size, mtime, status.st_ino, changed if mtime < old > changed else UNSURE
+    mtime, ctime = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_size, mtime, status.st_ino & SIGNED, ctime if mtime < old > ctime else UNSURE
 
 
 def _facts_of(entry: os.DirEntry[str], old: int) -> Facts | None:

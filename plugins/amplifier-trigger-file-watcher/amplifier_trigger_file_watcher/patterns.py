@@ -8,6 +8,7 @@ pattern that matches decides.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +35,9 @@ DEFAULT_IGNORES = (
 )
 """What version control, interpreters, amplifier, editors and desktops write for themselves."""
 
+KEPT = 4096
+"""Names whose verdict is kept in memory, at most: those in one tree are often the same."""
+
 
 class _Rules(NamedTuple):
     """Patterns that follow each other and say the same; those of names alone look at the last part of a path."""
@@ -57,6 +61,8 @@ class Patterns:
             _compiled(negated, [line for _, line in group], inside)
             for negated, group in groupby(rules, key=lambda rule: rule[0])
         ][::-1]
+        self._of_names = all(rules.paths is None for rules in self._rules)
+        self._by_name = lru_cache(KEPT)(lambda name: self._decide(name, name))
 
     def match(self, path: str) -> bool:
         """Return whether a path relative to their folder matches; a folder's ends in a slash."""
@@ -65,6 +71,9 @@ class Patterns:
     def decide(self, path: str) -> bool | None:
         """Return whether a path matches; None when no pattern says anything of it."""
         name = path[path.rfind("/", 0, -1) + 1 :]
+        return self._by_name(name) if self._of_names else self._decide(path, name)
+
+    def _decide(self, path: str, name: str) -> bool | None:
         for rules in self._rules:
             if rules.match(path, name):
                 return not rules.negated

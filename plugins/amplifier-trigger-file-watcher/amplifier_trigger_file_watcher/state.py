@@ -89,8 +89,8 @@ def _unpack(text: str) -> bytes:
 
 
 def _column(numbers: Iterable[int]) -> bytes:
-    """Return the numbers as eight bytes each, the lowest first: inodes may need all 64 bits, times a sign."""
-    return _little(array("Q", [number & 0xFFFF_FFFF_FFFF_FFFF for number in numbers])).tobytes()
+    """Return the numbers as eight bytes each, the lowest first."""
+    return _little(array("q", numbers)).tobytes()
 
 
 def _numbers(data: bytes) -> array[int]:

@@ -72,7 +72,7 @@ def is_model(kind: Any) -> bool:
 
 
 def keys_of(model: type[BaseModel], path: KeyPath = ()) -> Iterator[Key]:
-    for name, field in model.model_fields.items():
+    for name, field in ((field.alias or name, field) for name, field in model.model_fields.items()):
         yield Key((*path, name), field.annotation, NEEDED.get(model.__name__, {}))
         for kind in kinds_of(field.annotation):
             yield from _inside(kind, (*path, name))

@@ -1,0 +1,76 @@
+"""A timer's drift on the machine's own clock, and how soon the next due time of a cron expression is known."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from itertools import cycle
+from statistics import median
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from croniter import croniter
+
+from amplifier_core.triggers import TriggerContext
+from amplifier_trigger_timer import TimerTrigger
+from amplifier_trigger_timer.cron import Cron
+
+from .measure import Row, called, in_turns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+PERIOD, WORK, TICKS = 0.01, 0.005, 1000
+"""Seconds, seconds, ticks."""
+AT_MOST_DRIFT = PERIOD  # goal: one period in total
+AT_MOST = 1.0  # goal: at least croniter's own rate
+ZONE = "Europe/Berlin"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+END = datetime(2040, 1, 1, tzinfo=UTC)
+EXPRESSIONS = ("*/5 * * * *", "0 9 * * mon-fri", "30 2 * * *", "15,45 8-18 1-7 * *", "0 0 29 2 *")
+CALLS = 2000
+
+
+async def rows() -> AsyncIterator[Row]:
+    """Let a timer tick, and ask for the next due time of five expressions in turn."""
+    yield Row("drift of 1,000 ticks of 10 ms, 5 ms work each", await _drift(), at_most=AT_MOST_DRIFT)
+    ours, peer = await in_turns(called(_ours(), CALLS), called(_croniter(), CALLS), rounds=11)
+    yield Row("next fire of a cron expression / croniter", ours, peer, at_most_ratio=AT_MOST)
+
+
+async def _drift() -> float:
+    """Return by how many seconds the last hundred ticks came later than the first hundred, after their due times."""
+    trigger, late = TimerTrigger(), list[float]()
+    trigger.bind(TriggerContext("bench/timers#1"))
+    trigger.configure({"interval_seconds": PERIOD})
+    async for event in trigger.watch():
+        late.append((datetime.now(UTC) - datetime.fromisoformat(event.data["scheduled"])).total_seconds())
+        if len(late) == TICKS:
+            await trigger.stop()
+        await asyncio.sleep(WORK)
+    return median(late[-100:]) - median(late[:100])
+
+
+def _ours() -> Callable[[], object]:
+    schedules = cycle([Cron(expression, ZONE) for expression in EXPRESSIONS])
+    nexts = dict.fromkeys(range(len(EXPRESSIONS)), START)
+    turns = cycle(nexts)
+
+    def step() -> None:
+        turn, schedule = next(turns), next(schedules)
+        due = schedule.after(nexts[turn])
+        nexts[turn] = due if due is not None and due < END else START
+
+    return step
+
+
+def _croniter() -> Callable[[], object]:
+    start = START.astimezone(ZoneInfo(ZONE))
+    walks = cycle([croniter(expression, start) for expression in EXPRESSIONS])
+
+    def step() -> None:
+        walk = next(walks)
+        if walk.get_next(datetime) >= END:
+            walk.set_current(start)
+
+    return step
