@@ -102,3 +102,19 @@ def test_a_list_of_triggers_says_when_each_fires_next(capsys: pytest.CaptureFixt
     heading, *rows = capsys.readouterr().out.splitlines()
     assert "NEXT FIRE" in heading
     assert "2999-03-29T10:00:00Z" in rows[1]
+
+
+def test_a_tick_of_a_timer_wakes_a_session(capsys: pytest.CaptureFixture[str], bundle: Path) -> None:
+    bundle.write_text(
+        "---\nbundle: {name: b}\n"
+        "providers: [{module: provider-playbook, config: {otherwise: {say: 'Good morning.'}}}]\n"
+        "background_sessions:\n  - name: a\n    instruction: Say good morning.\n"
+        "    triggers: [{module: trigger-timer, config: {interval: 1h, immediate: true}}]\n---\n",
+        encoding="utf-8",
+    )
+    assert invoke(["up", "--once"]) == exits.OK
+    capsys.readouterr()
+    assert invoke(["trigger", "list", "--json"]) == exits.OK
+    [row] = json.loads(capsys.readouterr().out)["data"]
+    assert (row["done"], row["waiting"], row["dead"]) == (1, 0, 0)
+    assert row["next_fire"] > row["last_event"]

@@ -92,6 +92,14 @@ def test_the_page_loads_nothing_and_runs_its_own_script_alone() -> None:
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b", page.texts["script"][1])
 
 
+def test_what_a_session_took_is_told_where_it_is_known() -> None:
+    spent = {"agent": "reviewer", "duration": 1.5, "usage": {"cost_usd": "0.25", "cost_is_partial": True}}
+    nodes = [Node(SessionRecord("known", metadata=spent)), Node(SessionRecord("unknown"))]
+    sessions = Tags(lineage_page(nodes, {}, "/p")).data["sessions"]
+    told = [(each["agent"], each["lasted"], each["cost"]) for each in sessions]
+    assert told == [("reviewer", 1.5, "≥ $0.2500"), ("", None, "")]
+
+
 def test_a_long_message_is_cut_and_says_so() -> None:
     node = Node(SessionRecord("long", message_count=1))
     page = Tags(lineage_page([node], {"long": [{"role": "user", "content": "x" * 20_005}]}, "/p"))

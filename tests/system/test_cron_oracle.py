@@ -142,3 +142,18 @@ def test_every_change_of_the_clocks_from_2020_to_2035_is_as_cronsim_has_it() -> 
             if due_by_ours(Cron(expression, zone), start, end) != due_by_cronsim(expression, zone, start, end, by):
                 differing.append(f"{expression} in {zone} at {at}")
     assert differing == []
+
+
+def test_a_fixed_time_fires_exactly_once_a_day_at_every_change_of_the_clocks() -> None:
+    counts = {
+        (zone, at, hour): len(due_by_ours(Cron(f"30 {hour} * * *", zone), noon(at, zone, -1), noon(at, zone, 1)))
+        for zone, at, _ in distinct_changes(ODD)
+        for hour in (0, 1, 2, 3, 23)
+    }
+    assert {place: count for place, count in counts.items() if count != 2} == {}
+
+
+def noon(moment: datetime, zone: str, days: int) -> datetime:
+    """Return a noon in UTC: that of the day of `moment` in the zone, and so many days after."""
+    day = moment.astimezone(ZoneInfo(zone)) + timedelta(days=days)
+    return day.replace(hour=12, minute=0, second=0, microsecond=0, fold=0).astimezone(UTC)

@@ -38,5 +38,5 @@ class SessionEventConfig(BaseModel):
         Field(alias="if", description="A condition on name, source_session_id and data of an event."),
     ] = None
     self_trigger: Annotated[
-        bool, Field(description="Whether events of the sessions that this background session woke by events count.")
+        bool, Field(description="Whether what comes of its own background session's runs wakes that again.")
     ] = False

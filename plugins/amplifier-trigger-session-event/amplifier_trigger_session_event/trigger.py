@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import TriggerError
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
     from amplifier_core.events import SessionEvent
 
 NAME = "trigger-session-event"
-_DRAWN = 16
-"""Letters of an id that are random; as many others follow."""
 
 
 class SessionEventTrigger:
@@ -109,20 +105,8 @@ class SessionEventTrigger:
         return None if waiting.cancelled() or self._stopped else waiting.result()
 
     def _counts(self, event: SessionEvent) -> bool:
-        if not self._config.self_trigger and self._woke(event):
-            return False
         facts = {"name": event.name, "source_session_id": event.source_session_id, "data": event.data}
         return self._condition is None or self._condition.holds(facts)
-
-    def _woke(self, event: SessionEvent) -> bool:
-        """Return whether this background session caused the event; the id of the cause tells, also after a restart."""
-        return event.cause is not None and event.cause == self._own_id(event.cause[:_DRAWN])
-
-    def _own_id(self, drawn: str) -> str:
-        """Return an id that begins with what was `drawn`, and ends with what says whose it is."""
-        lane = self._context.name.rpartition("/")[0] or self._context.name
-        owner = f"{self._context.working_dir}\0{lane}\0{drawn}"
-        return drawn + sha256(owner.encode(errors="surrogateescape")).hexdigest()[:_DRAWN]
 
     def _event(self, event: SessionEvent) -> TriggerEvent:
         return TriggerEvent(
@@ -132,7 +116,6 @@ class SessionEventTrigger:
             data=dict(event.data),
             source_session_id=event.source_session_id,
             event_name=event.name,
-            event_id=self._own_id(token_hex(_DRAWN // 2)),
             dedupe_key=event.event_id,
             state=None if event.sequence is None else {"sequence": event.sequence},
             cause=event.event_id,

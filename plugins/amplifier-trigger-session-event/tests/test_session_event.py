@@ -264,41 +264,6 @@ async def test_an_if_keeps_the_events_that_it_is_true_of() -> None:
         assert events.empty()
 
 
-async def test_what_a_woken_session_emits_does_not_wake_its_own_background_session() -> None:
-    log = Log()
-    async with running(bound(log, event_names=["*"])) as events:
-        await log.emit("first")
-        woken = await asyncio.wait_for(events.get(), 10)
-        await log.emit("its own", cause=woken.event_id)
-        await log.emit("of another", cause="another event")
-        assert await names(events, 1) == ["of another"]
-
-
-@pytest.mark.parametrize(
-    ("name", "self_trigger", "seen"),
-    [
-        ("tests/lane/events#1", False, []),
-        ("tests/lane/others#2", False, []),
-        ("tests/lane/events#1", True, ["its own"]),
-        ("tests/other/events#1", False, ["its own"]),
-    ],
-)
-async def test_a_background_session_knows_its_own_after_a_restart_too(
-    name: str, self_trigger: bool, seen: list[str]
-) -> None:
-    log = Log()
-    async with running(bound(log, event_names=["*"])) as events:
-        await log.emit("first")
-        woken = await asyncio.wait_for(events.get(), 10)
-    await log.emit("its own", cause=woken.event_id)
-    await log.emit("last")
-    async with running(bound(log, {"sequence": 1}, name, event_names=["*"], self_trigger=self_trigger)) as events:
-        assert await names(events, len(seen) + 1) == [*seen, "last"]
-
-
-# the seed's table of tests, by name
-
-
 def test_session_event_configure() -> None:
     trigger = bound(None, event_names=["work:done"], source_sessions=["s-1"])
     assert (trigger._config.event_names, trigger._config.source_sessions) == (["work:done"], ["s-1"])
