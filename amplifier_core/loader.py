@@ -136,7 +136,7 @@ class ModuleLoader:
 
     async def _source(self, module_id: str, hint: Any, coordinator: ModuleCoordinator | None) -> Path | None:
         resolver = coordinator.get("module-source-resolver") if coordinator is not None else None
-        if resolver is None:
+        if resolver is None or (hint is None and hasattr(resolver, "lacks") and resolver.lacks(module_id)):
             return None
         from .module_sources import ModuleNotFoundError as SourceNotFound
 

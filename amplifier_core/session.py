@@ -54,8 +54,8 @@ class AmplifierSession:
     """A session made from a mount plan.
 
     `config` must name `session.orchestrator` and `session.context`. `parent_id` says who made it: it is in every event
-    of the session, and `initialize` then emits `session:fork`. `plugins` are asked before and told after a fork. With
-    `strict`, a module that cannot be mounted ends the session.
+    of the session, and `initialize` then emits `session:fork`. `plugins` are asked before, and told after, it is forked
+    or makes a session. With `strict`, a module that cannot be mounted ends the session.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class AmplifierSession:
         self.last_error: BaseException | None = None
         self.children: list[AmplifierSession] = []
         self._strict = strict
-        self._plugins = plugins
+        self.plugins = plugins
         self._fork_numbers = count(1)
         self._fork_ids: dict[str, None] = {}  # a set would be the largest thing in an idle session
         self._announced = False
@@ -279,14 +279,14 @@ class AmplifierSession:
         shared = shared.fork(shared.settled())
         child_id = session_id or self._next_fork_id()
         self._fork_ids[child_id] = None
-        if self._plugins is not None:
-            await self._plugins.before_fork(ForkRequest(self.session_id, child_id, len(shared)))
+        if self.plugins is not None:
+            await self.plugins.before_fork(ForkRequest(self.session_id, child_id, len(shared)))
         child = self._child(child_id, config if config is not None else self.config, shared)
         self._adopt(child)
         if initialize:
             await child.initialize()
-        if self._plugins is not None:
-            await self._plugins.after_fork(ForkResult(self.session_id, child_id, len(shared)))
+        if self.plugins is not None:
+            await self.plugins.after_fork(ForkResult(self.session_id, child_id, len(shared)))
         return child
 
     async def _history(self) -> Transcript:
@@ -321,7 +321,7 @@ class AmplifierSession:
             approval_system=self.coordinator.approval_system,
             display_system=self.coordinator.display_system,
             transcript=transcript,
-            plugins=self._plugins,
+            plugins=self.plugins,
             strict=self._strict,
         )
         for capability in ("session.working_dir", "mention_resolver"):

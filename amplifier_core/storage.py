@@ -325,7 +325,8 @@ class Inbox(Protocol):
 
     async def redeliver(self, delivery_id: str, *, now: datetime | None = None) -> Delivery:
         """Make one that is dead, refused or skipped due again, as if it had never been tried; its session, and its
-        place among those of its key, stay its own. Raises `DeliveryNotFound`, `DeliveryConflict` for one that is not over or is done.
+        place among those of its key, stay its own. Raises `DeliveryNotFound`, `DeliveryConflict` for one that is not
+        over or is done.
         """
         ...
 

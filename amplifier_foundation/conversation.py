@@ -12,7 +12,8 @@ from amplifier_core.storage import Inbox
 from amplifier_core.transcript import Transcript, settled_length
 
 from .events import EventRouter
-from .history import interrupted_results, turn_starts
+from .history import turn_starts
+from .interruptions import resumed_transcript, settling_results
 from .paths import project_of
 from .recording import recorded
 from .runners import final_answer, take_turn
@@ -21,7 +22,7 @@ from .spawning.agents import AgentSpawner
 from .spawning.inheritance import child_config
 from .spawning.records import bundle_identity, new_record, taken_up
 from .spent import as_metadata, spent_of
-from .stored_history import stored_transcript, turns_so_far
+from .stored_history import turns_so_far
 from .usage import Usage, UsageMeter
 
 if TYPE_CHECKING:
@@ -164,7 +165,8 @@ class Conversation:
         """Answer the calls that a cut left open: the next request would be refused for them."""
         context = self.session.coordinator.get("context")
         messages = await context.get_messages()
-        for result in interrupted_results(messages[settled_length(messages) :]):
+        cut = messages[settled_length(messages) :]
+        for result in await settling_results(self._store, self.session.session_id, self.record.project, cut):
             await context.add_message(result)
 
 
@@ -189,7 +191,7 @@ async def open_conversation(
     """
     prepared = await prepared_bundle(bundle)
     record = resume or _new(prepared, name, project_of(working_dir))
-    transcript = stored_transcript(store, record) if resume else Transcript()
+    transcript = await resumed_transcript(store, record) if resume else Transcript()
     agents = AgentSpawner(prepared, store, _router(store), plugins)
     session = await prepared.create_session(
         session_id=record.session_id,

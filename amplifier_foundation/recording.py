@@ -59,7 +59,7 @@ class SessionRecorder:
     async def flush(self) -> int:
         """Store what is new; return how many messages are stored. Raises what the store raises."""
         async with self._lock:
-            fresh = await self._unrecorded()
+            fresh = await said_since(self._session, self._recorded)
             if fresh:
                 await carried_out(self._append(fresh))
         return self._recorded
@@ -67,11 +67,13 @@ class SessionRecorder:
     async def _append(self, messages: list[Message]) -> None:
         self._recorded = await self._store.append(self._session.session_id, messages, at=self._recorded)
 
-    async def _unrecorded(self) -> list[Message]:
-        context, shared = self._session.coordinator.get("context"), self._session.transcript
-        shares = getattr(context, "transcript", None) is shared
-        messages: list[Message] = [] if shares else await context.get_messages()
-        return shared.since(self._recorded) if shares else messages[self._recorded :]
+
+async def said_since(session: AmplifierSession, position: int) -> list[Message]:
+    """Return the messages of a session from `position` on, wherever its context keeps them."""
+    context, shared = session.coordinator.get("context"), session.transcript
+    shares = getattr(context, "transcript", None) is shared
+    messages: list[Message] = [] if shares else await context.get_messages()
+    return shared.since(position) if shares else messages[position:]
 
 
 @asynccontextmanager

@@ -11,16 +11,17 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
-from amplifier_core.errors import SessionExists
+from amplifier_core.errors import BundleLoadError, SessionExists
+from amplifier_core.ids import new_session_id
 
 from .bundles.load import load_bundle
 from .bundles.model import Bundle, PreparedBundle
 from .recording import carried_out
 from .session_storage import as_session_store
 from .spawning.child import Spawn, prepare_spawn, spawn_request
-from .spawning.family import TREE, Family
+from .spawning.family import TREE, Family, end_tasks
 from .spawning.inheritance import Depth, Inherit, Scope, child_config, inherited
-from .spawning.life import run_spawn, settle_spawn
+from .spawning.life import failure_event, run_spawn, settle_spawn
 from .spawning.limits import time_limit
 
 if TYPE_CHECKING:
@@ -76,9 +77,7 @@ class SpawnHandle:
     async def cancel(self, *, immediate: bool = False) -> None:
         """Stop it when its running tools have finished, or at once, and wait until it is stored."""
         self._spawn.ask_to_stop()
-        if immediate:
-            self._task.cancel()
-        await asyncio.wait({self._task})
+        await (end_tasks({self._task}) if immediate else asyncio.wait({self._task}))
 
 
 class SpawnOptions(TypedDict, total=False):
@@ -143,13 +142,14 @@ async def spawn_bundle(
     `inherit_*` names (True: all), and the part of the history that `context_depth` (none, recent: `context_turns`
     turns, all) and `context_scope` (conversation, agents, full) say. With a `session_storage` every message is durable
     before the next step is taken. `session:completed` or `session:error` is emitted once. Without a `timeout` (seconds)
-    that of the bundle's `spawn` section holds. In the `background`, a `SpawnHandle` is returned once the child is
-    admitted and stored.
+    that of the bundle's `spawn` section holds; loading a bundle may take as long. The plugins are the parent's unless
+    others are given. In the `background`, a `SpawnHandle` is returned once the child is admitted and stored; what it
+    would have to be permitted is denied.
 
     Raises `BundleError`, `SpawnRefused`, `SessionExists` (an id that is stored already, without `resume`),
     `SpawnTimeout` when the time is over, and what the child's orchestrator raises.
     """
-    prepared = await prepared_bundle(bundle)
+    prepared = await _loaded(bundle, parent_session, session_id, timeout, event_router)
     config = child_config(
         prepared.mount_plan,
         parent_session.config,
@@ -157,14 +157,16 @@ async def spawn_bundle(
         tools=inherit_tools,
         hooks=inherit_hooks,
     )
+    history, turns = await inherited(parent_session, context_depth, context_scope, context_turns)
     spawn = Spawn(
         prepared=prepared,
         request=spawn_request(parent_session, prepared, instruction, config, session_id, session_name),
         parent=parent_session,
-        transcript=await inherited(parent_session, context_depth, context_scope, context_turns),
+        transcript=history,
+        turns=turns,
         store=as_session_store(session_storage) if session_storage is not None else None,
         router=event_router,
-        plugins=plugins,
+        plugins=plugins if plugins is not None else parent_session.plugins,
     )
     if background:
         return await spawn_in_background(spawn, timeout, resume=resume)
@@ -181,7 +183,7 @@ async def spawn_prepared(
     """Do with a `Spawn` what `spawn_bundle` does; see `prepare_spawn` for `resume` and `anew`."""
     family = Family.of(spawn.parent)
     with _counted(spawn, family):
-        await prepare_spawn(spawn, resume=resume, anew=anew)
+        await _admit(spawn, family, resume=resume, anew=anew)
         return await _live(spawn, _limit(family, timeout))
 
 
@@ -193,8 +195,11 @@ async def spawn_in_background(
 ) -> SpawnHandle:
     """Do what `spawn_prepared` does in a task that the parent owns; return when the child is admitted and stored."""
     family = Family.of(spawn.parent)
+    spawn.unattended = True
     with _counted(spawn, family):
-        await prepare_spawn(spawn, resume=resume)
+        await _admit(spawn, family, resume=resume)
+        if spawn.error is not None:
+            await _live(spawn, None)
     return SpawnHandle(spawn, family.start(_live(spawn, _limit(family, timeout)), spawn.request.session_id))
 
 
@@ -210,6 +215,17 @@ def _counted(spawn: Spawn, family: Family) -> AbstractContextManager[None]:
     return family.child(session_id)
 
 
+async def _admit(spawn: Spawn, family: Family, *, resume: bool, anew: bool = False) -> None:
+    """Prepare the spawn; one that was cancelled when its record was written already still has to be settled."""
+    try:
+        await prepare_spawn(spawn, resume=resume, anew=anew)
+    except BaseException as error:
+        if not spawn.is_kept:
+            family.tree.spawned -= 1
+            raise
+        spawn.error = error
+
+
 def _limit(family: Family, timeout: float | None) -> float | None:
     return time_limit(family.tree.limits) if timeout is None else timeout
 
@@ -223,6 +239,30 @@ async def _live(spawn: Spawn, timeout: float | None) -> SpawnResult:  # noqa: AS
     return SpawnResult(
         outcome.output, outcome.session_id, outcome.turn_count, outcome.status, outcome.duration, outcome.usage
     )
+
+
+async def _loaded(
+    bundle: PreparedBundle | Bundle | str,
+    parent: AmplifierSession,
+    session_id: str | None,
+    timeout: float | None,  # noqa: ASYNC109 - handed on
+    router: EventRouter | None,
+) -> PreparedBundle:
+    """Return `bundle` prepared, within the time that its session would have; a failure is told as that session's."""
+    if isinstance(bundle, PreparedBundle):
+        return bundle
+    seconds = _limit(Family.of(parent), timeout)
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await prepared_bundle(bundle)
+    except Exception as error:
+        name = bundle if isinstance(bundle, str) else bundle.name
+        late = BundleLoadError(f"{name}: it was not loaded within {seconds} s; give it a longer 'timeout'")
+        cause = late if limit.expired() else error
+        if router is not None:
+            session_id = session_id or new_session_id("session")
+            await router.emit(*failure_event(session_id, parent.session_id, name, cause), session_id)
+        raise cause from None
 
 
 async def prepared_bundle(bundle: PreparedBundle | Bundle | str) -> PreparedBundle:

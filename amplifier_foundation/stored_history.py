@@ -61,15 +61,16 @@ class StoredHistory(Sequence[Message]):
             self._pages.setdefault(page, messages[offset : offset + PAGE])
 
 
-def stored_transcript(store: SessionStore, record: SessionRecord) -> Transcript:
-    """Return the transcript to resume a session with; what a crash cut is recorded as interrupted at its end.
+def stored_transcript(store: SessionStore, record: SessionRecord, *, settle: bool = True) -> Transcript:
+    """Return the transcript of a stored session; unless told not to, `settle` what a crash cut as interrupted.
 
     It costs the end of the history; the rest is read when a context asks for it. A fork does not go on with what a
     provider keeps of its source's conversation. Raises what `read_sync` raises.
     """
     history = StoredHistory(store, record.session_id, record.message_count)
     transcript = Transcript.over(history, forked_at=record.fork_at or 0)
-    transcript.extend(interrupted_results(transcript.since(transcript.settled())))
+    if settle:
+        transcript.extend(interrupted_results(transcript.since(transcript.settled())))
     return transcript
 
 

@@ -46,6 +46,8 @@ class Usage:
     cost_is_partial: bool = False
 
     def __add__(self, other: Usage) -> Usage:
+        if other is _NOTHING or self is _NOTHING:
+            return self if other is _NOTHING else other
         known = [each.cost_usd for each in (self, other) if each.cost_usd is not None]
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,

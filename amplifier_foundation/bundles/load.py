@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
@@ -197,4 +198,6 @@ def _whole(folders: Sequence[Path]) -> dict[str, Path]:
 
 def _source_root(path: Path, folder: Path) -> Path | None:
     """Return the folder of the fetched source that `path` is in; None: it was not fetched into `folder`."""
-    return folder / path.relative_to(folder).parts[0] if path.is_relative_to(folder) else None
+    if not str(path).startswith(f"{folder}{os.sep}"):  # which is far cheaper than what paths say of each other
+        return None
+    return folder / path.relative_to(folder).parts[0]

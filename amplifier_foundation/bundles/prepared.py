@@ -107,7 +107,8 @@ class PreparedBundle:
 
 
 def _absolute(cwd: Path | str | None) -> Path:
-    return Path(cwd or ".").expanduser().absolute()
+    path = Path(cwd or ".")
+    return path if path.is_absolute() else path.expanduser().absolute()
 
 
 def _layered(parent: AmplifierSession | None, modules: Any, mentions: Any) -> tuple[Any, Any]:

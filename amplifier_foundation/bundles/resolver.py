@@ -64,6 +64,10 @@ class BundleModuleResolver:
         named = self._by_module.get(module_id)
         return named is not None and source_hint in (None, named)
 
+    def lacks(self, module_id: str) -> bool:
+        """Return whether `resolve` would find nothing for a module without a path: to ask costs less than to fail."""
+        return module_id not in self._by_module
+
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> ModuleSource:
         """Return the code of `module_id`: at `source_hint`, or where the bundle says.
 

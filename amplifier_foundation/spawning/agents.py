@@ -18,10 +18,11 @@ from ..bundles.merge import deep_merge
 from ..bundles.model import Bundle
 from ..bundles.paths import is_remote
 from ..bundles.prepared import PreparedBundle
+from ..history import turn_starts
 from ..preferences import ProviderPreference, apply_provider_preferences_with_resolution
 from ..spawn import SpawnResult, spawn_prepared
 from .child import Spawn, spawn_request
-from .inheritance import Depth, Inherit, Scope, child_config, inherited
+from .inheritance import Beginning, Depth, Inherit, Scope, child_config, inherited
 from .records import AGENT
 
 if TYPE_CHECKING:
@@ -124,13 +125,12 @@ class AgentSpawner:
         terms = Terms(
             tool_inheritance, hook_inheritance, orchestrator_config, provider_preferences, self_delegation_depth
         )
-        history = (
-            Transcript(parent_messages)
+        spawn = await self._spawn(agent_name, prepared, terms, parent, instruction, sub_session_id)
+        spawn.transcript, spawn.turns = (
+            _beginning(parent_messages)
             if parent_messages is not None
             else await inherited(parent, context_depth, context_scope, context_turns)
         )
-        spawn = await self._spawn(agent_name, prepared, terms, parent, instruction, sub_session_id)
-        spawn.transcript = history
         spawn.metadata = {**(session_metadata or {}), AGENT: agent_name, TERMS: terms.to_dict()}
         return _told(agent_name, await spawn_prepared(spawn, timeout))
 
@@ -246,6 +246,10 @@ def _is_place(agent: str, names: Mapping[str, str]) -> bool:
     if is_remote(agent) or agent.startswith(("./", "../", "/", "~/", "file:")) or agent.partition(":")[0] in names:
         return True
     return Path(agent).suffix in (".md", ".yaml", ".yml") and Path(agent).is_file()
+
+
+def _beginning(messages: Sequence[Message]) -> Beginning:
+    return Beginning(Transcript(messages), len(turn_starts(messages)))
 
 
 def _session_name(agent: str, prepared: PreparedBundle) -> str:

@@ -10,8 +10,10 @@ from amplifier_core.ids import new_session_id, validate_session_id
 from amplifier_core.moments import SpawnRequest
 
 from ..history import turn_starts
+from ..interruptions import resumed_transcript
+from ..recording import carried_out
 from ..runners import InProcessRunner
-from ..stored_history import stored_transcript, turns_so_far
+from ..stored_history import turns_so_far
 from .records import new_record, taken_up
 
 if TYPE_CHECKING:
@@ -37,10 +39,14 @@ class Spawn:
     request: SpawnRequest
     parent: AmplifierSession
     transcript: Transcript
+    turns: int = 0
+    """How many turns of it there are; those of the child are added when it has ended."""
+    begun: int = 0
+    """How many messages of it there were before the child began."""
     recorded: int = 0
     """How many messages of the transcript are stored already."""
-    turns: int = 0
-    """How many turns those are."""
+    is_kept: bool = False
+    """Whether the store has it."""
     resumed: bool = False
     store: SessionStore | None = None
     router: EventRouter | None = None
@@ -54,6 +60,8 @@ class Spawn:
     """What the child is given besides, before its modules are mounted."""
     observe: Callable[[AmplifierSession], None] | None = None
     """Called with the child when its modules are mounted, before its turn."""
+    unattended: bool = False
+    """Whether nobody waits for it: what would have to be approved is denied."""
     child: AmplifierSession | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Of its record."""
@@ -95,19 +103,24 @@ async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = Fals
     """Ask the plugins, then store the session's record, or load what an earlier attempt stored of it.
 
     A session that is resumed goes on with its last turn, or takes the instruction as its next one (`anew`). Raises
-    `SpawnRefused`, `SessionExists`.
+    `SpawnRefused`, `SessionExists`. A cancellation meanwhile is raised when the record is written: see `is_kept`.
     """
     if spawn.plugins is not None:
         await spawn.plugins.before_spawn(spawn.request)
-    if spawn.store is None:
-        return
-    stored = await _stored(spawn.store, spawn.request.session_id)
+    if spawn.store is not None:
+        await carried_out(_keep(spawn, spawn.store, resume=resume, anew=anew))
+    spawn.begun = len(spawn.transcript)
+
+
+async def _keep(spawn: Spawn, store: SessionStore, *, resume: bool, anew: bool) -> None:
+    stored = await _stored(store, spawn.request.session_id)
     if stored is None:
-        await _create(spawn, spawn.store)
+        await _create(spawn, store)
     elif resume:
-        await _load(spawn, spawn.store, stored, anew=anew)
+        await _load(spawn, store, stored, anew=anew)
     else:
         raise SessionExists(spawn.request.session_id)
+    spawn.is_kept = True
 
 
 async def _stored(store: SessionStore, session_id: str) -> SessionRecord | None:
@@ -133,7 +146,7 @@ async def _create(spawn: Spawn, store: SessionStore) -> None:
         metadata=spawn.metadata,
     )
     spawn.metadata = (await store.create(record)).metadata
-    if source is not None:
+    if spawn.shares is not None:
         spawn.turns = len(turn_starts(spawn.transcript))
 
 
@@ -150,9 +163,10 @@ async def _source(spawn: Spawn, store: SessionStore) -> str | None:
 
 async def _load(spawn: Spawn, store: SessionStore, record: SessionRecord, *, anew: bool) -> None:
     """Take up what was stored: the history, with the calls that a crash cut recorded as interrupted."""
-    spawn.transcript = stored_transcript(store, record)
+    spawn.transcript = await resumed_transcript(store, record)
     spawn.recorded, spawn.turns = record.message_count, turns_so_far(record, spawn.transcript)
-    spawn.resumed = spawn.recorded > (record.fork_at or 0)
+    of_its_own = spawn.recorded > (record.fork_at or 0)
+    spawn.resumed = of_its_own or (spawn.recorded > 0 and not spawn.request.instruction)
     if spawn.resumed and not anew:
         spawn.request = replace(spawn.request, instruction="")
     changes = taken_up(record)

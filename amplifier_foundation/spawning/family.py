@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import SpawnRefused
-
+from ..recording import carried_out
 from .inheritance import Inheritance
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ class Tree:
     """How many were made so far, also those that have ended."""
     observers: Sequence[Callable[[AmplifierSession], None]] = ()
     """Each is told every session of the tree when its modules are mounted."""
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one that asks for a permission."""
 
 
 class Family:
@@ -57,14 +58,11 @@ class Family:
 
     @contextmanager
     def child(self, session_id: str) -> Iterator[None]:
-        """Count a child while the block runs, in the task that runs it; one that is refused is none."""
+        """Count a child while the block runs, in the task that runs it."""
         self.tree.spawned += 1
         self._running[session_id] = asyncio.current_task()
         try:
             yield
-        except SpawnRefused:
-            self.tree.spawned -= 1
-            raise
         finally:
             self._running.pop(session_id, None)
 
@@ -81,13 +79,19 @@ class Family:
             task.exception()  # it is stored and told: nobody has to wait for it
 
     async def end(self) -> None:
-        """Cancel the children that still run, and wait until each is stored."""
+        """Cancel the children that still run, and wait until each is stored, also when cancelled meanwhile."""
         own = asyncio.current_task()
         tasks = {task for task in self._running.values() if task is not None and task is not own}
-        for task in tasks:
-            task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            await carried_out(end_tasks(tasks))
+
+
+async def end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait for them. Each has begun by then: one that has not could not store how it ended."""
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 async def end_children(session: AmplifierSession) -> None:

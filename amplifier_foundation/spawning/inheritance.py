@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.transcript import Message, Transcript
 
@@ -15,28 +15,48 @@ if TYPE_CHECKING:
 
     from amplifier_core.session import AmplifierSession
 
+_PLAIN = (str, int, float, bool, type(None))
+
 Inherit = bool | list[str]
 """All, none, or the modules of these names."""
 Depth = Literal["none", "recent", "all"]
 Scope = Literal["conversation", "agents", "full"]
 
 
+class Beginning(NamedTuple):
+    """The history that a child begins with, and how many turns that is."""
+
+    history: Transcript
+    turns: int
+
+
 def child_config(
     own: Mapping[str, Any], parent: Mapping[str, Any], *, providers: bool, tools: Inherit, hooks: Inherit
 ) -> dict[str, Any]:
     """Return the child's mount plan: a deep copy of its own, with what it takes from its parent."""
-    config = deepcopy(dict(own))
+    config: dict[str, Any] = _copied(dict(own))
     session = dict(config.get("session") or {})
-    for key, value in deepcopy(dict(parent.get("session") or {})).items():
-        session.setdefault(key, value)
+    for key, value in (parent.get("session") or {}).items():
+        if key not in session:
+            session[key] = _copied(value)
     config["session"] = session
     if providers and not config.get("providers"):
-        config["providers"] = deepcopy(list(parent.get("providers") or ()))
+        config["providers"] = _copied(list(parent.get("providers") or ()))
     for section, wanted in (("tools", tools), ("hooks", hooks)):
-        taken = deepcopy(_chosen(parent.get(section) or (), wanted))
+        taken = _copied(_chosen(parent.get(section) or (), wanted))
         if taken:
             config[section] = merge_module_lists(taken, config.get(section) or [])
     return config
+
+
+def _copied(value: Any) -> Any:
+    """Return a deep copy; of plain data, which mount plans are, it costs a fraction of `deepcopy`."""
+    kind = value.__class__
+    if kind is dict:
+        return {key: _copied(each) for key, each in value.items()}
+    if kind is list:
+        return [_copied(each) for each in value]
+    return value if kind in _PLAIN else deepcopy(value)
 
 
 def _chosen(entries: Sequence[Mapping[str, Any]], wanted: Inherit) -> list[dict[str, Any]]:
@@ -45,12 +65,12 @@ def _chosen(entries: Sequence[Mapping[str, Any]], wanted: Inherit) -> list[dict[
     return [dict(entry) for entry in entries if entry.get("module") in wanted]
 
 
-async def inherited(session: AmplifierSession, depth: Depth, scope: Scope, turns: int) -> Transcript:
+async def inherited(session: AmplifierSession, depth: Depth, scope: Scope, turns: int) -> Beginning:
     """Return the beginning of the history of a child of `session`; see `Inheritance.take`."""
     from .family import Family
 
     if depth == "none":
-        return Transcript()
+        return Beginning(Transcript(), 0)
     context, history = session.coordinator.get("context"), session.transcript
     if getattr(context, "transcript", None) is not history:  # a context that keeps messages of its own
         return Inheritance().take(Transcript(await context.get_messages()), depth, scope, turns)
@@ -67,14 +87,14 @@ class Inheritance:
     def __init__(self) -> None:
         self._views: dict[Scope, _View] = {}
 
-    def take(self, history: Transcript, depth: Depth, scope: Scope = "conversation", turns: int = 5) -> Transcript:
+    def take(self, history: Transcript, depth: Depth, scope: Scope = "conversation", turns: int = 5) -> Beginning:
         """Return the beginning of a child's history: `turns` turns (`recent`), all of them, or nothing.
 
         `conversation` keeps what was said, `agents` also what delegated sessions answered, `full` every tool result. A
         `full` history of `all` turns is a fork.
         """
         if depth == "none" or (depth == "recent" and turns <= 0):
-            return Transcript()
+            return Beginning(Transcript(), 0)
         view = self._views.get(scope)
         if view is None or not view.follows(history):
             view = self._views[scope] = _View(history, scope)
@@ -117,12 +137,13 @@ class _View:
             self._starts.append(position)
         self._seen += 1
 
-    def all(self) -> Transcript:
-        return self._kept.fork(self._settled)
+    def all(self) -> Beginning:
+        return Beginning(self._kept.fork(self._settled), len(self._starts))
 
-    def recent(self, turns: int) -> Transcript:
+    def recent(self, turns: int) -> Beginning:
         start = self._starts[-turns] if len(self._starts) > turns else 0
-        return Transcript(self._kept.fork(self._settled).since(start))
+        history = Transcript(self._kept.fork(self._settled).since(start))
+        return Beginning(history, min(turns, len(self._starts)))
 
 
 def _delegations(message: Message) -> set[str]:

@@ -23,6 +23,10 @@ class LayeredResolver:
         """Return whether one of the bundles names this module, at this path if there is one."""
         return any(_knows(layer, module_id, source_hint) for layer in self._layers)
 
+    def lacks(self, module_id: str) -> bool:
+        """Return whether both of them are sure to find nothing for a module without a path."""
+        return all(hasattr(layer, "lacks") and layer.lacks(module_id) for layer in self._layers)
+
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> Any:
         """Return where the code of `module_id` is. Raises `ModuleNotFoundError` when neither knows."""
         own, outer = self._layers

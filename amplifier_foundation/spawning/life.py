@@ -12,14 +12,16 @@ from amplifier_core.events import SESSION_COMPLETED, SESSION_ERROR
 from amplifier_core.moments import SpawnOutcome
 
 from ..history import turn_starts
-from ..recording import recorded
+from ..recording import recorded, said_since
 from ..runners import final_answer
 from ..usage import Usage, UsageMeter, bridge_child_cost
+from .approvals import ChildApprovals
 from .family import TREE, Tree, end_children
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from amplifier_core.approval import ApprovalSystem
     from amplifier_core.moments import SpawnRequest
     from amplifier_core.session import AmplifierSession
 
@@ -30,11 +32,15 @@ GRACE = 5.0
 
 
 async def run_spawn(spawn: Spawn, timeout: float | None = None) -> SpawnOutcome:  # noqa: ASYNC109 - handed on
-    """Live the child's whole life and return how it ended; a cancellation of this task is stored in `spawn.error`."""
+    """Live the child's whole life and return how it ended; a cancellation of this task is stored in `spawn.error`.
+
+    One that was cancelled before, while it was admitted, has no life.
+    """
     began = time.monotonic()
     output = ""
     try:
-        output = await _within(spawn, timeout)
+        if spawn.error is None:
+            output = await _within(spawn, timeout)
     except BaseException as error:
         spawn.error = error
     return SpawnOutcome(
@@ -42,7 +48,7 @@ async def run_spawn(spawn: Spawn, timeout: float | None = None) -> SpawnOutcome:
         parent_id=spawn.request.parent_id,
         status="cancelled" if spawn.stopped and not isinstance(spawn.error, SpawnTimeout) else _status(spawn.error),
         output=output,
-        turn_count=spawn.turns + len(turn_starts(spawn.transcript.since(spawn.recorded))),
+        turn_count=spawn.turns,
         duration=time.monotonic() - began,
         error=_cause(spawn.error),
         usage=spawn.usage.to_dict() if spawn.usage is not None else {},
@@ -109,7 +115,7 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
     session = await spawn.prepared.create_session(
         session_id=request.session_id,
         parent_id=request.parent_id,
-        approval_system=spawn.parent.coordinator.approval_system,
+        approval_system=_approvals(spawn),
         display_system=spawn.parent.coordinator.display_system,
         session_cwd=request.working_dir or None,
         is_resumed=spawn.resumed,
@@ -125,7 +131,7 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
     )
     agents.take(session)
     spawn.child = session
-    async with recorded(session, spawn.store, spawn.recorded), _metered(spawn, session):
+    async with recorded(session, spawn.store, spawn.recorded), _measured(spawn, session):
         with linked(spawn.parent, session):
             for observe in _observers(spawn):
                 observe(session)
@@ -135,33 +141,53 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
                 spawn.stopped = session.coordinator.cancellation.is_cancelled
 
 
+def _approvals(spawn: Spawn) -> ApprovalSystem | None:
+    """Return who is asked for the child's permissions: whom the parent asks, or nobody, who denies."""
+    outer = spawn.parent.coordinator.approval_system
+    if outer is None or spawn.unattended:
+        return None
+    tree: Tree | None = spawn.capabilities.get(TREE)
+    turn = tree.asking if tree is not None else asyncio.Lock()
+    return ChildApprovals.of(outer, str(spawn.request.metadata.get("name") or spawn.request.bundle), turn)
+
+
 def _observers(spawn: Spawn) -> list[Callable[[AmplifierSession], None]]:
     tree: Tree | None = spawn.capabilities.get(TREE)
     return [*(tree.observers if tree is not None else ()), *([spawn.observe] if spawn.observe is not None else ())]
 
 
 @asynccontextmanager
-async def _metered(spawn: Spawn, session: AmplifierSession) -> AsyncIterator[None]:
-    """Count what the child takes, and end those of its own children that still run; then tell its parent."""
+async def _measured(spawn: Spawn, session: AmplifierSession) -> AsyncIterator[None]:
+    """Count the child's turns and what it takes, and end those of its own children that still run; tell its parent."""
     meter = UsageMeter(session.coordinator)
     meter.attach()
     try:
         yield
     finally:
-        await end_children(session)
-        spawn.usage = await meter.total()
-        bridge_child_cost(spawn.parent.coordinator, spawn.usage, session.session_id, adds=True)
+        try:
+            await end_children(session)
+        finally:
+            spawn.usage = await meter.total()
+            bridge_child_cost(spawn.parent.coordinator, spawn.usage, session.session_id, adds=True)
+            spawn.turns += len(turn_starts(await said_since(session, spawn.begun)))
 
 
 async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:
-    """Store the outcome, emit `session:completed` or `session:error`, and tell the plugins."""
-    if spawn.store is not None:
-        await spawn.store.update(outcome.session_id, **record_changes(spawn, outcome))
-    if spawn.router is not None:
-        name, data = outcome_event(spawn, outcome)
-        await spawn.router.emit(name, data, outcome.session_id)
-    if spawn.plugins is not None:
-        await spawn.plugins.after_spawn(outcome)
+    """Store the outcome, emit `session:completed` or `session:error`, and tell the plugins.
+
+    What cannot be stored is told all the same. Raises what the store raises.
+    """
+    try:
+        if spawn.store is not None:
+            await spawn.store.update(outcome.session_id, **record_changes(spawn, outcome))
+    finally:
+        try:
+            if spawn.router is not None:
+                name, data = outcome_event(spawn, outcome)
+                await spawn.router.emit(name, data, outcome.session_id)
+        finally:
+            if spawn.plugins is not None:
+                await spawn.plugins.after_spawn(outcome)
 
 
 def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
@@ -179,6 +205,21 @@ def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
     }
 
 
+def failure_event(session_id: str, parent_id: str, bundle: str, error: Exception) -> tuple[str, dict[str, Any]]:
+    """Return the name and data of the event that tells of a session that could not be made."""
+    return SESSION_ERROR, {
+        "session_id": session_id,
+        "parent_id": parent_id,
+        "session_name": None,
+        "bundle_name": bundle,
+        "status": "failed",
+        "turn_count": 0,
+        "usage": {},
+        "error": _cause(error),
+        "error_type": type(error).__name__,
+    }
+
+
 def outcome_event(spawn: Spawn, outcome: SpawnOutcome) -> tuple[str, dict[str, Any]]:
     """Return the name and data of the event that tells how a session ended."""
     data: dict[str, Any] = {
@@ -190,6 +231,7 @@ def outcome_event(spawn: Spawn, outcome: SpawnOutcome) -> tuple[str, dict[str, A
         "turn_count": outcome.turn_count,
         "usage": dict(outcome.usage),
     }
-    if outcome.error is None:
+    if outcome.status == "completed":
         return SESSION_COMPLETED, {**data, "output": outcome.output, "success": True}
-    return SESSION_ERROR, {**data, "error": outcome.error, "error_type": type(spawn.error).__name__}
+    kind = "Cancelled" if spawn.error is None else type(spawn.error).__name__
+    return SESSION_ERROR, {**data, "error": outcome.error or "it was asked to stop", "error_type": kind}
