@@ -136,6 +136,7 @@ if TYPE_CHECKING:
     from .transcript import Transcript
     from .triggers import (
         EventSource,
+        JudgingSource,
         ScheduledSource,
         TriggerContext,
         TriggerEvent,
@@ -195,7 +196,8 @@ _HOMES = {
         "create_test_coordinator wait_for"
     ),
     "transcript": "Transcript",
-    "triggers": "EventSource ScheduledSource TriggerContext TriggerEvent TriggerSource TriggerType Upcoming",
+    "triggers": "EventSource JudgingSource ScheduledSource TriggerContext TriggerEvent TriggerSource TriggerType "
+    "Upcoming",
     "utils.retry": "RetryConfig classify_error_message retry_with_backoff",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -246,6 +248,7 @@ __all__ = [
     "HookResult",
     "ImageBlock",
     "Inbox",
+    "JudgingSource",
     "InvalidRequestError",
     "InvalidSessionId",
     "InvalidToolCallError",

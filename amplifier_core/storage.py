@@ -293,12 +293,30 @@ class Inbox(Protocol):
         """
         ...
 
-    async def retry(self, delivery: Delivery, *, reason: str, available_at: datetime) -> None:
-        """Give the delivery back, not to be claimed before `available_at`. Raises `StaleEpoch`."""
+    async def retry(
+        self,
+        delivery: Delivery,
+        *,
+        reason: str,
+        available_at: datetime,
+        counted: bool = True,
+        session: Mapping[str, Any] | None = None,
+    ) -> None:
+        """In one transaction: give the delivery back, due at `available_at`, and change its session's record.
+
+        When it is not `counted`, the claim was no attempt. Raises `StaleEpoch`, and then nothing of it happened.
+        """
         ...
 
-    async def bury(self, delivery: Delivery, *, reason: str, emits: Sequence[SessionEvent] = ()) -> list[SessionEvent]:
-        """Set the delivery aside as a dead letter, and append `emits`. Raises `StaleEpoch`."""
+    async def bury(
+        self,
+        delivery: Delivery,
+        *,
+        reason: str,
+        emits: Sequence[SessionEvent] = (),
+        session: Mapping[str, Any] | None = None,
+    ) -> list[SessionEvent]:
+        """Do as `commit` does, and set the delivery aside as a dead letter. Raises `StaleEpoch`."""
         ...
 
     async def release(self, project: str) -> int:

@@ -118,6 +118,16 @@ class ScheduledSource(Protocol):
 
 
 @runtime_checkable
+class JudgingSource(Protocol):
+    """What a trigger has besides that can say whether an event might be one of its own: it is asked when configured,
+    also without being watched."""
+
+    def matches(self, event: TriggerEvent) -> str | None:
+        """Return None when it could yield such an event by its configuration, else why not, in a few words."""
+        ...
+
+
+@runtime_checkable
 class TriggerSource(Protocol):
     """A trigger. Before `configure`, its optional `bind(context: TriggerContext)` is called.
 

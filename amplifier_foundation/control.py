@@ -19,7 +19,7 @@ from amplifier_core.errors import AmplifierError, SessionConflict
 from .paths import data_home, make_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 LONGEST_PATH = 100
 """Bytes of a socket's path, which systems limit to 104 or 108."""
@@ -27,6 +27,25 @@ LONGEST_REQUEST = 1024 * 1024
 """Bytes."""
 PATIENCE = 30.0
 """Seconds that an answer may take."""
+
+
+class NothingRuns(AmplifierError, LookupError):
+    """No process runs background sessions with this data folder."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing runs. Start something with: amplifier up BUNDLE")
+
+
+class NoSuchBackgroundSession(AmplifierError, LookupError):
+    """No background session has this name or id; the message says which there are."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        from .bundles.problems import did_you_mean
+
+        self.name = name
+        listed = sorted(set(known))
+        rest = f". There are: {', '.join(listed)}" if listed else ". See: amplifier ps"
+        super().__init__(f"no background session '{name}'{did_you_mean(name, listed)}{rest}")
 
 
 def socket_path() -> Path:

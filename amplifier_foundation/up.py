@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.clock import SystemClock
 from amplifier_core.errors import BundleValidationError, SessionNotFound
 
+from .background.lane import lane_key
 from .background.manager import BackgroundSessionManager
-from .control import answering, socket_path
+from .control import NoSuchBackgroundSession, answering, socket_path
 from .events import EventRouter
 from .lock import owner_lock
 from .paths import project_of
@@ -64,14 +65,17 @@ class Control:
     running: list[Up] = field(default_factory=list)
     asked_to_stop: Callable[[], None] = lambda: None
     asked_to_reload: Callable[[], None] = lambda: None
+    tell: Callable[[str], None] = lambda text: None
+    """Called with what a person who watches the process should know of it."""
 
     async def handle(self, operation: str, arguments: Mapping[str, Any]) -> Any:
-        """Do what is asked. Raises `SessionNotFound` for a background session that does not run."""
+        """Do what is asked. Raises `NoSuchBackgroundSession` for one that does not run."""
         if operation == "status":
             return [each.status() for each in self.running]
         if operation == "wake":
             for each in self._at(arguments):
-                each.manager.wake(str(arguments["name"]))
+                with suppress(SessionNotFound):  # another bundle of that folder declares it
+                    each.manager.wake(str(arguments["name"]))
             return None
         if operation == "stop" and arguments.get("name"):
             return await self._stop(str(arguments["name"]), arguments)
@@ -87,14 +91,15 @@ class Control:
 
     async def _stop(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """Stop every background session of that name or id; return the ids."""
-        stopped = [
-            session_id
-            for each in self._at(arguments)
-            for session_id, row in each.manager.get_status().items()
-            if name in (session_id, row["name"]) and await each.manager.stop(session_id)
-        ]
+        rows = [(each, *row) for each in self._at(arguments) for row in each.manager.get_status().items()]
+        stopped = []
+        for each, session_id, row in rows:
+            if name in (session_id, row["name"], lane_key(each.bundle.name, row["name"])):
+                self.tell(f"{row['name']} is to stop, as another process asks")
+                if await each.manager.stop(session_id):
+                    stopped.append(session_id)
         if not stopped:
-            raise SessionNotFound(name)
+            raise NoSuchBackgroundSession(name, [row["name"] for _, _, row in rows])
         return stopped
 
 

@@ -124,15 +124,15 @@ class UsageMeter:
         said = await self._coordinator.collect_contributions(SESSION_COST)
         return sum_cost_usd(each for each in said if not (isinstance(each, Mapping) and CHILDREN in each))
 
-    async def _begin(self, event: str, data: dict[str, Any]) -> None:
+    def _begin(self, event: str, data: dict[str, Any]) -> None:
         self._settle()
 
-    async def _hear_provider(self, event: str, data: dict[str, Any]) -> None:
+    def _hear_provider(self, event: str, data: dict[str, Any]) -> None:
         if data.get("usage") or not (data.get("status") == "error" or data.get("error")):
             self._settle()
             self._latest = self._heard(data)
 
-    async def _hear_orchestrator(self, event: str, data: dict[str, Any]) -> None:
+    def _hear_orchestrator(self, event: str, data: dict[str, Any]) -> None:
         told = self._heard(data)
         self._latest = told if self._latest is None else max(self._latest, told, key=_says)
         self._settle()

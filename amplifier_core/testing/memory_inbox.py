@@ -148,21 +148,33 @@ class MemoryInbox(ABC):
         session: Mapping[str, Any] | None = None,
     ) -> list[SessionEvent]:
         """Mark the delivery done, with what came of it; `session` may name another one by `session_id`."""
-        kept = self._claimed(delivery)
-        changes = dict(session or {})
-        session_id = changes.pop("session_id", delivery.session_id)
-        if changes:
-            self._update(session_id, changes)
-        _change(kept, state="done", reason=None)
+        self._advance(delivery, session, state="done", reason=None)
         return self._emitted(emits)
 
-    async def retry(self, delivery: Delivery, *, reason: str, available_at: datetime) -> None:
+    async def retry(
+        self,
+        delivery: Delivery,
+        *,
+        reason: str,
+        available_at: datetime,
+        counted: bool = True,
+        session: Mapping[str, Any] | None = None,
+    ) -> None:
         """Give the delivery back."""
-        _change(self._claimed(delivery), state="pending", reason=reason, available_at=available_at)
+        attempts = delivery.attempts if counted else delivery.attempts - 1
+        changes = {"state": "pending", "reason": reason, "available_at": available_at, "attempts": attempts}
+        self._advance(delivery, session, **changes)
 
-    async def bury(self, delivery: Delivery, *, reason: str, emits: Sequence[SessionEvent] = ()) -> list[SessionEvent]:
+    async def bury(
+        self,
+        delivery: Delivery,
+        *,
+        reason: str,
+        emits: Sequence[SessionEvent] = (),
+        session: Mapping[str, Any] | None = None,
+    ) -> list[SessionEvent]:
         """Set the delivery aside."""
-        _change(self._claimed(delivery), state="dead", reason=reason)
+        self._advance(delivery, session, state="dead", reason=reason)
         return self._emitted(emits)
 
     async def release(self, project: str) -> int:
@@ -269,6 +281,15 @@ class MemoryInbox(ABC):
             elif other.is_of_key(delivery) and (other.is_held(now) or (earlier and other.is_open())):
                 return False
         return True
+
+    def _advance(self, delivery: Delivery, session: Mapping[str, Any] | None, **changes: Any) -> None:
+        """Change a delivery that is claimed under this epoch, and its session's record."""
+        kept = self._claimed(delivery)
+        of_session = dict(session or {})
+        session_id = of_session.pop("session_id", delivery.session_id)
+        if of_session:
+            self._update(session_id, of_session)
+        _change(kept, **changes)
 
     def _emitted(self, events: Sequence[SessionEvent]) -> list[SessionEvent]:
         logged = [replace(event, sequence=number) for number, event in enumerate(events, self._sequence + 1)]

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..triggers import TriggerContext, TriggerEvent, TriggerSource
+from ..triggers import JudgingSource, TriggerContext, TriggerEvent, TriggerSource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -39,8 +39,10 @@ async def check_trigger(
     context = context or TriggerContext("check/trigger#0")
     check_configuration(factory, config, context)
     first = await _events_of_one_run(_configured(factory, config, context), provoke, patience)
+    judging = _configured(factory, config, context)
     for event in first:
         check_event(event)
+        _check_match(judging, event)
     states = [event.state for event in first if event.state is not None]
     if states:  # through JSON, as a store would hand it back
         context = replace(context, state=json.loads(json.dumps(dict(states[-1]))))
@@ -91,6 +93,12 @@ def check_event(event: object) -> None:
             json.dumps(dict(value), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise AssertionError(f"an event's {name} must be JSON: {error}") from error
+
+
+def _check_match(trigger: TriggerSource, event: TriggerEvent) -> None:
+    """Check that a trigger which can tell its own events, when it is configured, does."""
+    reason = trigger.matches(event) if isinstance(trigger, JudgingSource) else None
+    _require(reason is None, f"matches must return None for an event that watch yielded, not {reason!r}")
 
 
 def _configured(

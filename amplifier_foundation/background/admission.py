@@ -13,9 +13,10 @@ from .instruction import fill_key
 
 if TYPE_CHECKING:
     from amplifier_core.clock import Clock
+    from amplifier_core.storage import DurableStore
     from amplifier_core.triggers import TriggerEvent
 
-    from .config import BackgroundSessionConfig, Rate
+    from .config import BackgroundSessionConfig, Rate, TriggerConfig
     from .lane import Engine, Lane
 
 ANCESTORS = 200
@@ -32,21 +33,30 @@ class Gate:
 
     async def refusal(self, engine: Engine, lane: Lane, trigger: str, event: TriggerEvent) -> str | None:
         """Return why `event` of `trigger` is not to be handled, None when it is."""
-        config, declared = self._config, lane.declared.get(trigger)
+        refused = await self.judged(engine.store, (lane.project, lane.key), lane.declared.get(trigger), event)
+        if refused is not None:
+            return refused
+        try:
+            await engine.plugins.before_trigger(event)
+        except TriggerError as error:
+            return str(error)
+        return None
+
+    async def judged(
+        self, store: DurableStore, place: tuple[str, str], declared: TriggerConfig | None, event: TriggerEvent
+    ) -> str | None:
+        """Do what `refusal` does without asking plugins; `place` is the project and the key of the lane."""
+        config = self._config
         wants_own = declared is not None and declared.config.get("self_trigger") is True
         if event.depth > config.max_depth:
             return f"its chain of causes is longer than max_depth ({config.max_depth})"
         if self._condition is not None and not self._condition.holds(facts_of(event)):
             return f"its 'if' does not hold: {config.condition}"
-        if not wants_own and await _descends(engine, lane, event):
+        if not wants_own and await _descends(store, place, event):
             return "it comes from what this background session did itself (the trigger's self_trigger: true accepts it)"
         if event.depth and not self._caused.add():
             rate = config.rate_limit
             return f"sessions cause more than {rate.limit} events in {rate.period:g} s (rate_limit)"
-        try:
-            await engine.plugins.before_trigger(event)
-        except TriggerError as error:
-            return str(error)
         return None
 
     def admission(self, event: TriggerEvent) -> Admission | None:
@@ -89,21 +99,21 @@ class SlidingCount:
         return fits
 
 
-async def _descends(engine: Engine, lane: Lane, event: TriggerEvent) -> bool:
-    """Return whether a session that this lane woke caused `event`, by whatever chain of sessions and events."""
+async def _descends(store: DurableStore, place: tuple[str, str], event: TriggerEvent) -> bool:
+    """Return whether a session that the lane at `place` woke caused `event`, by whatever chain of sessions and events."""
     session_id = event.source_session_id
     for _ in range(ANCESTORS):
         if session_id is None:
             return False
-        woken_by = await engine.store.deliveries(session_id=session_id, limit=1)
-        if woken_by and (woken_by[0].project, woken_by[0].lane) == (lane.project, lane.key):
+        woken_by = await store.deliveries(session_id=session_id, limit=1)
+        if woken_by and (woken_by[0].project, woken_by[0].lane) == place:
             return True
-        session_id = woken_by[0].event.source_session_id if woken_by else await _maker(engine, session_id)
+        session_id = woken_by[0].event.source_session_id if woken_by else await _maker(store, session_id)
     return False
 
 
-async def _maker(engine: Engine, session_id: str) -> str | None:
+async def _maker(store: DurableStore, session_id: str) -> str | None:
     try:
-        return (await engine.store.get(session_id)).parent_id
+        return (await store.get(session_id)).parent_id
     except SessionNotFound:
         return None

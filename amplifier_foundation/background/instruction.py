@@ -12,6 +12,8 @@ from amplifier_core.triggers import TriggerType
 if TYPE_CHECKING:
     from amplifier_core.triggers import TriggerEvent
 
+    from .config import BackgroundSessionConfig, TriggerConfig
+
 MAX_DATA = 16_384
 """Characters of event data that an instruction holds at most."""
 
@@ -19,6 +21,15 @@ MAX_KEY = 1024
 """Characters of a key."""
 
 _NAME = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def instruction_for(
+    event: TriggerEvent, config: BackgroundSessionConfig, declared: TriggerConfig | None = None
+) -> str:
+    """Return all that a session is asked when `event` of the trigger `declared` wakes it. Raises `TriggerError`."""
+    template = (declared.instruction_template if declared else None) or config.instruction_template
+    text = build_instruction(event, template)
+    return f"{config.instruction}\n\n{text}" if config.instruction else text
 
 
 def build_instruction(event: TriggerEvent, template: str | None = None) -> str:

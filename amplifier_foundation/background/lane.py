@@ -15,7 +15,7 @@ from amplifier_core.events import SessionEvent
 from .own_writes import OwnWrites
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from amplifier_core.plugins import Plugins
@@ -64,6 +64,13 @@ def trigger_key(lane: str, trigger: TriggerConfig, number: int) -> str:
     return f"{lane}/{trigger.name or trigger.module}#{number}"
 
 
+def manual_key(lane: str, triggers: Sequence[TriggerConfig]) -> str:
+    """Return what an event that a person fires is stored under: the `trigger-manual` that the lane declares, if any."""
+    numbered = enumerate(triggers, start=1)
+    declared = (trigger_key(lane, trigger, number) for number, trigger in numbered if trigger.module == MANUAL)
+    return next(declared, f"{lane}/{MANUAL}")
+
+
 @dataclass(frozen=True, slots=True)
 class Activity:
     """Something that happened, for whoever watches: `facts` depend on the kind."""
@@ -71,6 +78,9 @@ class Activity:
     kind: ActivityKind
     lane: str
     facts: dict[str, Any] = field(default_factory=dict)
+    key: str = ""
+    """Of the lane's inbox."""
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +107,14 @@ class Lane:
     trigger_count: int = 0
     last_trigger: datetime | None = None
     restart_count: int = 0
+    troubles: dict[str, tuple[LaneStatus, str]] = field(default_factory=dict)
+    """What ails which part of it, a trigger or the store; the worst is its state."""
     running: dict[str, AtWork] = field(default_factory=dict)
     """Each delivery that is being handled now."""
     own_writes: OwnWrites = field(default_factory=OwnWrites)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a throttled one is counted and claimed: no worker overtakes the count of another."""
     task: asyncio.Task[None] | None = None
 
     @property
@@ -109,10 +123,10 @@ class Lane:
         numbered = enumerate(self.config.triggers, start=1)
         return {trigger_key(self.key, trigger, number): trigger for number, trigger in numbered}
 
-    def replaced(self, key: str | None) -> None:
-        """End what is at work on deliveries of `key`: another one is handled in their place."""
+    def replaced(self, by: Delivery) -> None:
+        """End what is at work on other deliveries of its key: `by` is handled in their place."""
         for each in list(self.running.values()):
-            if each.delivery.key == key:
+            if each.delivery.key == by.key and each.delivery.delivery_id != by.delivery_id:
                 each.task.cancel()
 
     @property
@@ -146,6 +160,8 @@ class Engine:
     random: Random = field(default_factory=Random)
     lease: float = 60.0
     """Seconds a claim holds without being renewed."""
+    poll: float = 1.0
+    """Seconds after which an idle worker looks for what has come due, or was accepted by another process."""
     observers: list[Callable[[Activity], None]] = field(default_factory=list)
 
     def turn(self, lane: Lane, status: LaneStatus, reason: str = "") -> None:
@@ -156,11 +172,27 @@ class Engine:
             self.router.publish(SessionEvent(BACKGROUND_STATE, told, lane.session_id, timestamp=self.clock.now()))
             self.tell("state", lane, status=status, reason=reason)
 
+    def troubled(self, lane: Lane, part: str, status: LaneStatus, reason: str) -> None:
+        """Note what ails a part of a lane."""
+        lane.troubles[part] = status, reason
+        self.judge(lane)
+
+    def well(self, lane: Lane, part: str) -> None:
+        """Note that nothing ails it any more."""
+        if lane.troubles.pop(part, None) is not None:
+            self.judge(lane)
+
+    def judge(self, lane: Lane) -> None:
+        """Bring a lane that is not stopping into the state of the worst of its parts."""
+        if not lane.stopping:
+            worst = min(lane.troubles.values(), key=lambda trouble: trouble[0] != "failed", default=("running", ""))
+            self.turn(lane, *worst)
+
     def tell(self, kind: ActivityKind, lane: Lane, **facts: Any) -> None:
         """Tell the observers; one that fails is logged, and changes nothing."""
         for observer in self.observers:
             try:
-                observer(Activity(kind, lane.config.name, facts))
+                observer(Activity(kind, lane.config.name, facts, lane.key, lane.project))
             except Exception:
                 logger.exception("an observer of background sessions failed")
 

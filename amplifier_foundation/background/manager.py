@@ -15,7 +15,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 from ..paths import project_of
 from ..spawn import prepared_bundle
 from .admission import Gate, SlidingCount
-from .lane import MANUAL, Activity, Engine, Lane, lane_key, trigger_key
+from .lane import MANUAL, Activity, Engine, Lane, lane_key, manual_key, trigger_key
 from .watch import Watch, accept, first_cause
 from .worker import Worker
 
@@ -78,8 +78,10 @@ class BackgroundSessionManager:
         Raises `SessionConflict` for a name that runs already, `UnknownName` and `TriggerConfigError` for a trigger that
         cannot be made, `BundleError` for a bundle that cannot.
         """
-        if any(lane.config.name == config.name for lane in self._lanes.values()):
-            raise SessionConflict(config.name, f"background session '{config.name}' runs already; stop it first")
+        return await self._start(config)
+
+    async def _start(self, config: BackgroundSessionConfig, *, catches_up: bool = True) -> str:
+        self._refuse_a_second(config.name)
         lane = await self._lane(config)
         watches = [
             Watch(self._engine, lane, trigger_key(lane.key, trigger, number), trigger)
@@ -87,14 +89,26 @@ class BackgroundSessionManager:
         ]
         for watch in watches:
             await watch.configured()
+        if catches_up:
+            await self._catch_up(lane)
+        self._refuse_a_second(config.name)
         self._lanes[lane.session_id] = lane
         self._watches[lane.session_id] = watches
-        await self._catch_up(lane)
         lane.task = asyncio.create_task(self._live(lane, watches), name=f"background-{config.name}")
-        late = await _late(watches)
-        if lane.status == "starting":
-            self._engine.turn(lane, "running", late)
+        await self._armed(lane, watches)
         return lane.session_id
+
+    def _refuse_a_second(self, name: str) -> None:
+        if any(lane.config.name == name for lane in self._lanes.values()):
+            raise SessionConflict(name, f"background session '{name}' runs already; stop it first")
+
+    async def _armed(self, lane: Lane, watches: Sequence[Watch]) -> None:
+        """Wait until the triggers are armed; one that is not after `ARMING` seconds is named as the lane's reason."""
+        for watch in await _late(watches):
+            reason = f"not armed after {ARMING:g} s: {watch.declared.module}"
+            self._engine.troubled(lane, watch.name, "running", reason)
+            logger.warning("background session '%s': %s", lane.config.name, reason)
+        self._engine.judge(lane)
 
     async def _catch_up(self, lane: Lane) -> None:
         """Skip those of the events that waited which are not to be handled any more."""
@@ -136,7 +150,7 @@ class BackgroundSessionManager:
                     group.create_task(Worker(self._engine, lane).run())
         except* Exception as errors:
             cause = first_cause(errors)
-            self._engine.turn(lane, "failed", str(cause) or type(cause).__name__)
+            self._engine.troubled(lane, lane.key, "failed", str(cause) or type(cause).__name__)
             self._engine.tell("failed", lane, reason=lane.reason)
             logger.error("background session '%s' failed: %s", lane.config.name, lane.reason)
 
@@ -177,7 +191,7 @@ class BackgroundSessionManager:
         fresh = [config for name, config in wanted.items() if name not in lanes or lanes[name] in gone]
         for config in fresh:
             try:
-                await self.start(config)
+                await self._start(config, catches_up=False)
             except Exception as error:
                 failures.append(error)
         if failures:
@@ -202,7 +216,7 @@ class BackgroundSessionManager:
         """Wake a background session by hand; return whether the event was accepted. Raises `SessionNotFound`."""
         lane = self._find(name)
         event = TriggerEvent(TriggerType.MANUAL, MANUAL, timestamp=self._engine.clock.now(), data=dict(data or {}))
-        return await accept(self._engine, lane, f"{lane.key}/{MANUAL}", event)
+        return await accept(self._engine, lane, manual_key(lane.key, lane.config.triggers), event)
 
     def _find(self, name: str) -> Lane:
         for session_id, lane in self._lanes.items():
@@ -223,18 +237,17 @@ class BackgroundSessionManager:
         await self.stop_all(grace=10.0 if kind is None else 0.0)
 
 
-async def _late(watches: Sequence[Watch]) -> str:
-    """Wait until the triggers are armed; return which are not after `ARMING` seconds."""
+async def _late(watches: Sequence[Watch]) -> list[Watch]:
+    """Wait until the triggers are armed; return those that are not after `ARMING` seconds."""
     if not watches:
-        return ""
+        return []
     arming = {asyncio.ensure_future(watch.armed.wait()): watch for watch in watches}
     try:
         _, waiting = await asyncio.wait(arming, timeout=ARMING)
-        names = sorted(arming[each].declared.module for each in waiting)
     finally:
         for each in arming:
             each.cancel()
-    return f"not armed after {ARMING:g} s: {', '.join(names)}" if names else ""
+    return [watch for each, watch in arming.items() if each in waiting]
 
 
 async def _ended(task: asyncio.Task[None], grace: float) -> None:

@@ -107,17 +107,18 @@ class Watch:
 
     async def stop(self) -> None:
         """Stop the trigger; one that goes on watching all the same is cancelled."""
+        watching = self._trigger is not None
         if self._trigger is not None:
             await stop_trigger(self._trigger)
         if self.task is not None:
-            await asyncio.wait({self.task}, timeout=ENDING)
+            if watching:
+                await asyncio.wait({self.task}, timeout=ENDING)
             self.task.cancel()
 
     async def _announce(self, trigger: TriggerSource) -> None:
         ready = getattr(trigger, "ready", None)
         await (ready() if ready is not None else asyncio.sleep(0))
-        if self.lane.status in ("starting", "backing_off"):
-            self.engine.turn(self.lane, "running")
+        self.engine.well(self.lane, self.name)
         self.engine.tell("armed", self.lane, trigger=self.declared.module)
         self.armed.set()
 
@@ -125,13 +126,13 @@ class Watch:
         """Wait as long as a failure asks for; return whether to go on. A store that cannot be written fails nobody."""
         text = str(cause) or type(cause).__name__
         if isinstance(cause, StoreUnavailable):
-            self.engine.turn(self.lane, "backing_off", text)
+            self.engine.troubled(self.lane, self.name, "backing_off", text)
             self.engine.tell("store_failed", self.lane, error=text)
             await self.engine.clock.sleep(STORE_PAUSE)
             return True
         count = window.note()
         restarts = self.lane.config.restart_on_failure and not window.exhausted
-        self.engine.turn(self.lane, "backing_off" if restarts else "failed", text)
+        self.engine.troubled(self.lane, self.name, "backing_off" if restarts else "failed", text)
         self.engine.tell("trigger_failed", self.lane, trigger=self.declared.module, error=text, restarts=restarts)
         logger.warning("trigger %s failed%s: %s", self.name, " and is restarted" if restarts else "", text)
         if restarts:
@@ -156,7 +157,7 @@ async def accept(engine: Engine, lane: Lane, trigger: str, event: TriggerEvent) 
         lane.trigger_count += 1
         engine.tell("accepted", lane, event=event, trigger=trigger, delivery=delivery)
         if admission is not None and admission.overlap == "replace":
-            lane.replaced(delivery.key)
+            lane.replaced(delivery)
         lane.wake.set()
         return True
     return False

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import StaleEpoch, StoreUnavailable
+from amplifier_core.errors import SessionNotFound, StaleEpoch, StoreUnavailable
 from amplifier_core.events import SessionEvent
 from amplifier_core.ids import new_session_id
 from amplifier_core.transcript import Transcript
@@ -19,11 +18,13 @@ from ..spawning.family import TREE, Tree
 from ..spawning.inheritance import child_config
 from ..spawning.life import outcome_event, record_changes, run_spawn
 from ..stored_history import stored_transcript
-from .instruction import build_instruction
+from .instruction import instruction_for
 from .lane import AtWork
-from .watch import STORE_PAUSE
+from .watch import STORE_PAUSE, first_cause
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from amplifier_core.moments import SpawnOutcome
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import Delivery
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-POLL = 1.0
-"""Seconds after which an idle worker looks for deliveries that another process accepted."""
+STORE = "store"
+"""The part of a lane that is ailing when the store is."""
 
 
 @dataclass(slots=True)
@@ -51,30 +52,33 @@ class Worker:
                 delivery = await self._next()
                 if delivery is not None:
                     await self._handle(delivery)
-            except* StoreUnavailable as errors:
-                await self._without_store(str(errors.exceptions[0]))
+            except StoreUnavailable as error:
+                await self._without_store(str(error))
 
     async def _next(self) -> Delivery | None:
         """Return the next delivery to handle, None after a while without one."""
-        throttle = self.lane.throttle
-        seconds = throttle.wait() if throttle is not None else 0.0
-        delivery = await self._claim() if seconds <= 0 else None
+        seconds = self.engine.poll
+        if self.lane.throttle is None:
+            delivery = await self._claim()
+        else:
+            async with self.lane.claiming:
+                delivery = await self._claim() if self.lane.throttle.wait() <= 0 else None
+                if delivery is not None:
+                    self.lane.throttle.add()
+                seconds = min(seconds, self.lane.throttle.wait() or seconds)
         if delivery is None:
-            await self._idle(min(POLL, seconds) if seconds > 0 else POLL)
+            await self._idle(seconds)
             return None
-        if throttle is not None:
-            throttle.add()
         self.lane.wake.set()  # another one may be due for another worker
         return delivery
 
     async def _without_store(self, problem: str) -> None:
-        self.engine.turn(self.lane, "backing_off", problem)
+        self.engine.troubled(self.lane, STORE, "backing_off", problem)
         self.engine.tell("store_failed", self.lane, error=problem)
-        await self.engine.clock.sleep(STORE_PAUSE)
-        self.engine.turn(self.lane, "running")
+        await self._idle(STORE_PAUSE)
 
     async def _claim(self) -> Delivery | None:
-        return await self.engine.store.claim(
+        delivery = await self.engine.store.claim(
             self.lane.project,
             self.lane.key,
             owner=self.engine.owner,
@@ -82,13 +86,23 @@ class Worker:
             session_id=new_session_id(self.lane.config.name),
             now=self.engine.clock.now(),
         )
+        self.engine.well(self.lane, STORE)
+        return delivery
 
     async def _idle(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.lane.wake.wait()
+        """Return when there may be something to do, or that many seconds have passed."""
+        waiting = {
+            asyncio.ensure_future(self.lane.wake.wait()),
+            asyncio.ensure_future(self.engine.clock.sleep(seconds)),
+        }
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
 
     async def _handle(self, delivery: Delivery) -> None:
+        problem = ""
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(self._renew(delivery))
@@ -97,14 +111,38 @@ class Worker:
                 await asyncio.wait({attempt})
                 renewing.cancel()
         except* StaleEpoch as stale:
-            logger.info("%s", stale.exceptions[0])
+            logger.info("%s", first_cause(stale))
+        except* StoreUnavailable as errors:
+            problem = str(first_cause(errors))
         finally:
             del self.lane.running[delivery.delivery_id]
+        if problem:
+            await self._put_back(delivery, problem)
+
+    async def _put_back(self, delivery: Delivery, problem: str) -> None:
+        """Give back what the store's failure has cut, once it can be written; when the lane stops, the next start does.
+
+        That was no attempt: it says nothing against the delivery.
+        """
+        while not self.lane.stopping:
+            await self._without_store(problem)
+            try:
+                now = self.engine.clock.now()
+                await self.engine.store.retry(delivery, reason=problem, available_at=now, counted=False)
+            except StaleEpoch:  # what seemed to fail was done, or its lease is over
+                return
+            except StoreUnavailable as error:
+                problem = str(error)
+            else:
+                return
 
     async def _renew(self, delivery: Delivery) -> None:
         while True:
-            await asyncio.sleep(self.engine.lease / 3)
-            await self.engine.store.renew(delivery, lease=self.engine.lease, now=self.engine.clock.now())
+            await self.engine.clock.sleep(self.engine.lease / 3)
+            try:
+                await self.engine.store.renew(delivery, lease=self.engine.lease, now=self.engine.clock.now())
+            except StoreUnavailable as error:  # the lease holds for two more tries
+                logger.warning("the claim on %s was not renewed: %s", delivery.delivery_id, error)
 
     async def _attempt(self, delivery: Delivery) -> None:
         if delivery.attempts > self.lane.config.max_attempts:
@@ -112,11 +150,21 @@ class Worker:
             return
         try:
             spawn = await self._prepare(delivery)
+        except StoreUnavailable:
+            raise
         except Exception as error:
             await self._failed(delivery, f"{type(error).__name__}: {error}")
             return
         self.engine.tell("started", self.lane, delivery=delivery, resumed=spawn.resumed)
         outcome = await run_spawn(spawn, self.lane.config.timeout)
+        if isinstance(spawn.error, StoreUnavailable):
+            raise spawn.error
+        try:
+            await self._settle(delivery, spawn, outcome)
+        except SessionNotFound as error:  # somebody has deleted it while it ran
+            await self._failed(delivery, str(error))
+
+    async def _settle(self, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome) -> None:
         if outcome.status == "completed":
             await self._commit(delivery, spawn, outcome)
         elif outcome.status == "cancelled":
@@ -132,7 +180,7 @@ class Worker:
             request=spawn_request(
                 parent,
                 prepared,
-                self._instruction(delivery),
+                instruction_for(delivery.event, config, self.lane.declared.get(delivery.trigger)),
                 child_config(prepared.mount_plan, parent.config, providers=True, tools=False, hooks=False),
                 delivery.session_id,
                 config.name,
@@ -149,30 +197,27 @@ class Worker:
         if config.runner is not None:
             spawn.runner = self.engine.plugins.runners.get(config.runner)()
         if config.fork_from is not None:
-            await self._remember(spawn, config.fork_from, delivery)
+            await self._remember(spawn, config.fork_from)
         await prepare_spawn(spawn, resume=True)
         return spawn
 
-    async def _remember(self, spawn: Spawn, source: str, delivery: Delivery) -> None:
+    async def _remember(self, spawn: Spawn, source: str) -> None:
         """Have the session begin with the history of another: of `source`, or of the last one of this lane."""
-        if source == "last":
-            done = await self.engine.store.deliveries(
-                project=self.lane.project, lane=self.lane.key, state="done", limit=1
-            )
-            if not done or done[0].session_id is None:
+        try:
+            record = await self.engine.store.get(await self._last() if source == "last" else source)
+        except SessionNotFound:
+            if source == "last":  # there is none yet, or somebody has deleted it: nothing to remember
                 return
-            source = done[0].session_id
-        record = await self.engine.store.get(source)
+            raise
         transcript = stored_transcript(self.engine.store, record)
         spawn.transcript = transcript.fork(transcript.settled())
-        spawn.shares = source
+        spawn.shares = record.session_id
 
-    def _instruction(self, delivery: Delivery) -> str:
-        config = self.lane.config
-        trigger = self.lane.declared.get(delivery.trigger)
-        template = (trigger.instruction_template if trigger else None) or config.instruction_template
-        text = build_instruction(delivery.event, template)
-        return f"{config.instruction}\n\n{text}" if config.instruction else text
+    async def _last(self) -> str:
+        done = await self.engine.store.deliveries(project=self.lane.project, lane=self.lane.key, state="done", limit=1)
+        if not done or done[0].session_id is None:
+            raise SessionNotFound("last")
+        return done[0].session_id
 
     def _observe(self, session: AmplifierSession) -> None:
         self.engine.tell("session", self.lane, session=session)
@@ -210,35 +255,52 @@ class Worker:
         )
 
     async def _interrupted(self, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome) -> None:
-        """Put the delivery back, to be gone on with at the next start."""
-        store = self.engine.store
-        changes = record_changes(spawn, outcome)
-        await store.update(spawn.request.session_id, **{**changes, "status": "interrupted"})
+        """Put the delivery back, to be gone on with at the next start; to be interrupted is no attempt that failed."""
+        cut = isinstance(spawn.error, asyncio.CancelledError)
         try:
-            await store.retry(delivery, reason="interrupted", available_at=self.engine.clock.now())
-        except StaleEpoch:  # another one is handled in its place
-            await store.update(spawn.request.session_id, status="cancelled")
+            await self.engine.store.retry(
+                delivery,
+                reason="interrupted",
+                available_at=self.engine.clock.now(),
+                counted=not (cut or self.lane.stopping),
+                session={**record_changes(spawn, outcome), "status": "interrupted"},
+            )
+        except StaleEpoch:
+            await self._displaced(delivery, spawn)
             raise
-        if isinstance(spawn.error, asyncio.CancelledError):
+        if spawn.error is not None and cut:
             raise spawn.error
+
+    async def _displaced(self, delivery: Delivery, spawn: Spawn) -> None:
+        """End the session of a delivery in whose place another one is handled; who claimed it since has its session."""
+        session_id = spawn.request.session_id
+        found = await self.engine.store.deliveries(session_id=session_id, limit=1)
+        if found and (found[0].delivery_id, found[0].state) == (delivery.delivery_id, "skipped"):
+            await self.engine.store.update(session_id, status="cancelled")
 
     async def _failed(
         self, delivery: Delivery, reason: str, spawn: Spawn | None = None, outcome: SpawnOutcome | None = None
     ) -> None:
+        changes, emits = {}, []
         if spawn is not None and outcome is not None:
-            await self.engine.store.update(spawn.request.session_id, **record_changes(spawn, outcome))
+            changes, emits = record_changes(spawn, outcome), self._events(delivery, spawn, outcome)
         if delivery.attempts >= self.lane.config.max_attempts:
-            emits = self._events(delivery, spawn, outcome) if spawn is not None and outcome is not None else []
-            await self._bury(delivery, reason, emits)
+            await self._bury(delivery, reason, emits, changes)
             return
         retry = self.lane.config.retry
         delay = self.engine.backoff(delivery.attempts, base=retry.delay, cap=retry.max_delay)
         due = self.engine.clock.now() + timedelta(seconds=delay)
-        await self.engine.store.retry(delivery, reason=reason, available_at=due)
+        await self.engine.store.retry(delivery, reason=reason, available_at=due, session=changes)
         self.engine.tell("retried", self.lane, delivery=delivery, reason=reason, delay=delay)
 
-    async def _bury(self, delivery: Delivery, reason: str, emits: list[SessionEvent] | None = None) -> None:
-        for event in await self.engine.store.bury(delivery, reason=reason, emits=emits or []):
+    async def _bury(
+        self,
+        delivery: Delivery,
+        reason: str,
+        emits: Sequence[SessionEvent] = (),
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        for event in await self.engine.store.bury(delivery, reason=reason, emits=emits, session=changes):
             self.engine.router.publish(event)
         self.engine.tell("dead", self.lane, delivery=delivery, reason=reason)
         await self.engine.plugins.after_trigger(replace(delivery, state="dead", reason=reason))

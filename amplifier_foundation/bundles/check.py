@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +16,20 @@ from .load import read_bundle
 from .model import Bundle
 from .names import check_names, place_of
 from .paths import is_path
+from .prepared import DEFAULT_SESSION
 from .problems import BundleProblems, Problem, as_errors, error_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.triggers import TriggerSource
 
+    from .positions import KeyPath
+
 _NAMED = re.compile(r"(?:trigger-[\w-]+: )?(?P<key>\w+)(?=[:.\[])")
 """The key that what a trigger says of its configuration begins with."""
+_PATH = re.compile(r"(?P<path>\w+(?:\[\d+\]|\.\w+)*): ")
 
 
 def problems_of(
@@ -64,9 +70,9 @@ async def check_bundle(
 ) -> list[Problem]:
     """Return everything wrong with the bundle at `path` and with the local bundles that its background sessions run.
 
-    `path` is what `load_bundle` takes. Names are checked against `plugins` and the modules installed, triggers are
-    given their configuration; no module is imported. Warnings are errors when `strict`. Raises `BundleNotFoundError`
-    and `BundleLoadError` when there is no file to check.
+    `path` is what `load_bundle` takes. Names are checked against `plugins` and the modules installed; triggers are
+    given their configuration, and so are the modules that check it. None of the bundle's own code is imported. Warnings
+    are errors when `strict`. Raises `BundleNotFoundError` and `BundleLoadError` when there is no file to check.
     """
     import asyncio
 
@@ -92,7 +98,11 @@ def check_file(
 def check_loaded(bundle: Bundle, plugins: Plugins) -> list[Problem]:
     """Return what a bundle that was loaded names or configures wrongly, and so its background sessions' bundles."""
     triggers, modules = set(plugins.triggers), names_of_modules()
-    problems = [*check_names(bundle, triggers, modules), *_check_triggers(bundle, plugins)]
+    problems = [
+        *check_names(bundle, triggers, modules),
+        *_check_modules(bundle, modules),
+        *_check_triggers(bundle, plugins),
+    ]
     for name, source in local_workers(bundle):
         try:
             worker = read_bundle(source)
@@ -112,6 +122,58 @@ def names_of_modules() -> set[str]:
     from amplifier_core.loader import GROUP
 
     return {entry.name for entry in entry_points(group=GROUP)}
+
+
+def _check_modules(bundle: Bundle, installed: Collection[str]) -> Iterator[Problem]:
+    """Ask the installed modules that say so what is wrong with their configuration; see `config_check`."""
+    for path, entry in _installed_entries(bundle, installed):
+        check, config = config_check(entry["module"]), entry.get("config")
+        if check is None or not isinstance(config, dict):
+            continue
+        try:
+            check(deepcopy(config))
+        except Exception as error:
+            message = str(error).removeprefix(f"{entry['module']}: ")
+            at = (*path, "config", *_key_path(message))
+            while len(at) > len(path) and (place := origin(bundle, at, key=isinstance(at[-1], str))) is None:
+                at = at[:-1]
+            spot = place if len(at) > len(path) else None
+            yield error_at(spot or place_of(bundle, *map(str, path)), "AMP114", f"{entry['module']}: {message}")
+
+
+def _installed_entries(bundle: Bundle, installed: Collection[str]) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """Yield the modules of a bundle whose code it does not bring, and where they stand."""
+    lists = ("providers", "tools", "hooks")
+    entries: list[tuple[KeyPath, Any]] = [((name, at), each) for name in lists for at, each in enumerate(getattr(bundle, name))]
+    entries += [(("session", name), bundle.session.get(name)) for name in DEFAULT_SESSION]
+    for path, entry in entries:
+        if isinstance(entry, dict) and entry.get("module") in installed and not entry.get("source"):
+            yield path, entry
+
+
+def config_check(module: str) -> Callable[[dict[str, Any]], object] | None:
+    """Return the function `check_config(config)` of an installed module's package, which raises for a wrong one.
+
+    None when it has none, or cannot be imported: mounting tells why.
+    """
+    from importlib.metadata import entry_points
+
+    from amplifier_core.loader import GROUP
+
+    for entry in entry_points(group=GROUP, name=module):
+        try:
+            mount = entry.load()
+        except Exception:
+            return None
+        return getattr(sys.modules.get(mount.__module__), "check_config", None)
+    return None
+
+
+def _key_path(message: str) -> KeyPath:
+    """Return the path that an error begins with: `rules[0].when.user: …`."""
+    named = _PATH.match(message)
+    parts = re.findall(r"\w+", named["path"]) if named else []
+    return tuple(int(part) if part.isdigit() else part for part in parts)
 
 
 def _check_triggers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:

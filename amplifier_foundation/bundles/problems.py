@@ -30,6 +30,7 @@ CODES = {
     "AMP111": "an included bundle cannot be had, or includes this one",
     "AMP112": "a trigger cannot work with its configuration",
     "AMP113": "a secret is written out",
+    "AMP114": "a module cannot work with its configuration",
     "AMP201": "the file has no front matter",
     "AMP202": "the front matter is not closed",
     "AMP203": "the YAML cannot be parsed",

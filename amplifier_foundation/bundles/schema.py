@@ -122,6 +122,39 @@ class AgentsSection(Listed):
     __pydantic_extra__: dict[str, dict[str, Any]]
 
 
+def _module_name(value: Any) -> Any:
+    return value["module"] if isinstance(value, dict) and isinstance(value.get("module"), str) else value
+
+
+NamedModule = Annotated[str, BeforeValidator(_module_name)]
+
+
+class SpawnSection(BaseModel):
+    """How many sessions may be made below one of this bundle, and what agents take over of it.
+
+    Keys of other programs may stand here: they are told, and ignored.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    max_depth: int | None = Field(default=None, ge=0)
+    """Sessions below each other; None: 5."""
+    max_children: int | None = Field(default=None, ge=0)
+    """Children of one session at the same time; None: 20."""
+    max_sessions: int | None = Field(default=None, ge=0)
+    """Sessions below one that nobody made; None: 500."""
+    timeout: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Seconds that one may take, 0: any number; None: 1800."""
+    exclude_tools: list[str] | None = None
+    exclude_hooks: list[str] | None = None
+    inherit_tools: list[str] | None = None
+    """The only modules that are taken over; None: all but those excluded."""
+    inherit_hooks: list[str] | None = None
+    tools: list[NamedModule] | None = None
+    """Another spelling of `inherit_tools`, also as entries of modules."""
+    hooks: list[NamedModule] | None = None
+
+
 class BundleFile(BaseModel):
     """The whole of a bundle's front matter. A section that is empty is the same as one that is not there."""
 
@@ -135,7 +168,7 @@ class BundleFile(BaseModel):
     hooks: list[ModuleEntry] | None = None
     agents: AgentsSection | None = None
     context: ContextSection | None = None
-    spawn: dict[str, Any] | None = None
+    spawn: SpawnSection | None = None
     instruction: str | None = None
     """The instruction of a bundle that has no body."""
     background_sessions: list[BackgroundSessionConfig] | None = None
@@ -165,7 +198,7 @@ class AgentFile(BaseModel):
     agents: Literal["all", "none"] | list[str] | None = None
     """The agents that it may ask itself; None: none."""
     context: ContextSection | None = None
-    spawn: dict[str, Any] | None = None
+    spawn: SpawnSection | None = None
     provider_preferences: list[dict[str, Any]] | None = None
     model_role: str | list[str] | None = None
     instruction: str | None = None

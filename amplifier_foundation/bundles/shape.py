@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, g
 from pydantic import BaseModel, ValidationError
 
 from .problems import did_you_mean, error_at, warning_at
-from .schema import AgentFile, BackgroundSessions, BundleFile
+from .schema import AgentFile, BackgroundSessions, BundleFile, SpawnSection
 from .yaml_reader import MAX_PROBLEMS
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _LIMITS = {
 def check_shape(document: Document) -> tuple[list[BackgroundSessionConfig], list[Problem]]:
     """Return the background sessions of a document and everything that does not fit its schema."""
     data, positions = document.data or {}, document.positions
-    problems = list(_unknown_sections(data, positions, BundleFile))
+    problems = [*_unknown_sections(data, positions, BundleFile), *_unknown_spawn_keys(data, positions)]
     configs: list[BackgroundSessionConfig] = []
     try:
         configs += BundleFile.model_validate(data).background_sessions or []
@@ -80,7 +80,7 @@ def check_shape(document: Document) -> tuple[list[BackgroundSessionConfig], list
 def check_agent(document: Document) -> list[Problem]:
     """Return everything in an agent's file that does not fit its schema."""
     data, positions = document.data or {}, document.positions
-    problems = list(_unknown_sections(data, positions, AgentFile))
+    problems = [*_unknown_sections(data, positions, AgentFile), *_unknown_spawn_keys(data, positions)]
     try:
         AgentFile.model_validate(data)
     except ValidationError as error:
@@ -102,6 +102,14 @@ def _unknown_sections(data: Mapping[str, Any], positions: Positions, model: type
         hint = _hint(name, known) or "."
         place = positions.at((name,), key=True)
         yield warning_at(place, "AMP106", f"unknown section{hint} It is ignored")
+
+
+def _unknown_spawn_keys(data: Mapping[str, Any], positions: Positions) -> Iterable[Problem]:
+    section, known = data.get("spawn"), SpawnSection.model_fields
+    unknown = (name for name in (section if isinstance(section, dict) else ()) if name not in known)
+    for name in islice(unknown, MAX_PROBLEMS):
+        hint = _hint(name, known) or "."
+        yield warning_at(positions.at(("spawn", name), key=True), "AMP102", f"unknown key{hint} It is ignored")
 
 
 def _hint(name: object, known: Iterable[str]) -> str:

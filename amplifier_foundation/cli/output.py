@@ -28,7 +28,10 @@ STATUS_STYLE = {
     "cancelled": "yellow",
     "interrupted": "yellow",
     "blocked": "yellow",
+    "backing_off": "yellow",
+    "stopping": "yellow",
     "idle": "dim",
+    "not running": "dim",
 }
 
 
@@ -80,7 +83,7 @@ def _print_rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) ->
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=STATUS_STYLE.get(cell, "")) for cell in row))
+        table.add_row(*(Text(cell, style=STATUS_STYLE.get(cell.partition(":")[0], "")) for cell in row))
     console().print(table)
 
 

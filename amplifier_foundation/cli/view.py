@@ -1,17 +1,18 @@
-"""What a person sees while background sessions run: a line for everything that happens, and the state below it."""
+"""What a person sees while background sessions run: a line for everything that happens, and a table below it."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..lineage import describe_event
-from .output import console
+from .output import console, timestamp
+from .running.terminal import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -19,144 +20,290 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from amplifier_core.session import AmplifierSession
+    from amplifier_core.storage import DeliveryState, Tally
 
     from ..background.lane import Activity
+    from ..bundles.model import Bundle
 
-_MARKS = {
+LINE = 110
+"""Characters of an answer or a reason that are shown."""
+
+MARKS = {
     "armed": ("◦", "dim"),
     "accepted": ("●", "blue"),
     "refused": ("✗", "yellow"),
+    "skipped": ("✗", "yellow"),
     "started": ("▶", "cyan"),
     "completed": ("✓", "green"),
     "retried": ("↻", "yellow"),
     "dead": ("✗", "red"),
     "trigger_failed": ("!", "red"),
+    "store_failed": ("!", "red"),
     "failed": ("!", "red"),
+    "running": ("◦", "dim"),
     "tool": (" ", "dim"),
     "emitted": ("↳", "magenta"),
 }
+"""The sign and the colour of everything that is told."""
+STRIKING = ("tool", "dead", "refused", "skipped", "trigger_failed", "store_failed", "failed")
+"""What is coloured to the end of its line."""
+
+_STATE_OF: dict[str, DeliveryState] = {"waiting": "pending", "done": "done", "dead": "dead"}
+"""The state of the deliveries that each figure of the table counts."""
+_STATES = {"running": "green", "backing_off": "yellow", "stopping": "yellow", "failed": "red"}
+
+
+@dataclass(slots=True)
+class Row:
+    """How one background session fares."""
+
+    name: str
+    triggers: list[str] = field(default_factory=list)
+    state: str = "starting"
+    reason: str = ""
+    working: set[str] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_STATE_OF, 0))
+    last: tuple[str, str, str] | None = None
+    """What came of the last event: when, as which kind of happening, and in words."""
 
 
 class RunView:
-    """Shows activities as they come; on a terminal, a line a background session stands below."""
+    """Shows activities as they come; on a terminal, a table of the background sessions stands below."""
 
-    def __init__(self, out: Console | None = None, *, quiet: bool = False) -> None:
+    def __init__(self, out: Console | None = None, *, quiet: bool = False, dated: bool = False) -> None:
+        """With `dated`, lines begin with the whole time in UTC, as a file wants it that is kept."""
         self.out = out or console()
-        self.handled: Counter[str] = Counter()
+        self.changed = True
+        """Whether something happened since `tally`."""
         self._quiet = quiet
-        self._states: dict[str, str] = {}
+        self._dated = dated
+        self._rows: dict[tuple[str, str], Row] = {}
         self._stack = ExitStack()
         self._refresh: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
-        if self.out.is_terminal and not self._quiet:
+        if self.is_live:
             from rich.live import Live
 
-            live = Live(self._footer(), console=self.out, transient=True, auto_refresh=False)
+            live = Live(self._table(), console=self.out, transient=True, auto_refresh=False)
             self._stack.enter_context(live)
-            self._refresh = lambda: live.update(self._footer(), refresh=True)
+            self._refresh = lambda: live.update(self._table(), refresh=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
         self._refresh = lambda: None
+        with suppress(OSError):  # the terminal was closed
+            self._stack.close()
 
     def __call__(self, activity: Activity) -> None:
         """Show one activity."""
+        self.changed = True
         shows = getattr(self, f"_on_{activity.kind}", None)
         if shows is not None:
-            shows(activity.lane, **activity.facts)
-        self._refresh()
+            shows(self._row(activity), **activity.facts)
+        if activity.kind == "state" and activity.facts["status"] == "stopped":
+            self._rows.pop((activity.project, activity.key), None)
+        self._redraw()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether somebody sees the table."""
+        return self.out.is_terminal and not self._quiet
+
+    def expect(self, bundle: Bundle, project: str) -> None:
+        """Show from now on what `bundle` declares, before it has begun."""
+        from ..background.lane import lane_key
+
+        for config in bundle.background_sessions:
+            if config.start_on_parent_start:
+                self._rows[project, lane_key(bundle.name, config.name)] = Row(config.name)
+        self._redraw()
+
+    def tally(self, tallies: Iterable[Tally], at_work: Mapping[tuple[str, str], Iterable[str]]) -> None:
+        """Show these figures, and the sessions that are at work by project and lane: who has only watched knows less."""
+        self.changed = False
+        for row in self._rows.values():
+            row.counts = dict.fromkeys(_STATE_OF, 0)
+        for tally in tallies:
+            if row := self._rows.get((tally.project, tally.lane)):
+                for name, state in _STATE_OF.items():
+                    row.counts[name] += tally.counts.get(state, 0)
+        for key, session_ids in at_work.items():
+            if row := self._rows.get(key):
+                row.working = set(session_ids)
+        self._redraw()
 
     def say(self, kind: str, lane: str, text: str) -> None:
         """Print one line."""
         from rich.text import Text
 
-        if self._quiet:
-            return
-        mark, style = _MARKS[kind]
-        line = Text.assemble((time.strftime("%H:%M:%S"), "dim"), " ", (mark, style), " ", (f"{lane:<12}", "bold"), " ")
-        line.append(text, style if kind in ("tool", "dead", "refused", "trigger_failed", "failed") else "")
-        self.out.print(line)
+        mark, style = MARKS[kind]
+        line = Text.assemble((self._now(), "dim"), " ", (mark, style), " ", (f"{lane:<12}", "bold"), " ")
+        line.append(text, style if kind in STRIKING else "")
+        self._print(line)
 
     def note(self, text: str) -> None:
         """Print what the person who watches does or should know."""
         from rich.text import Text
 
-        if not self._quiet:
-            self.out.print(Text(text, style="bold yellow"))
+        self._print(Text(f"{self._now()} {text}" if self._dated else text, style="bold yellow"))
 
-    def _on_armed(self, lane: str, trigger: str) -> None:
-        self._states[lane] = "waiting"
-        self.say("armed", lane, f"{trigger} is armed")
+    def _print(self, line: Text) -> None:
+        if self._quiet:
+            return
+        try:
+            self.out.print(line)
+        except OSError:  # the terminal was closed: what runs goes on without it
+            self._quiet = True
+            self._refresh = lambda: None
 
-    def _on_accepted(self, lane: str, event: Any, **facts: Any) -> None:
-        self.say("accepted", lane, describe_event(event))
-
-    def _on_refused(self, lane: str, event: Any, reason: str, **facts: Any) -> None:
-        self.say("refused", lane, f"{describe_event(event)}: {reason}")
-
-    def _on_started(self, lane: str, delivery: Any, resumed: bool) -> None:
-        self._states[lane] = f"working in {delivery.session_id}"
-        self.say("started", lane, f"session {delivery.session_id}{' goes on where it was cut' if resumed else ''}")
-
-    def _on_session(self, lane: str, session: AmplifierSession) -> None:
-        async def on_tool(event: str, data: dict[str, Any]) -> None:
-            self.say("tool", lane, f"→ {data.get('tool_name')} {_brief(data.get('tool_input'))}")
+    def _redraw(self) -> None:
+        try:
             self._refresh()
+        except OSError:
+            self._refresh = lambda: None
+
+    def _now(self) -> str:
+        from datetime import UTC, datetime
+
+        return timestamp(datetime.now(UTC)) if self._dated else time.strftime("%H:%M:%S")
+
+    def _row(self, activity: Activity) -> Row:
+        return self._rows.setdefault((activity.project, activity.key), Row(activity.lane))
+
+    def _result(self, row: Row, kind: str, text: str) -> None:
+        row.last = (time.strftime("%H:%M:%S"), kind, text)
+        if kind in ("dead", "completed"):
+            row.counts["dead" if kind == "dead" else "done"] += 1
+
+    def _on_state(self, row: Row, status: str, reason: str) -> None:
+        if row.state == "backing_off" and status == "running":
+            self.say("running", row.name, "goes on")
+        row.state, row.reason = status, reason
+
+    def _on_armed(self, row: Row, trigger: str) -> None:
+        row.triggers.append(trigger)
+        self.say("armed", row.name, f"{trigger} is armed")
+
+    def _on_accepted(self, row: Row, event: Any, **facts: Any) -> None:
+        row.counts["waiting"] += 1
+        self.say("accepted", row.name, describe(event))
+
+    def _on_refused(self, row: Row, event: Any, reason: str, **facts: Any) -> None:
+        self.say("refused", row.name, f"{describe(event)}: {one_line(reason, LINE)}")
+
+    def _on_started(self, row: Row, delivery: Any, resumed: bool) -> None:
+        row.working.add(delivery.session_id)
+        row.counts["waiting"] = max(0, row.counts["waiting"] - 1)
+        self.say("started", row.name, f"session {delivery.session_id}{' goes on where it was cut' if resumed else ''}")
+
+    def _on_session(self, row: Row, session: AmplifierSession) -> None:
+        async def on_tool(event: str, data: dict[str, Any]) -> None:
+            self.say("tool", row.name, f"→ {data.get('tool_name')} {_brief(data.get('tool_input'))}")
+            self._redraw()
 
         session.coordinator.hooks.register("tool:pre", on_tool, priority=1_000, name="run-view")
 
-    def _on_completed(self, lane: str, outcome: Any, emitted: list[Any], **facts: Any) -> None:
-        self.handled[lane] += 1
-        self._states[lane] = "waiting"
-        self.say("completed", lane, f"{_first_line(outcome.output)} ({outcome.duration:.2f} s)")
+    def _on_completed(self, row: Row, delivery: Any, outcome: Any, emitted: list[Any]) -> None:
+        row.working.discard(delivery.session_id)
+        answer = first_line(outcome.output)
+        self._result(row, "completed", answer)
+        self.say("completed", row.name, f"{answer} ({outcome.duration:.2f} s)")
         for event in emitted:
             if not event.name.startswith("session:"):
-                self.say("emitted", lane, f"emitted {event.name}")
+                self.say("emitted", row.name, f"emitted {event.name}")
 
-    def _on_retried(self, lane: str, reason: str, delay: float, **facts: Any) -> None:
-        self._states[lane] = "backing off"
-        self.say("retried", lane, f"{_first_line(reason)}; tried again in {delay:.1f} s")
+    def _on_retried(self, row: Row, delivery: Any, reason: str, delay: float) -> None:
+        row.working.discard(delivery.session_id)
+        row.counts["waiting"] += 1
+        text = f"{first_line(reason)}; tried again in {delay:.1f} s"
+        self._result(row, "retried", text)
+        self.say("retried", row.name, text)
 
-    def _on_dead(self, lane: str, reason: str, **facts: Any) -> None:
-        self._states[lane] = "waiting"
-        self.say("dead", lane, f"given up: {_first_line(reason)}")
+    def _on_dead(self, row: Row, delivery: Any, reason: str) -> None:
+        row.working.discard(delivery.session_id)
+        text = f"given up: {first_line(reason)}"
+        self._result(row, "dead", text)
+        self.say("dead", row.name, text)
 
-    def _on_trigger_failed(self, lane: str, trigger: str, error: str, restarts: bool) -> None:
-        self._states[lane] = "backing off" if restarts else "failed"
-        self.say("trigger_failed", lane, f"{trigger}: {_first_line(error)}{'; restarted' if restarts else ''}")
+    def _on_trigger_failed(self, row: Row, trigger: str, error: str, restarts: bool) -> None:
+        if trigger in row.triggers:
+            row.triggers.remove(trigger)
+        self.say("trigger_failed", row.name, f"{trigger}: {first_line(error)}{'; restarted' if restarts else ''}")
 
-    def _on_failed(self, lane: str, reason: str) -> None:
-        self._states[lane] = "failed"
-        self.say("failed", lane, f"stopped working: {_first_line(reason)}")
+    def _on_store_failed(self, row: Row, error: str) -> None:
+        if row.last is None or row.last[2] != first_line(error):  # each worker tells it each second
+            self._result(row, "store_failed", first_line(error))
+            self.say("store_failed", row.name, first_line(error))
 
-    def _footer(self) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
+    def _on_failed(self, row: Row, reason: str) -> None:
+        self.say("failed", row.name, f"stopped working: {first_line(reason)}")
 
-        return Group(Text(), *(self._state_line(lane, state) for lane, state in self._states.items()))
+    def _table(self) -> RenderableType:
+        """Return the state of everything; short enough for the height of the terminal, as wide as that is."""
+        from rich.padding import Padding
+        from rich.table import Table
 
-    def _state_line(self, lane: str, state: str) -> Text:
-        from rich.text import Text
+        table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+        for heading, style in (("session", "bold"), ("state", ""), ("triggers", "dim")):
+            table.add_column(heading, style=style, no_wrap=True)
+        for heading in ("waiting", "at work", "done", "dead"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("last result", ratio=1, no_wrap=True, overflow="ellipsis")
+        for row in self._rows.values():
+            table.add_row(*_cells(row))
+        return Padding(table, (1, 0, 0, 0)) if self._rows else ""
 
-        return Text.assemble(
-            "  ",
-            (f"{lane:<12}", "bold"),
-            f" {self.handled[lane]:>4} handled  ",
-            (state, "cyan" if state != "waiting" else "dim"),
-        )
+
+def _cells(row: Row) -> list[str | Text]:
+    from rich.text import Text
+
+    state = Text(row.state.replace("_", " "), style=_STATES.get(row.state, "dim"))
+    if row.reason:
+        state.append(f": {one_line(row.reason, 40)}")
+    triggers = ", ".join(sorted({each.removeprefix("trigger-") for each in row.triggers})) or "-"
+    return [
+        row.name,
+        state,
+        one_line(triggers, 40),
+        _count(row.counts["waiting"], "yellow"),
+        _count(len(row.working), "cyan"),
+        _count(row.counts["done"], "green"),
+        _count(row.counts["dead"], "red"),
+        _last(row),
+    ]
+
+
+def _count(count: int, style: str) -> Text:
+    from rich.text import Text
+
+    return Text(f"{count:,}", style=style if count else "dim")
+
+
+def _last(row: Row) -> Text:
+    from rich.text import Text
+
+    if row.last is None:
+        return Text("-", style="dim")
+    when, kind, text = row.last
+    return Text.assemble((when, "dim"), " ", MARKS[kind], f" {text}")
+
+
+def describe(event: Any) -> str:
+    """Return in a few words what happened, as a terminal may show it."""
+    return one_line(describe_event(event), LINE)
+
+
+def first_line(text: str) -> str:
+    """Return the first line of an answer or a reason, as a terminal may show it."""
+    lines = text.strip().splitlines()
+    return one_line(lines[0], LINE) if lines else "(no answer)"
 
 
 def _brief(value: Any) -> str:
     if not isinstance(value, dict):
         return ""
     text = " ".join(f"{key}={str(each).splitlines()[0] if str(each) else ''}" for key, each in value.items())
-    return text if len(text) <= 80 else text[:77] + "…"
-
-
-def _first_line(text: str) -> str:
-    line = text.strip().splitlines()[0] if text.strip() else "(no answer)"
-    return line if len(line) <= 110 else line[:107] + "…"
+    return one_line(text, 80)

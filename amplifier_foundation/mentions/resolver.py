@@ -58,8 +58,8 @@ class BaseMentionResolver:
         *,
         relative_to: Path | str | None = None,
     ) -> None:
-        self.base_path = Path(base_path or Path.cwd())
-        self.relative_to = Path(relative_to or self.base_path)
+        self.base_path = base_path if isinstance(base_path, Path) else Path(base_path or Path.cwd())
+        self.relative_to = relative_to if isinstance(relative_to, Path) else Path(relative_to or self.base_path)
         self._roots: dict[str, Path] = {}
         self._reaches_home = True
         for name, root in (bundles or {}).items():

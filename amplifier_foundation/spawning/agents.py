@@ -298,7 +298,7 @@ def _inherited(
     wanted = wanted or {}
     listed = wanted.get(f"inherit_{kind}", section.get(f"inherit_{kind}", section.get(kind)))
     if isinstance(listed, (list, tuple)):
-        return [str(name) for name in listed]
+        return [str(each.get("module") if isinstance(each, dict) else each) for each in listed]
     excluded = {*(section.get(f"exclude_{kind}") or ()), *(wanted.get(f"exclude_{kind}") or ())}
     return [str(entry.get("module")) for entry in entries if entry.get("module") not in excluded]
 

@@ -25,7 +25,8 @@ class LayeredResolver:
 
     def lacks(self, module_id: str) -> bool:
         """Return whether both of them are sure to find nothing for a module without a path."""
-        return all(hasattr(layer, "lacks") and layer.lacks(module_id) for layer in self._layers)
+        own, outer = self._layers
+        return _lacks(own, module_id) and _lacks(outer, module_id)
 
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> Any:
         """Return where the code of `module_id` is. Raises `ModuleNotFoundError` when neither knows."""
@@ -58,6 +59,11 @@ class LayeredMentions:
 def layered(own: Any, outer: Any, layers: type) -> Any:
     """Return `own` before `outer`; the same one, or none, is no layer."""
     return own if outer is None or outer is own else layers(own, outer)
+
+
+def _lacks(resolver: Any, module_id: str) -> bool:
+    lacks = getattr(resolver, "lacks", None)
+    return lacks is not None and bool(lacks(module_id))
 
 
 def _knows(resolver: Any, module_id: str, source_hint: Any) -> bool:

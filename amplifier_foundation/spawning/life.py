@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SpawnTimeout
@@ -19,7 +19,7 @@ from .approvals import ChildApprovals
 from .family import TREE, Tree, end_children
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
     from amplifier_core.approval import ApprovalSystem
     from amplifier_core.moments import SpawnRequest
@@ -95,24 +95,33 @@ def _cause(error: BaseException | None) -> str | None:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-@contextmanager
-def linked(parent: AmplifierSession, child: AmplifierSession) -> Iterator[None]:
-    """Let a stop of the parent reach the child while the block runs."""
-    token = child.coordinator.cancellation
-    parent.coordinator.cancellation.register_child(token)
-    try:
-        yield
-    finally:
-        parent.coordinator.cancellation.unregister_child(token)
-
-
 @asynccontextmanager
 async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[AmplifierSession]:
-    """Make the child in this process, linked to its parent; store its last messages and end it on leaving."""
+    """Make the child in this process; store its last messages and end it on leaving.
+
+    Meanwhile a stop of its parent reaches it, and what it takes is counted.
+    """
+    session = await _made(spawn, request)
+    token, parents = session.coordinator.cancellation, spawn.parent.coordinator.cancellation
+    async with recorded(session, spawn.store, spawn.recorded):
+        meter = UsageMeter(session.coordinator)
+        meter.attach()
+        parents.register_child(token)
+        try:
+            for observe in _observers(spawn):
+                observe(session)
+            yield session
+        finally:
+            parents.unregister_child(token)
+            spawn.stopped = token.is_cancelled
+            await _take_stock(spawn, session, meter)
+
+
+async def _made(spawn: Spawn, request: SpawnRequest) -> AmplifierSession:
     from .agents import AgentSpawner
 
     agents = AgentSpawner(spawn.prepared, spawn.store, spawn.router, spawn.plugins)
-    session = await spawn.prepared.create_session(
+    session = spawn.child = agents.session = await spawn.prepared.create_session(
         session_id=request.session_id,
         parent_id=request.parent_id,
         approval_system=_approvals(spawn),
@@ -129,16 +138,7 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
         },
         parent=spawn.parent,
     )
-    agents.take(session)
-    spawn.child = session
-    async with recorded(session, spawn.store, spawn.recorded), _measured(spawn, session):
-        with linked(spawn.parent, session):
-            for observe in _observers(spawn):
-                observe(session)
-            try:
-                yield session
-            finally:
-                spawn.stopped = session.coordinator.cancellation.is_cancelled
+    return session
 
 
 def _approvals(spawn: Spawn) -> ApprovalSystem | None:
@@ -156,20 +156,14 @@ def _observers(spawn: Spawn) -> list[Callable[[AmplifierSession], None]]:
     return [*(tree.observers if tree is not None else ()), *([spawn.observe] if spawn.observe is not None else ())]
 
 
-@asynccontextmanager
-async def _measured(spawn: Spawn, session: AmplifierSession) -> AsyncIterator[None]:
-    """Count the child's turns and what it takes, and end those of its own children that still run; tell its parent."""
-    meter = UsageMeter(session.coordinator)
-    meter.attach()
+async def _take_stock(spawn: Spawn, session: AmplifierSession, meter: UsageMeter) -> None:
+    """End those of the child's own children that still run; count its turns and what it took, and tell its parent."""
     try:
-        yield
+        await end_children(session)
     finally:
-        try:
-            await end_children(session)
-        finally:
-            spawn.usage = await meter.total()
-            bridge_child_cost(spawn.parent.coordinator, spawn.usage, session.session_id, adds=True)
-            spawn.turns += len(turn_starts(await said_since(session, spawn.begun)))
+        spawn.usage = await meter.total()
+        bridge_child_cost(spawn.parent.coordinator, spawn.usage, session.session_id, adds=True)
+        spawn.turns += len(turn_starts(await said_since(session, spawn.begun)))
 
 
 async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:

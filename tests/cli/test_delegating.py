@@ -154,10 +154,10 @@ def test_what_was_interrupted_anywhere_is_gone_on_with(
     assert (answer["status"], answer["turn_count"]) == ("completed", 1)
     assert answer["output"].startswith("The last of three:")
     assert tree(capsys)[0]["status"] == "completed"
-    if how != "graceful":
+    if how == "killed":
         messages = json.loads(told(capsys, "session", "show", root["session_id"], "--json"))["data"]["messages"]
-        results = [json.loads(message["content"]) for message in messages if message["role"] == "tool"]
-        assert [result["session_id"] for result in results] == [
+        cut = [json.loads(message["content"]) for message in messages if message["role"] == "tool"][:3]
+        assert [result["session_id"] for result in cut] == [
             children[agent]["session_id"] for agent in ("reviewer", "self", bundle)
         ]
-        assert [result.get("response") for result in results] == [None, None, "The past says: what was?"]
+        assert [result.get("response") for result in cut] == [None, None, "The past says: what was?"]

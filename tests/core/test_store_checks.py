@@ -88,8 +88,8 @@ class SettlesWithoutEnd(Admits):
 
 
 class HoldsNothingBackForARetry(MemoryStore):
-    async def retry(self, delivery: Delivery, *, reason: str, available_at: datetime) -> None:
-        await super().retry(delivery, reason=reason, available_at=available_at)
+    async def retry(self, delivery: Delivery, **given: Any) -> None:
+        await super().retry(delivery, **given)
         kept = self._deliveries.pop(delivery.delivery_id)
         self._deliveries[delivery.delivery_id] = kept
 
@@ -101,8 +101,8 @@ class SettlesWhatIsDue(MemoryStore):
 
 
 class SettlesWhatWasTried(MemoryStore):
-    async def retry(self, delivery: Delivery, *, reason: str, available_at: datetime) -> None:
-        await super().retry(delivery, reason=reason, available_at=available_at)
+    async def retry(self, delivery: Delivery, **given: Any) -> None:
+        await super().retry(delivery, **given)
         kept = self._deliveries[delivery.delivery_id]
         kept.delivery = replace(kept.delivery, attempts=0)
 

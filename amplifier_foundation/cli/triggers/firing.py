@@ -37,15 +37,15 @@ def _payload(text: str) -> dict[str, Any]:
 
 async def _fire(ctx: click.Context, name: str, bundle_path: str | None, data: dict[str, Any]) -> bool:
     """Accept the event; return whether a process runs that handles it now."""
-    from ...background.lane import MANUAL, lane_key
+    from ...background.lane import MANUAL, lane_key, manual_key
     from ...paths import project_of
 
     bundle = await bundle_at(bundle_path, plugins_of(ctx))
-    names = [config.name for config in bundle.background_sessions]
-    if name not in names:
-        raise SessionNotFound(f"{name} (this bundle declares: {', '.join(names) or 'none'})")
+    declared = {config.name: config for config in bundle.background_sessions}
+    if name not in declared:
+        raise SessionNotFound(f"{name} (this bundle declares: {', '.join(declared) or 'none'})")
     project, lane = project_of(bundle.base_path), lane_key(bundle.name, name)
     async with opened_inbox(plugins_of(ctx)) as store:
         event = TriggerEvent(TriggerType.MANUAL, MANUAL, data=data)
-        await store.offer(project, lane, f"{lane}/{MANUAL}", event)
+        await store.offer(project, lane, manual_key(lane, declared[name].triggers), event)
     return await wake(project, name)

@@ -15,6 +15,13 @@ _LOG = "hooks-logging.log"
 """The capability under which a session keeps its log until everything is mounted."""
 
 
+def check_config(config: dict[str, Any]) -> None:
+    """Raise `ValueError` naming the key of a configuration that cannot work."""
+    from .config import read_config
+
+    read_config(config)
+
+
 async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> Callable[[], None]:
     """Listen to the well-known events; return what ends that and writes the lines that wait.
 

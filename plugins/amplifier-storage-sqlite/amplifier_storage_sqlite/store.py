@@ -164,7 +164,9 @@ class SqliteStore:
         row = {**DELIVERIES.row(delivery), **_looked_up(event)}
         state = None if event.state is None else dumps(event.state, "state")
         stored = await self._writer.run(lambda db: inbox.offer(db, row, state, admission))
-        return None if stored is None else _as_stored(delivery, stored)
+        if stored is None or admission is None:
+            return delivery if stored else None
+        return _as_stored(delivery, stored)
 
     async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
         """Return the state stored with the trigger's last event that had one."""
@@ -199,27 +201,49 @@ class SqliteStore:
         session: Mapping[str, Any] | None = None,
     ) -> list[SessionEvent]:
         """Mark the delivery done, with what came of it; `session` may name another one by `session_id`."""
-        session_changes = dict(session or {})
-        session_id = session_changes.pop("session_id", delivery.session_id)
-        if session_changes:
-            validate_session_id(session_id)
-        columns = _session_changes(session_changes) if session_changes else None
-        rows = [EVENTS.row(event) for event in emits]
-        changes = encode({"state": "done", "lease_until": 0, "reason": None, "updated": _now()})
-        finished = await self._writer.run(lambda db: inbox.finish(db, delivery, changes, rows, session_id, columns))
-        return _in_sequence(emits, finished)
+        return await self._finish(delivery, {"state": "done", "reason": None}, emits, session)
 
-    async def retry(self, delivery: Delivery, *, reason: str, available_at: datetime) -> None:
+    async def retry(
+        self,
+        delivery: Delivery,
+        *,
+        reason: str,
+        available_at: datetime,
+        counted: bool = True,
+        session: Mapping[str, Any] | None = None,
+    ) -> None:
         """Give the delivery back."""
-        changes = encode({"state": "pending", "lease_until": 0, "reason": reason, "updated": _now()})
-        changes |= encode({"available_at": available_at})
-        await self._writer.run(lambda db: inbox.advance(db, delivery, changes))
+        attempts = delivery.attempts if counted else delivery.attempts - 1
+        changes = {"state": "pending", "reason": reason, "available_at": available_at, "attempts": attempts}
+        await self._finish(delivery, changes, (), session)
 
-    async def bury(self, delivery: Delivery, *, reason: str, emits: Sequence[SessionEvent] = ()) -> list[SessionEvent]:
+    async def bury(
+        self,
+        delivery: Delivery,
+        *,
+        reason: str,
+        emits: Sequence[SessionEvent] = (),
+        session: Mapping[str, Any] | None = None,
+    ) -> list[SessionEvent]:
         """Set the delivery aside."""
+        return await self._finish(delivery, {"state": "dead", "reason": reason}, emits, session)
+
+    async def _finish(
+        self,
+        delivery: Delivery,
+        changes: Mapping[str, Any],
+        emits: Sequence[SessionEvent],
+        session: Mapping[str, Any] | None,
+    ) -> list[SessionEvent]:
+        of_session = dict(session or {})
+        session_id = of_session.pop("session_id", delivery.session_id)
+        if of_session:
+            validate_session_id(session_id)
+        columns = _session_changes(of_session) if of_session else None
         rows = [EVENTS.row(event) for event in emits]
-        changes = encode({"state": "dead", "lease_until": 0, "reason": reason, "updated": _now()})
-        return _in_sequence(emits, await self._writer.run(lambda db: inbox.finish(db, delivery, changes, rows)))
+        changed = encode({**changes, "lease_until": 0, "updated": _now()})
+        finished = await self._writer.run(lambda db: inbox.finish(db, delivery, changed, rows, session_id, columns))
+        return _in_sequence(emits, finished)
 
     async def release(self, project: str) -> int:
         """Make every claimed delivery of `project` due now."""

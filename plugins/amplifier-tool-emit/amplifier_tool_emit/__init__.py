@@ -10,6 +10,13 @@ if TYPE_CHECKING:
 __amplifier_module_type__ = "tool"
 
 
+def check_config(config: dict[str, Any]) -> None:
+    """Raise `ValueError` naming the key of a configuration that cannot work."""
+    from .config import read_config
+
+    read_config(config)
+
+
 async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> None:
     """Mount `emit`.
 

@@ -10,6 +10,13 @@ if TYPE_CHECKING:
 __amplifier_module_type__ = "tool"
 
 
+def check_config(config: dict[str, Any]) -> None:
+    """Raise `ValueError` naming the key of a configuration that cannot work."""
+    from .config import read_config
+
+    read_config(config, None)
+
+
 async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> None:
     """Mount read_file, glob and grep, and write_file and edit_file unless `allow_write` is false.
 

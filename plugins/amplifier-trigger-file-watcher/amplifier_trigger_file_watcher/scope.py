@@ -59,6 +59,19 @@ class Scope:
         """Return the path as an event carries it: relative to the working folder if it is inside, with slashes."""
         return _unicode((self._shown / path).as_posix())
 
+    def below(self, path: str) -> str | None:
+        """Return the path below the folder of a file with this absolute path, None for one that is elsewhere."""
+        named = Path(os.path.normpath(path))
+        tops = (top for top in (self.folder, Path(self.base)) if top in named.parents)
+        return next((named.relative_to(top).as_posix() for top in tops), None)
+
+    def refusal(self, path: str) -> str | None:
+        """Return why a file does not count, None when it does."""
+        if self.wanted(path):
+            return None
+        left_out = self._included is not None and not self._included.match(path)
+        return f"no pattern names {path}" if left_out else f"{path} is ignored"
+
     def absolute(self, path: str) -> str:
         """Return the absolute path, below the folder as it was named."""
         return _unicode(str(self.folder / path))

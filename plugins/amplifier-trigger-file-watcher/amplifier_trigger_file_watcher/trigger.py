@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import TriggerConfigError, TriggerError
-from amplifier_core.triggers import TriggerContext
+from amplifier_core.triggers import TriggerContext, TriggerType
 
 if TYPE_CHECKING:
     import asyncio
@@ -68,6 +68,25 @@ class FileChangeTrigger:
             self._scope.base, self._scope.wanted, recursive=checked.recursive, abandoned=lambda: self._stopped
         )
         self._senses = Senses(NAME, checked, self._scope, self._manifest, self._context.clock)
+
+    def matches(self, event: TriggerEvent) -> str | None:
+        """Return None when a file of the event counts here, else why the first does not."""
+        if event.type is not TriggerType.FILE_CHANGE:
+            return f"it fires on changed files, and this is a {event.type.value} event"
+        changes = event.data.get("changes")
+        listed = [each.get("path") for each in changes if isinstance(each, dict)] if isinstance(changes, list) else []
+        reasons = [self._refusal(path) for path in listed or [event.file_path]]
+        return None if None in reasons else reasons[0]
+
+    def _refusal(self, path: str | None) -> str | None:
+        if not path:
+            return "it has no file_path"
+        below = self._scope.below(str(self._context.working_dir.absolute() / path))
+        if below is None:
+            return f"{path} is not below {self._scope.folder}"
+        if "/" in below and not self._config.recursive:
+            return f"{path} is in a folder of the folder, and recursive is false"
+        return self._scope.refusal(below)
 
     def _existing_folder(self, checked: FileWatcherConfig) -> Path:
         folder = Path(os.path.normpath(self._context.working_dir.absolute() / checked.path))

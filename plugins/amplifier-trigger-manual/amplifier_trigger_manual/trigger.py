@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.triggers import TriggerType
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
@@ -34,6 +36,11 @@ class ManualTrigger:
         from .config import ManualConfig
 
         read_trigger_config(NAME, ManualConfig, config)
+
+    def matches(self, event: TriggerEvent) -> str | None:
+        """Return None for an event that somebody fires by hand, else why it is none."""
+        manual = event.type is TriggerType.MANUAL
+        return None if manual else f"it is fired by hand, and this is a {event.type.value} event"
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
         """Yield nothing until `stop`."""

@@ -50,6 +50,17 @@ class SessionEventTrigger:
         self._config = read_trigger_config(NAME, SessionEventConfig, config)
         self._condition = None if self._config.condition is None else Condition.parse(self._config.condition)
 
+    def matches(self, event: TriggerEvent) -> str | None:
+        """Return None for an event that it follows and that counts, else why not."""
+        config, name, source = self._config, event.event_name or "", event.source_session_id
+        if event.type is not TriggerType.SESSION_EVENT:
+            return f"it fires on events of sessions, and this is a {event.type.value} event"
+        if not any(_names(wanted, name) for wanted in config.event_names):
+            return f"event_names are {', '.join(config.event_names)}, and this one is {name or 'without a name'}"
+        if config.source_sessions is not None and source not in config.source_sessions:
+            return f"source_sessions are {', '.join(config.source_sessions)}, and it comes from {source or 'none'}"
+        return None if self._holds(name, source, event.data) else f"its 'if' does not hold: {config.condition}"
+
     async def ready(self) -> None:
         """Return when events are followed, or the trigger has ended."""
         await self._armed.wait()
@@ -64,7 +75,7 @@ class SessionEventTrigger:
             self._armed.set()
             try:
                 while (event := await self._next(stream)) is not None:
-                    if self._counts(event):
+                    if self._holds(event.name, event.source_session_id, event.data):
                         yield self._event(event)
             finally:
                 close = getattr(stream, "aclose", None)
@@ -104,8 +115,8 @@ class SessionEventTrigger:
                 await asyncio.wait((waiting,))
         return None if waiting.cancelled() or self._stopped else waiting.result()
 
-    def _counts(self, event: SessionEvent) -> bool:
-        facts = {"name": event.name, "source_session_id": event.source_session_id, "data": event.data}
+    def _holds(self, name: str, source: str | None, data: Mapping[str, Any]) -> bool:
+        facts = {"name": name, "source_session_id": source, "data": data}
         return self._condition is None or self._condition.holds(facts)
 
     def _event(self, event: SessionEvent) -> TriggerEvent:
@@ -121,3 +132,7 @@ class SessionEventTrigger:
             cause=event.event_id,
             depth=event.depth + 1,
         )
+
+
+def _names(wanted: str, name: str) -> bool:
+    return wanted == name or (wanted.endswith("*") and name.startswith(wanted[:-1]))

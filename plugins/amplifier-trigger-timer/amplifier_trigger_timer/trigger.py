@@ -61,6 +61,11 @@ class TimerTrigger:
         self._jitter = Jitter(checked.jitter, self._context.name)
         self._schedule = _schedule(checked)
 
+    def matches(self, event: TriggerEvent) -> str | None:
+        """Return None for a tick, whenever it is due, else why it is none."""
+        timer = event.type is TriggerType.TIMER
+        return None if timer else f"it fires at times, and this is a {event.type.value} event"
+
     def upcoming(self, after: datetime) -> Iterator[Upcoming]:
         """Yield when it fires after this moment; an interval without a state counts from there."""
         last = self._stored_last()

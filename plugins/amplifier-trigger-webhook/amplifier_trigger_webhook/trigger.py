@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import TriggerConfigError
-from amplifier_core.triggers import TriggerContext
+from amplifier_core.triggers import TriggerContext, TriggerType
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -43,7 +43,10 @@ class WebhookTrigger:
         self._context = context
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take the address, and the secret from the environment. Raises `TriggerConfigError`."""
+        """Take the address; where it will listen, the secret must be in the environment. Raises `TriggerConfigError`.
+
+        A bundle can be checked where the secret is not: what only checks has nowhere to save a state.
+        """
         from amplifier_core.trigger_config import read_trigger_config
 
         from .config import WebhookConfig
@@ -52,8 +55,21 @@ class WebhookTrigger:
             remedy = "a bundle holds no secrets; put it into an environment variable, and name that in secret_env"
             raise TriggerConfigError(NAME, "secret", remedy)
         self._config = read_trigger_config(NAME, WebhookConfig, config)
-        self._secret = _secret(self._config.secret_env)
+        if self._context.saver is not None:
+            _secret(self._config.secret_env)
         self._path = self._config.path or default_path(self._context.name)
+
+    def matches(self, event: TriggerEvent) -> str | None:
+        """Return None for what may be posted to its address, signatures aside, else why not."""
+        if event.type is not TriggerType.WEBHOOK:
+            return f"it fires when it is posted to, and this is a {event.type.value} event"
+        path = event.data.get("path", self._path)
+        if path != self._path:
+            return f"its path is {self._path}, not {path}"
+        kinds = self._config.events
+        if kinds is not None and event.event_name not in kinds:
+            return f"events are {', '.join(kinds)}, and this one is {event.event_name or 'without a name'}"
+        return None
 
     async def ready(self) -> None:
         """Return when the webhook listens, or has ended."""
@@ -71,7 +87,7 @@ class WebhookTrigger:
         arrivals = self._arrivals = Arrivals()
         if self._stopped:
             arrivals.close()
-        receiver = Receiver(self._config, self._secret, self._context, arrivals)
+        receiver = Receiver(self._config, _secret(self._config.secret_env), self._context, arrivals)
         try:
             async with listening(self._context.name, self._config, self._path, receiver.answer) as self.url:
                 self._armed.set()

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -407,6 +408,10 @@ def test_the_path_without_one_is_its_name(name: str, path: str) -> None:
     assert default_path(name) == path
 
 
+async def saved(state: Mapping[str, Any]) -> None:
+    """Save nothing."""
+
+
 @pytest.mark.parametrize(
     ("config", "key", "message"),
     [
@@ -434,11 +439,20 @@ def test_a_configuration_that_cannot_work_is_refused(
     config: dict[str, Any], key: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMPTY", "")
+    trigger = WebhookTrigger()
+    trigger.bind(TriggerContext("a/b/c#1", saver=saved))
     with pytest.raises(TriggerConfigError, match=r"^trigger-webhook: ") as caught:
-        WebhookTrigger().configure(config)
+        trigger.configure(config)
     assert caught.value.key == key
     assert message in str(caught.value)
     assert SECRET not in str(caught.value)
+
+
+async def test_a_configuration_can_be_checked_without_the_secret_and_not_listened_with() -> None:
+    trigger = WebhookTrigger()
+    trigger.configure({"secret_env": "NO_SUCH_VARIABLE"})
+    with pytest.raises(TriggerConfigError, match="NO_SUCH_VARIABLE is not set"):
+        await anext(trigger.watch())
 
 
 async def test_an_address_for_all_takes_any_host_as_every_request_is_signed(run: Run) -> None:

@@ -229,15 +229,15 @@ ROOT = Path(__file__).parents[3]
     if "name: notes" in text
 ]
 FRONT = "\n".join(line.partition(" #")[0] for line in EXAMPLE.split("\n---\n")[0].splitlines())
-OPAQUE = range(FRONT.index("rules:"), FRONT.index("\ntools:"))
-"""What the provider alone knows, which is not imported to check a bundle."""
-EXAMPLE_KEYS = [match for match in re.finditer(r"\b[a-z_]+(?=:(\s|$))", FRONT, re.M) if match.start() not in OPAQUE]
+NO_KEYS = {"changed", "said", "file_path"}
+"""Words of texts, and what is handed to a tool: any key may be."""
+EXAMPLE_KEYS = [match for match in re.finditer(r"\b[a-z_]+(?=:(\s|$))", FRONT, re.M) if match[0] not in NO_KEYS]
 
 
 @pytest.mark.parametrize("key", EXAMPLE_KEYS, ids=lambda key: f"{key[0]}-{key.start()}")
 async def test_a_mistyped_key_of_the_readmes_example_is_told_with_its_line(key: re.Match[str], folder: Path) -> None:
     word, line = key[0], FRONT.count("\n", 0, key.start()) + 1
-    typo = f"{word[:-2]}{word[-1]}{word[-2]}"
+    typo = f"{word}z"
     text = f"{FRONT[: key.start()]}{typo}{FRONT[key.end() :]}\n---\nYou look after notes.\n"
     (folder / "bundle.md").write_text(text, encoding="utf-8")
     problems = await check_bundle("bundle.md", load_plugins())
@@ -248,7 +248,8 @@ async def test_a_mistyped_key_of_the_readmes_example_is_told_with_its_line(key: 
 
 def test_the_readmes_example_has_the_keys_that_are_mistyped() -> None:
     assert [key[0] for key in EXAMPLE_KEYS] == [
-        "bundle", "name", "version", "providers", "module", "config", "tools", "module", "background_sessions", "name",
+        "bundle", "name", "version", "providers", "module", "config", "rules", "when", "user", "call", "tool", "input",
+        "when", "tool", "say", "otherwise", "say", "tools", "module", "background_sessions", "name",
         "triggers", "module", "config", "patterns", "debounce_ms", "pool_size", "on_complete_emit",
     ]  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.hookspecs import hookimpl
-from amplifier_core.plugins import Plugins
+from amplifier_core.plugins import Plugins, load_plugins
 from amplifier_foundation.bundles import Bundle, check_bundle, check_names, load_bundle_sync
 
 if TYPE_CHECKING:
@@ -102,4 +102,26 @@ async def test_checking_a_file_checks_the_bundles_that_its_background_sessions_r
         ("worker/bundle.md", 3, "AMP110", "background_sessions[0].triggers[0].type"),
         ("broken.md", 3, "AMP103", "tools"),
         ("bundle.md", 6, "AMP108", "background_sessions[2].bundle"),
+    ]
+
+
+async def test_a_key_mistyped_in_the_configuration_of_an_installed_module_is_told_where_it_stands(
+    write: Any, folder: Path
+) -> None:
+    (folder / "own.py").write_text("raise SystemExit('nobody imports this')\n")
+    path = write(
+        "providers:\n  - module: provider-playbook\n    config:\n      rules:\n"
+        "        - {when: {usr: '^hi'}, say: hello}\n"
+        "tools:\n"
+        "  - {module: tool-filesystem, config: {allow_wrte: true}}\n"
+        "  - {module: tool-emit, config: {allow: 5}}\n"
+        "  - {module: tool-delegate, source: ./own.py, config: {anything: 5}}\n",
+    )
+    assert [str(problem) for problem in await check_bundle(path, load_plugins(environ={}))] == [
+        "bundle.md:7:19: error[AMP114] providers[0].config.rules[0].when.usr: "
+        "provider-playbook: rules[0].when.usr: unknown key; did you mean 'user'?",
+        "bundle.md:9:40: error[AMP114] tools[0].config.allow_wrte: "
+        "tool-filesystem: allow_wrte: unknown key; did you mean 'allow_write'?",
+        "bundle.md:10:34: error[AMP114] tools[1].config.allow: "
+        "tool-emit: allow: must be a list of beginnings of names, such as [work:]",
     ]
