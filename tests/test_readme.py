@@ -73,7 +73,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 def test_no_block_is_left_untested() -> None:
     assert sorted(kind for kind, _ in BLOCKS) == sorted(
-        ["console"] * 6 + ["text", "python", "toml", "python"] + ["markdown"] * 3
+        ["console"] * 7 + ["text", "python", "toml", "python"] + ["markdown"] * 4
     )
 
 
@@ -186,6 +186,20 @@ def test_the_session_commands_work_as_shown(folder: Path) -> None:
         done = run(command.replace("ID", session_id[:12]), folder)
         assert done.returncode == 0, done.stderr
         assert done.stdout
+
+
+def test_a_session_gives_work_to_others_as_shown(folder: Path) -> None:
+    (folder / "team.md").write_text(block("markdown", "{name: team}"), encoding="utf-8")
+    (folder / "notes.txt").write_text("one\ntwo\n", encoding="utf-8")
+    for command, output in commands(block("console", "team.md")):
+        done = run(command, folder)
+        assert done.returncode == 0, done.stderr
+        if output:
+            assert done.stdout.splitlines() == output
+    tree = run("amplifier session tree", folder).stdout
+    assert tree.count("completed") == 3
+    assert "agent reader" in tree
+    assert "agent self" in tree
 
 
 def test_the_python_example_runs(folder: Path) -> None:

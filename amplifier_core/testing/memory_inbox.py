@@ -125,7 +125,7 @@ class MemoryInbox(ABC):
             return None
         kept = min(due, key=lambda each: (-each.delivery.priority, each.delivery.available_at))
         before = kept.delivery
-        kept.lease_until = now + timedelta(seconds=lease)
+        kept.lease_until, kept.settle_key = now + timedelta(seconds=lease), None
         kept.delivery = replace(
             before,
             state="claimed",
@@ -258,7 +258,7 @@ class MemoryInbox(ABC):
 
     def _settling(self, delivery: Delivery, admission: Admission) -> list[_Kept]:
         """Return the deliveries in whose place this one comes, because they have not settled yet."""
-        place = {"project": delivery.project, "lane": delivery.lane, "state": "pending", "attempts": 0}
+        place = {"project": delivery.project, "lane": delivery.lane, "state": "pending"}
         return [
             kept
             for kept in self._deliveries.values()

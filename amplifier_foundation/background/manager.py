@@ -169,10 +169,11 @@ class BackgroundSessionManager:
             return False
         self._engine.turn(lane, "stopping")
         lane.wake.set()
-        await asyncio.gather(*(watch.stop() for watch in self._watches.pop(session_id)))
+        await asyncio.gather(*(watch.stop() for watch in self._watches[session_id]))
         await _ended(lane.task, grace)
         self._engine.turn(lane, "stopped")
-        del self._lanes[session_id]
+        self._lanes.pop(session_id, None)  # who was cancelled meanwhile may have asked a second time
+        self._watches.pop(session_id, None)
         return True
 
     async def reconcile(self, bundle: PreparedBundle, *, grace: float = 10.0) -> list[str]:

@@ -26,10 +26,12 @@ _COMMANDS = {
     "bundle": ("bundle:bundle", "Make, check, read and install bundles."),
     "config": ("config:config", "See and change settings."),
     "demo": ("demo:demo", "Watch the whole loop on a folder it makes: no key, no network."),
+    "logs": ("logs:logs", "See what happened to background sessions."),
     "plugin": ("plugin:plugin", "See what is installed."),
-    "ps": ("ps:ps", "See what runs now."),
+    "ps": ("ps:ps", "See the background sessions that run, and what waits."),
     "run": ("running.command:run", "Run one turn of a session, or converse with it."),
     "session": ("session:session", "List, read and fork sessions."),
+    "stop": ("stop:stop", "Stop a background session, or all of them."),
     "trigger": ("trigger:trigger", "See triggers, and fire by hand."),
     "up": ("up:up", "Run what a bundle declares in the background."),
 }

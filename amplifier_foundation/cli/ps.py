@@ -1,60 +1,135 @@
-"""`amplifier ps`: what runs now."""
+"""`amplifier ps`: the background sessions, and what each has at work and waiting."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplifier_core.errors import SessionConflict
+
 from .app import json_option, opened_inbox, plugins_of, run_async
 from .output import print_json, print_table, timestamp
+from .running.terminal import one_line
 
 if TYPE_CHECKING:
-    from amplifier_core.storage import DurableStore
+    from collections.abc import Iterable, Mapping
+
+    from amplifier_core.storage import Delivery, Tally
+
+_HEADINGS = ("SESSION", "STATE", "WAITING", "AT WORK", "DONE", "DEAD", "LAST EVENT", "PID", "FOLDER")
 
 
 @click.command()
 @json_option
 @click.pass_context
 def ps(ctx: click.Context, as_json: bool) -> None:
-    """List the processes that run background sessions, and what each has at work and waiting."""
-    rows = run_async(_rows(ctx))
+    """List the background sessions that run, and those that do not and for which something waits.
+
+    DONE counts what is not forgotten yet; DEAD are the events that were given up: amplifier trigger list.
+    """
+    owner, rows = run_async(_found(ctx))
     if as_json:
-        print_json("ps/1", rows)
+        print_json("ps/2", {"process": owner, "sessions": rows})
         return
-    print_table(
-        ("PID", "PROJECT", "BUNDLES", "SINCE", "AT WORK", "WAITING"),
-        (
-            (
-                str(row["pid"]),
-                row["project"],
-                ", ".join(row["bundles"]),
-                row["since"],
-                _at_work(row),
-                str(row["waiting"]),
-            )
-            for row in rows
-        ),
-        empty="Nothing runs. Start something with: amplifier up BUNDLE",
+    print_table(_HEADINGS, map(_cells, rows), empty="No background session runs, and nothing waits.")
+    if owner is None:
+        waits = any(row["waiting"] or row["at_work"] for row in rows)
+        click.echo(
+            f"Nothing runs. {'What waits is handled by' if waits else 'Start with'}: amplifier up BUNDLE", err=True
+        )
+    elif "problem" in owner:
+        click.echo(f"amplifier: {owner['problem']}", err=True)
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    at_work = ", ".join(f"{each['session_id']} since {each['since']}" for each in row["at_work"])
+    return (
+        f"{row['bundle']}/{row['name']}",
+        row["state"] + (f": {one_line(row['reason'], 80)}" if row["reason"] else ""),
+        str(row["waiting"]),
+        at_work or "-",
+        str(row["done"]),
+        str(row["dead"]),
+        row["last_event"] or "-",
+        str(row["pid"] or "-"),
+        _short(row["project"]),
     )
 
 
-def _at_work(row: dict[str, Any]) -> str:
-    return ", ".join(f"{each['session_id']} since {each['since']}" for each in row["at_work"]) or "-"
+def _short(folder: str) -> str:
+    home = str(Path.home())
+    return "~" + folder.removeprefix(home) if folder == home or folder.startswith(f"{home}/") else folder
 
 
-async def _rows(ctx: click.Context) -> list[dict[str, Any]]:
+async def _found(ctx: click.Context) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """Return what is known of the process that runs, None when there is none, and of each background session."""
     from ..lock import running_owner
 
     owner = running_owner()
-    if owner is None:
-        return []
+    rows = await _running(owner) if owner is not None else {}
     async with opened_inbox(plugins_of(ctx)) as store:
-        return [{**owner, "project": each, **await _work(store, each)} for each in sorted(set(owner["projects"]))]
+        for tally in await store.tallies():
+            _count(rows, tally)
+        for each in await store.deliveries(state="claimed", limit=1_000):
+            _add_work(rows, each)
+    return owner, [rows[key] for key in sorted(rows) if _matters(rows[key])]
 
 
-async def _work(store: DurableStore, project: str) -> dict[str, Any]:
-    claimed = await store.deliveries(project=project, state="claimed", limit=1_000)
-    waiting = await store.deliveries(project=project, state="pending", limit=1_000)
-    at_work = [{"session_id": each.session_id, "since": timestamp(each.updated)} for each in claimed]
-    return {"at_work": at_work, "waiting": len(waiting)}
+async def _running(owner: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return a row for each background session that the owner runs; `owner` gets a `problem` when it does not say."""
+    from ..background.lane import lane_key
+    from ..control import ask
+
+    try:
+        answer = await ask(owner, "status")
+    except SessionConflict as error:
+        owner["problem"] = str(error)
+        return {}
+    return {
+        (each["project"], lane_key(each["bundle"], row["name"])): {
+            **_row(each["project"], each["bundle"], row["name"]),
+            "id": session_id,
+            "state": row["status"],
+            "reason": row["reason"],
+            "restarts": row["restart_count"],
+            "pid": owner["pid"],
+        }
+        for each in answer
+        for session_id, row in each["sessions"].items()
+    }
+
+
+def _row(project: str, bundle: str, name: str) -> dict[str, Any]:
+    about = {"bundle": bundle, "name": name, "project": project, "id": None, "pid": None}
+    state = {"state": "not running", "reason": "", "restarts": 0}
+    return {**about, **state, "waiting": 0, "at_work": [], "done": 0, "dead": 0, "dropped": 0, "last_event": None}
+
+
+def _of(rows: dict[tuple[str, str], dict[str, Any]], project: str, lane: str) -> dict[str, Any]:
+    bundle, _, name = lane.rpartition("/")
+    return rows.setdefault((project, lane), _row(project, bundle, name))
+
+
+def _count(rows: dict[tuple[str, str], dict[str, Any]], tally: Tally) -> None:
+    row = _of(rows, tally.project, tally.lane)
+    figures: Iterable[tuple[str, str]] = (
+        ("waiting", "pending"),
+        ("done", "done"),
+        ("dead", "dead"),
+        ("dropped", "refused"),
+        ("dropped", "skipped"),
+    )
+    for name, state in figures:
+        row[name] += tally.counts.get(state, 0)  # type: ignore[call-overload]
+    row["last_event"] = max(row["last_event"] or "", timestamp(tally.newest))
+
+
+def _add_work(rows: dict[tuple[str, str], dict[str, Any]], delivery: Delivery) -> None:
+    work = {"session_id": delivery.session_id, "since": timestamp(delivery.updated)}
+    _of(rows, delivery.project, delivery.lane)["at_work"].append(work)
+
+
+def _matters(row: Mapping[str, Any]) -> bool:
+    return bool(row["pid"] or row["waiting"] or row["at_work"] or row["dead"])

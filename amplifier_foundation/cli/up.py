@@ -79,7 +79,7 @@ def _detach(
         raise click.UsageError("--detach goes with neither --once nor --dry-run nor --log")
     flags = [flag for flag in ("--safe-mode", "--debug") if ctx.obj[flag[2:].replace("-", "_")]]
     folder = ["--working-dir", str(working_dir)] if working_dir else []
-    return detached(flags, [*folder, *(["--quiet"] if quiet else []), "--", *bundles], quiet=quiet)
+    return detached(flags, [*folder, "--", *bundles], quiet=quiet)
 
 
 async def _up(

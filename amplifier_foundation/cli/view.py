@@ -122,17 +122,15 @@ class RunView:
         self._redraw()
 
     def tally(self, tallies: Iterable[Tally], at_work: Mapping[tuple[str, str], Iterable[str]]) -> None:
-        """Show these figures, and the sessions that are at work by project and lane: who has only watched knows less."""
+        """Show these figures, and the sessions at work by project and lane: who only watches does not know of all."""
         self.changed = False
-        for row in self._rows.values():
+        for key, row in self._rows.items():
             row.counts = dict.fromkeys(_STATE_OF, 0)
+            row.working = set(at_work.get(key, ()))
         for tally in tallies:
-            if row := self._rows.get((tally.project, tally.lane)):
-                for name, state in _STATE_OF.items():
-                    row.counts[name] += tally.counts.get(state, 0)
-        for key, session_ids in at_work.items():
-            if row := self._rows.get(key):
-                row.working = set(session_ids)
+            counted = self._rows.get((tally.project, tally.lane), Row(tally.lane))
+            for name, state in _STATE_OF.items():
+                counted.counts[name] += tally.counts.get(state, 0)
         self._redraw()
 
     def say(self, kind: str, lane: str, text: str) -> None:

@@ -103,8 +103,7 @@ class SettlesWhatIsDue(MemoryStore):
 class SettlesWhatWasTried(MemoryStore):
     async def retry(self, delivery: Delivery, **given: Any) -> None:
         await super().retry(delivery, **given)
-        kept = self._deliveries[delivery.delivery_id]
-        kept.delivery = replace(kept.delivery, attempts=0)
+        self._deliveries[delivery.delivery_id].settle_key = "file"
 
 
 class ForgetsWhatIsKnown(MemoryStore):

@@ -23,7 +23,7 @@ CHANGES = os.environ.get("CRON_CHANGES", "4")
 SEED = os.environ.get("SEED", "20261121")
 
 FIRST, LAST = datetime(2020, 1, 1, tzinfo=UTC), datetime(2036, 1, 1, tzinfo=UTC)
-BEFORE, AFTER = timedelta(hours=9), timedelta(hours=26)
+BEFORE, AFTER = timedelta(hours=5), timedelta(hours=9)
 WEEK, MINUTE, HOUR = timedelta(weeks=1), timedelta(minutes=1), timedelta(hours=1)
 
 ODD = [
@@ -100,23 +100,24 @@ def _field(random: Random, low: int, high: int, star: float) -> str:
 def due_by_cronsim(expression: str, zone: str, start: datetime, end: datetime, by: timedelta) -> list[datetime]:
     """Return the due times after `start` and before `end`, in a window at which clocks are changed `by` so much.
 
-    cronsim goes by whole hours, and to midnights that a day may not have. Where that matters, and the clock on the wall
-    is to be followed, its fields are compared minute by minute.
+    cronsim goes by whole hours, and to midnights that a day may not have. Where that leaves out what the clock on the
+    wall shows, and an expression follows it, its fields are compared minute by minute.
     """
     clock = ZoneInfo(zone)
     sim = CronSim(expression, start.astimezone(clock))
-    if sim.fixup_tz is None and (by % HOUR or _without_midnight(start + BEFORE, by, clock)):
+    if sim.fixup_tz is None and _is_missed(start + BEFORE, by, clock):
         minutes = (start + MINUTE * number for number in range(1, (end - start) // MINUTE))
         return [minute for minute in minutes if _matches(sim, minute.astimezone(clock))]
     dues = takewhile(lambda due: due.astimezone(UTC) < end, sim)
     return [due.astimezone(UTC) for due in dues if due.astimezone(UTC).astimezone(clock) == due]
 
 
-def _without_midnight(change: datetime, by: timedelta, clock: ZoneInfo) -> bool:
-    """Return whether clocks are moved from before a midnight, or from it, to after it."""
+def _is_missed(change: datetime, by: timedelta, clock: ZoneInfo) -> bool:
+    """Return whether clocks are changed within an hour, by part of one, or so that a midnight is left out."""
     after = change.astimezone(clock).replace(tzinfo=None)
     before = after - by
-    return before < after and (before.date() != after.date() or before.hour == before.minute == 0)
+    without_midnight = before < after and (before.date() != after.date() or before.hour == 0)
+    return bool(by % HOUR or before.minute or without_midnight)
 
 
 def _matches(sim: CronSim, wall: datetime) -> bool:

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from amplifier_core.errors import SessionNotFound
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from ..app import bundle_at, bundle_option, opened_inbox, plugins_of, run_async, wake
+from .timing import session_named
 
 
 @click.command()
@@ -41,11 +41,9 @@ async def _fire(ctx: click.Context, name: str, bundle_path: str | None, data: di
     from ...paths import project_of
 
     bundle = await bundle_at(bundle_path, plugins_of(ctx))
-    declared = {config.name: config for config in bundle.background_sessions}
-    if name not in declared:
-        raise SessionNotFound(f"{name} (this bundle declares: {', '.join(declared) or 'none'})")
+    session = session_named(bundle, name)
     project, lane = project_of(bundle.base_path), lane_key(bundle.name, name)
     async with opened_inbox(plugins_of(ctx)) as store:
         event = TriggerEvent(TriggerType.MANUAL, MANUAL, data=data)
-        await store.offer(project, lane, manual_key(lane, declared[name].triggers), event)
+        await store.offer(project, lane, manual_key(lane, session.triggers), event)
     return await wake(project, name)

@@ -1,10 +1,11 @@
-"""When a bundle's triggers will fire: asked of those that know, without watching one."""
+"""A bundle's triggers without a session to wake: configured, and asked when they will fire."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplifier_core.errors import AmplifierError, SessionNotFound, TriggerConfigError
 from amplifier_core.triggers import ScheduledSource, TriggerContext
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
+    from amplifier_core.triggers import EventSource, TriggerSource
 
     from ...background.config import BackgroundSessionConfig, TriggerConfig
     from ...bundles.model import Bundle
@@ -30,6 +32,26 @@ class Declared(NamedTuple):
         """What people know it by."""
         return self.config.name or self.config.module
 
+    async def source(
+        self, project: str, plugins: Plugins, store: DurableStore, events: EventSource | None = None
+    ) -> TriggerSource:
+        """Return the trigger, configured as if it were started now; what it would save is forgotten.
+
+        Raises `UnknownName`, `TriggerConfigError`.
+        """
+        trigger = plugins.triggers.get(self.config.module)()
+        bind = getattr(trigger, "bind", None)
+        if bind is not None:
+            state = await store.trigger_state(project, self.key)
+            bind(TriggerContext(self.key, working_dir=Path(project), events=events, state=state))
+        try:
+            trigger.configure(self.config.config)
+        except AmplifierError:
+            raise
+        except Exception as error:
+            raise TriggerConfigError(self.config.module, "", f"{type(error).__name__}: {error}") from error
+        return trigger
+
 
 def declared_in(bundle: Bundle, session: BackgroundSessionConfig) -> Iterator[Declared]:
     """Yield the triggers of a background session, in the order in which they are written."""
@@ -40,6 +62,15 @@ def declared_in(bundle: Bundle, session: BackgroundSessionConfig) -> Iterator[De
         yield Declared(session.name, trigger_key(lane, config, number), config)
 
 
+def session_named(bundle: Bundle, name: str) -> BackgroundSessionConfig:
+    """Return the background session of that name. Raises `SessionNotFound` with those that there are."""
+    for session in bundle.background_sessions:
+        if session.name == name:
+            return session
+    names = ", ".join(each.name for each in bundle.background_sessions) or "none"
+    raise SessionNotFound(f"{name} (this bundle declares: {names})")
+
+
 async def scheduled_source(
     declared: Declared, *, project: str, plugins: Plugins, store: DurableStore
 ) -> ScheduledSource | None:
@@ -47,15 +78,10 @@ async def scheduled_source(
 
     Raises `UnknownName`, `TriggerConfigError`.
     """
-    trigger = plugins.triggers.get(declared.config.module)()
-    if not isinstance(trigger, ScheduledSource):
+    if not isinstance(plugins.triggers.get(declared.config.module)(), ScheduledSource):
         return None
-    state = await store.trigger_state(project, declared.key)
-    bind = getattr(trigger, "bind", None)
-    if bind is not None:
-        bind(TriggerContext(declared.key, working_dir=Path(project), state=state))
-    trigger.configure(declared.config.config)
-    return trigger
+    trigger = await declared.source(project, plugins, store)
+    return trigger if isinstance(trigger, ScheduledSource) else None
 
 
 async def next_fire(

@@ -1,0 +1,353 @@
+"""The manager of background sessions: what it is told, what it tells, and what it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import AmplifierSession, SessionConflict, SessionNotFound, TriggerConfigError, UnknownName
+from amplifier_core.plugins import Plugins
+from amplifier_core.storage import DurableStore
+from amplifier_foundation import Activity, BackgroundSessionConfig, BackgroundSessionManager, EventRouter, brought_up
+from amplifier_foundation.background import lane as lane_module
+from amplifier_foundation.bundles import load_bundle
+
+from .bench import FedTrigger
+
+OpenBench = Callable[..., Any]
+Held = list[dict[str, Any]]
+
+BUNDLE = """---
+bundle: {name: family}
+session: {orchestrator: loop-basic, context: context-simple}
+providers: [{module: provider-playbook, config: {otherwise: {say: fine}}}]
+background_sessions:
+  - name: notes
+    triggers: [{type: session_event, config: {event_names: [note]}}]
+    pool_size: 2
+  - name: later
+    start_on_parent_start: false
+---
+"""
+
+
+def test_config_defaults() -> None:
+    config = BackgroundSessionConfig(name="a")
+    assert (config.pool_size, config.mode, config.priority, config.catch_up) == (1, "queued", 0, "all")
+    assert (config.restart_on_failure, config.max_restarts, config.restart_window) == (True, 3, 60)
+    assert (config.start_on_parent_start, config.stop_on_parent_stop) == (True, True)
+    assert (config.on_complete_emit, config.on_error_emit, config.triggers) == (None, None, [])
+    assert (config.timeout, config.max_attempts, config.max_depth) == (1800, 5, 8)
+    assert (config.rate_limit.limit, config.rate_limit.period) == (120, 60)
+    assert [config.key, config.debounce, config.throttle, config.condition, config.fork_from, config.runner] == [
+        None
+    ] * 6
+
+
+def test_config_custom_values() -> None:
+    config = BackgroundSessionConfig.model_validate(
+        {
+            "name": "a",
+            "pool_size": 4,
+            "mode": "restart",
+            "key": "{file_path}",
+            "if": "data.n > 1",
+            "debounce": {"period": "200ms", "timeout": 5},
+            "throttle": {"limit": 2, "period": "1m"},
+            "retry": {"delay": "2s", "max_delay": "1h"},
+            "triggers": [{"type": "file_change", "config": {"patterns": ["*.py"]}}],
+        }
+    )
+    assert (config.pool_size, config.mode, config.key, config.condition) == (4, "restart", "{file_path}", "data.n > 1")
+    assert config.debounce is not None
+    assert (config.debounce.period, config.debounce.timeout, config.debounce.key) == (0.2, 5, None)
+    assert config.throttle is not None
+    assert (config.throttle.limit, config.throttle.period) == (2, 60)
+    assert (config.retry.delay, config.retry.max_delay) == (2, 3600)
+    assert config.triggers[0].module == "trigger-file-watcher"
+    assert BackgroundSessionConfig.model_validate(config.model_dump(by_alias=True)) == config
+
+
+async def test_start_creates_task(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        await bench.start()
+        [task] = [task for task in asyncio.all_tasks() if task.get_name() == "background-lane"]
+        assert not task.done()
+
+
+async def test_start_returns_session_id(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        first, second = await bench.start(), await bench.start(name="other")
+    assert [bool(re.fullmatch(r"bg-(lane|other)-\d{4}", each)) for each in (first, second)] == [True, True]
+    assert first != second
+
+
+async def test_start_returns_when_the_triggers_are_armed(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start()
+        assert bench.kinds() == ["armed"]
+        assert bench.manager.get_status(session_id)["status"] == "running"
+
+
+async def test_stop_cancels_task(open_bench: OpenBench) -> None:
+    tasks = asyncio.all_tasks()
+    async with open_bench() as bench:
+        session_id = await bench.start(pool_size=4)
+        assert len(asyncio.all_tasks()) > len(tasks)
+        assert await bench.manager.stop(session_id)
+        assert not await bench.manager.stop(session_id)
+        assert asyncio.all_tasks() == tasks
+        assert bench.manager.get_status() == {}
+
+
+async def test_stop_waits_until_the_trigger_has_stopped(open_bench: OpenBench, held: Held) -> None:
+    async with open_bench(providers=held) as bench:
+        session_id = await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("session")
+        assert await bench.manager.stop(session_id, grace=0)
+        assert bench.trigger.queue.get_nowait() is None
+        assert await bench.states() == ["pending"]
+
+
+async def test_stop_all_stops_all(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        await bench.start()
+        await bench.start(name="other")
+        await bench.manager.stop_all()
+        assert bench.manager.get_status() == {}
+        assert [(each.lane, each.facts["status"]) for each in bench.seen if each.facts.get("status") == "stopped"] == [
+            ("lane", "stopped"),
+            ("other", "stopped"),
+        ]
+        await bench.start()
+
+
+async def test_who_is_cancelled_while_it_stops_is_told_so(open_bench: OpenBench, held: Held) -> None:
+    async with open_bench(providers=held) as bench:
+        session_id = await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("session")
+        stopping = asyncio.create_task(bench.manager.stop(session_id))
+        await bench.holds(lambda: bench.manager.get_status(session_id)["status"] == "stopping")
+        stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        bench.held().go.set()
+        await bench.until("completed")
+
+
+async def test_get_status_returns_all(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        ids = [await bench.start(), await bench.start(name="other")]
+        status = bench.manager.get_status()
+        assert list(status) == ids
+        assert [row["name"] for row in status.values()] == ["lane", "other"]
+        assert bench.manager.get_status(ids[1]) == status[ids[1]]
+        assert bench.manager.get_status("other") == status[ids[1]]
+        with pytest.raises(SessionNotFound):
+            bench.manager.get_status("nobody")
+
+
+async def test_status_tracks_trigger_count(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start()
+        for n in range(3):
+            bench.trigger.feed(n)
+        await bench.until("completed", count=3)
+        assert bench.manager.get_status(session_id)["trigger_count"] == 3
+
+
+async def test_status_tracks_last_trigger(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start()
+        assert bench.manager.get_status(session_id)["last_trigger"] is None
+        moment = bench.clock.now() - timedelta(minutes=1)
+        bench.trigger.feed(1, timestamp=moment)
+        await bench.until("accepted")
+        assert bench.manager.get_status(session_id)["last_trigger"] == moment.isoformat()
+
+
+async def test_names_are_unique_and_bad_triggers_are_refused_at_the_start(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        with pytest.raises(TriggerConfigError, match="bad: cannot be"):
+            await bench.start(triggers=[{"module": "trigger-fed", "config": {"bad": 1}}])
+        with pytest.raises(UnknownName, match="trigger-nowhere"):
+            await bench.start(triggers=[{"module": "trigger-nowhere"}])
+        assert bench.manager.get_status() == {}
+        with pytest.raises(SessionNotFound):
+            await bench.manager.fire("lane")
+        both = await asyncio.gather(bench.start(), bench.start(), return_exceptions=True)
+        [refusal] = [each for each in both if isinstance(each, SessionConflict)]
+        assert "'lane' runs already" in str(refusal)
+        assert len(bench.manager.get_status()) == 1
+
+
+async def test_one_that_cannot_be_started_is_not_there_and_may_be_started_again(
+    open_bench: OpenBench, store: DurableStore
+) -> None:
+    async with open_bench() as bench:
+        await store.close()
+        with pytest.raises(OSError, match="closed"):
+            await bench.start(catch_up="skip", triggers=[])
+        assert bench.manager.get_status() == {}
+        await bench.start(triggers=[])
+
+
+async def test_an_observer_that_fails_changes_nothing(open_bench: OpenBench, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(activity: Activity) -> None:
+        raise ValueError("observer")
+
+    async with open_bench() as bench:
+        bench.manager._engine.observers.insert(0, fail)
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("completed")
+    assert "an observer of background sessions failed" in caplog.text
+
+
+async def test_every_state_is_told_to_who_subscribes(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        news = bench.router.subscribe([lane_module.BACKGROUND_STATE])
+        session_id = await bench.start(max_restarts=0)
+        bench.trigger.fail("the disk is gone")
+        await bench.until("trigger_failed")
+        await bench.manager.stop(session_id)
+        told = [(await anext(news)).data for _ in range(4)]
+    assert [(each["status"], each["reason"]) for each in told] == [
+        ("running", ""),
+        ("failed", "the disk is gone"),
+        ("stopping", ""),
+        ("stopped", ""),
+    ]
+    assert {(each["session_id"], each["name"]) for each in told} == {(session_id, "lane")}
+
+
+# tied to what they are the children of
+
+
+async def test_the_end_of_the_parent_stops_what_shall_stop_with_it(
+    open_bench: OpenBench, parent: AmplifierSession
+) -> None:
+    async with open_bench() as bench:
+        await bench.start()
+        kept = await bench.start(name="kept", triggers=[], stop_on_parent_stop=False)
+        await parent.cleanup()
+        assert list(bench.manager.get_status()) == [kept]
+
+
+async def test_bundle_parses_background_sessions(tmp_path: Path) -> None:
+    (tmp_path / "bundle.md").write_text(BUNDLE)
+    notes, later = (await load_bundle(str(tmp_path / "bundle.md"))).background_sessions
+    assert (notes.name, notes.pool_size, notes.triggers[0].module) == ("notes", 2, "trigger-session-event")
+    assert (later.name, later.start_on_parent_start, later.triggers) == ("later", False, [])
+
+
+async def test_orchestrator_initializes_manager(
+    tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    (tmp_path / "bundle.md").write_text(BUNDLE)
+    bundle = await load_bundle(str(tmp_path / "bundle.md"))
+    async with brought_up([bundle], store, plugins) as [up]:
+        assert isinstance(up.manager, BackgroundSessionManager)
+        assert await up.manager.fire("notes")
+        assert up.root.coordinator.get_capability("session.working_dir") == str(tmp_path)
+
+
+async def test_orchestrator_starts_configured_sessions(
+    tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    (tmp_path / "bundle.md").write_text(BUNDLE)
+    bundle = await load_bundle(str(tmp_path / "bundle.md"))
+    async with brought_up([bundle], store, plugins) as [up]:
+        assert [row["name"] for row in up.manager.get_status().values()] == ["notes"]
+        await up.manager.start(bundle.background_sessions[1])
+        assert [row["name"] for row in up.manager.get_status().values()] == ["notes", "later"]
+
+
+async def test_orchestrator_stops_on_cleanup(tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins) -> None:
+    (tmp_path / "bundle.md").write_text(BUNDLE)
+    tasks = asyncio.all_tasks()
+    async with brought_up([await load_bundle(str(tmp_path / "bundle.md"))], store, plugins) as [up]:
+        assert (await store.get(up.root.session_id)).status == "running"
+    assert up.manager.get_status() == {}
+    assert asyncio.all_tasks() == tasks
+    assert (await store.get(up.root.session_id)).status == "idle"
+
+
+async def test_event_router_registered(tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins) -> None:
+    (tmp_path / "bundle.md").write_text(BUNDLE)
+    done = asyncio.Event()
+    async with brought_up(
+        [await load_bundle(str(tmp_path / "bundle.md"))],
+        store,
+        plugins,
+        observer=lambda activity: done.set() if activity.kind == "completed" else None,
+    ) as [up]:
+        await up.root.coordinator.get_capability("event.emit")("note", {"text": "remember"})
+        async with asyncio.timeout(20):
+            await done.wait()
+    [note, completed] = await store.events()
+    assert (note.name, note.source_session_id) == ("note", up.root.session_id)
+    [delivery] = await store.deliveries()
+    assert (completed.name, completed.cause) == ("session:completed", delivery.event.event_id)
+    assert delivery.event.cause == note.event_id
+
+
+# bundles that change while they run
+
+
+async def test_what_waits_is_handled_after_a_change_whatever_catch_up_says(
+    open_bench: OpenBench, held: Held, make_bundle: Callable[..., Any]
+) -> None:
+    config = {"name": "lane", "triggers": [{"module": "trigger-fed"}], "catch_up": "skip"}
+    async with open_bench(providers=held) as bench:
+        await bench.start(catch_up="skip")
+        for n in range(3):
+            bench.trigger.feed(n)
+        await bench.until("session")
+        await bench.until("accepted", count=3)
+        bench.held().go.set()
+        changed = make_bundle("family", providers=held, background_sessions=[{**config, "pool_size": 2}])
+        assert await bench.manager.reconcile(changed, grace=0) == ["lane"]
+        await bench.until("session", count=2)
+        bench.told("session", "session")[-1].coordinator.get_capability("tests.held").go.set()
+        await bench.holds(lambda: bench.kinds().count("completed") == 3)
+        assert await bench.states() == ["done"] * 3
+
+
+async def test_a_change_starts_what_is_new_ends_what_is_gone_and_leaves_the_others(
+    open_bench: OpenBench, make_bundle: Callable[..., Any]
+) -> None:
+    same = {"name": "same", "triggers": [{"module": "trigger-fed"}]}
+    async with open_bench() as bench:
+        bundle = make_bundle("family", background_sessions=[same, {"name": "gone"}])
+        assert await bench.manager.reconcile(bundle) == ["gone", "same"]
+        running, status = len(FedTrigger.made), bench.manager.get_status()
+        bundle = make_bundle("family", background_sessions=[same, {"name": "gone", "start_on_parent_start": False}])
+        bundle.bundle.background_sessions.append(BackgroundSessionConfig(name="fresh"))
+        assert "fresh" in await bench.manager.reconcile(bundle)
+        assert {row["name"] for row in bench.manager.get_status().values()} == {"same", "fresh"}
+    assert running == 2
+    assert len(status) == 2
+
+
+async def test_managers_of_one_store_and_router_share_nothing_else(
+    open_bench: OpenBench, parent: AmplifierSession, plugins: Plugins, make_bundle: Callable[..., Any]
+) -> None:
+    async with open_bench() as bench:
+        await bench.start(triggers=[])
+        other = BackgroundSessionManager(
+            parent, EventRouter(bench.store), bench.store, plugins, bundle=make_bundle("other"), clock=bench.clock
+        )
+        async with other:
+            await other.start(BackgroundSessionConfig(name="lane"))
+            assert await bench.manager.fire("lane")
+            await bench.until("completed")
+            assert [row["trigger_count"] for row in other.get_status().values()] == [0]
