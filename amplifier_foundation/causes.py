@@ -241,7 +241,8 @@ class _Causes:
             return []
         project = link.record.project
         if project not in self._made:
-            made = self._made[project] = dict[str, list[SessionRecord]]()
+            made: dict[str, list[SessionRecord]] = {}
+            self._made[project] = made
             for each in await self._store.sessions(project=project):
                 if each.event_id is None:
                     made.setdefault(above_id(each) or "", []).append(each)

@@ -44,8 +44,9 @@ class NoSuchBackgroundSession(AmplifierError, LookupError):
 
         self.name = name
         listed = sorted(set(known))
-        rest = f". There are: {', '.join(listed)}" if listed else ". See: amplifier ps"
-        super().__init__(f"no background session '{name}'{did_you_mean(name, listed)}{rest}")
+        hint = did_you_mean(name, listed) or "."
+        rest = f"There are: {', '.join(listed)}" if listed else "There is none. See: amplifier ps"
+        super().__init__(f"no background session '{name}'{hint} {rest}")
 
 
 def socket_path() -> Path:

@@ -129,6 +129,19 @@ class Lane:
             if each.delivery.key == by.key and each.delivery.delivery_id != by.delivery_id:
                 each.task.cancel()
 
+    async def outlived(self, by: Delivery) -> None:
+        """End what is at work under an earlier claim on this delivery; a lease runs out so when the machine sleeps."""
+        before = self.running.get(by.delivery_id)
+        if before is not None:
+            before.task.cancel()
+            await asyncio.wait({before.task})
+
+    def over(self, delivery: Delivery) -> None:
+        """Note that nothing is at work any more under this claim."""
+        work = self.running.get(delivery.delivery_id)
+        if work is not None and work.delivery.epoch == delivery.epoch:
+            del self.running[delivery.delivery_id]
+
     @property
     def stopping(self) -> bool:
         """Whether no new work is to begin."""

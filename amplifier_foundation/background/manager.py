@@ -75,8 +75,8 @@ class BackgroundSessionManager:
     async def start(self, config: BackgroundSessionConfig) -> str:
         """Start a background session; return its id when its triggers are armed.
 
-        Raises `SessionConflict` for a name that runs already, `UnknownName` and `TriggerConfigError` for a trigger that
-        cannot be made, `BundleError` for a bundle that cannot.
+        Raises `SessionConflict` for a name that runs already, `UnknownName` and `TriggerConfigError` for a trigger or
+        runner that cannot be made, `BundleError` for a bundle that cannot.
         """
         return await self._start(config)
 
@@ -118,13 +118,15 @@ class BackgroundSessionManager:
         for each in await self._engine.store.deliveries(
             project=lane.project, lane=lane.key, state="pending", limit=1_000_000
         ):
-            if each.attempts or (lane.config.catch_up == "latest" and each.key not in kept):
+            if each.session_id is not None or (lane.config.catch_up == "latest" and each.key not in kept):
                 kept.add(each.key)
                 continue
             reason = f"it waited while nothing ran (catch_up: {lane.config.catch_up})"
             await self._engine.store.drop(each.delivery_id, reason=reason)
 
     async def _lane(self, config: BackgroundSessionConfig) -> Lane:
+        if config.runner is not None:
+            self._engine.plugins.runners.get(config.runner)  # now, and not at the first event
         prepared = await prepared_bundle(self._source(config.bundle)) if config.bundle else self._bundle
         self._started += 1
         return Lane(

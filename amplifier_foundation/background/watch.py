@@ -81,6 +81,7 @@ class Watch:
                 await self._watch_once()
                 return
             except Exception as error:
+                self.armed.set()  # nobody waits for it any longer
                 if self.lane.stopping or not await self._may_restart(window, first_cause(error)):
                     return
             finally:

@@ -103,6 +103,7 @@ class Worker:
 
     async def _handle(self, delivery: Delivery) -> None:
         problem = ""
+        await self.lane.outlived(delivery)
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(self._renew(delivery))
@@ -115,7 +116,7 @@ class Worker:
         except* StoreUnavailable as errors:
             problem = str(first_cause(errors))
         finally:
-            del self.lane.running[delivery.delivery_id]
+            self.lane.over(delivery)
         if problem:
             await self._put_back(delivery, problem)
 

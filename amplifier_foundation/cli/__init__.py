@@ -30,10 +30,12 @@ _COMMANDS = {
     "plugin": ("plugin:plugin", "See what is installed."),
     "ps": ("ps:ps", "See the background sessions that run, and what waits."),
     "run": ("running.command:run", "Run one turn of a session, or converse with it."),
+    "service": ("service:service", "Have the system run background sessions."),
     "session": ("session:session", "List, read and fork sessions."),
     "stop": ("stop:stop", "Stop a background session, or all of them."),
     "trigger": ("trigger:trigger", "See triggers, and fire by hand."),
     "up": ("up:up", "Run what a bundle declares in the background."),
+    "why": ("why:why", "Tell what led to an event or a session, and what came of it."),
 }
 
 

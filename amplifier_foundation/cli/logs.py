@@ -185,7 +185,11 @@ def _print(happening: Happening, *, jsonl: bool) -> None:
         (timestamp(happening.at), "dim"), " ", (mark, style), " ", (f"{happening.name:<12}", "bold"), " "
     )
     line.append(happening.text, style if happening.kind in STRIKING else "")
-    console().print(line)
+    if sys.stdout.isatty():
+        console().print(line)
+    else:
+        click.echo(line.plain)
+        sys.stdout.flush()
 
 
 def _facts(happening: Happening) -> dict[str, Any]:

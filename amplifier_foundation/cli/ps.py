@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +34,29 @@ def ps(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json("ps/2", {"process": owner, "sessions": rows})
         return
-    print_table(_HEADINGS, map(_cells, rows), empty="No background session runs, and nothing waits.")
+    if rows:
+        _print(rows)
+    click.echo(_about(owner, rows), err=True)
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    """Print a row for each; a terminal gets the columns that tell something."""
+    cells = [_cells(row) for row in rows]
+    shown = [*range(len(_HEADINGS))]
+    if sys.stdout.isatty():
+        shown = [*shown[:-2], *shown[-1:]] if len({row["project"] for row in rows}) > 1 else shown[:-2]
+    print_table([_HEADINGS[n] for n in shown], ([row[n] for n in shown] for row in cells), empty="")
+
+
+def _about(owner: Mapping[str, Any] | None, rows: list[dict[str, Any]]) -> str:
+    """Return what is known of the process that runs, or what to do where there is none."""
     if owner is None:
         waits = any(row["waiting"] or row["at_work"] for row in rows)
-        click.echo(
-            f"Nothing runs. {'What waits is handled by' if waits else 'Start with'}: amplifier up BUNDLE", err=True
-        )
-    elif "problem" in owner:
-        click.echo(f"amplifier: {owner['problem']}", err=True)
+        return f"Nothing runs. {'What waits is handled by' if waits else 'Start with'}: amplifier up BUNDLE"
+    if "problem" in owner:
+        return f"amplifier: {owner['problem']}"
+    folders = ", ".join(map(_short, sorted(set(owner["projects"]))))
+    return f"Process {owner['pid']} since {owner['since']} in {folders}. End it with: amplifier stop --all"
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

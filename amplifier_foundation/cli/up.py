@@ -126,6 +126,7 @@ async def _run(
 
     for bundle in bundles:
         view.expect(bundle, project_of(working_dir or bundle.base_path))
+    how = "Ctrl-C" if log is None else "SIGTERM"
     notifier = Notifier(os.environ)
     control = Control(asked_to_stop=stopper.ask, tell=view.note)
     async with AsyncExitStack() as stack:
@@ -142,10 +143,10 @@ async def _run(
         async with beside(notifier.pings()):
             with notifier.ready(", ".join(each.bundle.name for each in running)):
                 async with beside(reloading.run(), _ticking(view, store, running, log)):
-                    view.note(f"Watching {', '.join(each.project for each in running)}. Ctrl-C stops.")
+                    view.note(f"Watching {', '.join(each.project for each in running)}. {how} stops.")
                     await (_drained(store, running, stopper) if once else stopper.wait())
             if stopper.asked:
-                view.note("Stopping: sessions at work may finish; Ctrl-C again interrupts them.")
+                view.note(f"Stopping: sessions at work may finish; {how} again interrupts them.")
             await stopper.stop_all(running)
 
 

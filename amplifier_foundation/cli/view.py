@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 LINE = 110
 """Characters of an answer or a reason that are shown."""
+WIDE = 100
+"""Columns of a terminal where the table has room for the triggers."""
 
 MARKS = {
     "armed": ("◦", "dim"),
@@ -153,7 +155,7 @@ class RunView:
             return
         try:
             self.out.print(line)
-        except OSError:  # the terminal was closed: what runs goes on without it
+        except (OSError, SystemExit):  # nobody reads it any more, where rich exits: what runs goes on
             self._quiet = True
             self._refresh = lambda: None
 
@@ -245,27 +247,29 @@ class RunView:
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-        for heading, style in (("session", "bold"), ("state", ""), ("triggers", "dim")):
-            table.add_column(heading, style=style, no_wrap=True)
+        table.add_column("session", style="bold", no_wrap=True)
+        table.add_column("state", no_wrap=True)
+        if self.out.width >= WIDE:
+            table.add_column("triggers", style="dim", no_wrap=True)
         for heading in ("waiting", "at work", "done", "dead"):
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("last result", ratio=1, no_wrap=True, overflow="ellipsis")
         for row in self._rows.values():
-            table.add_row(*_cells(row))
+            table.add_row(*_cells(row, triggers=self.out.width >= WIDE))
         return Padding(table, (1, 0, 0, 0)) if self._rows else ""
 
 
-def _cells(row: Row) -> list[str | Text]:
+def _cells(row: Row, *, triggers: bool) -> list[str | Text]:
     from rich.text import Text
 
     state = Text(row.state.replace("_", " "), style=_STATES.get(row.state, "dim"))
     if row.reason:
         state.append(f": {one_line(row.reason, 40)}")
-    triggers = ", ".join(sorted({each.removeprefix("trigger-") for each in row.triggers})) or "-"
+    woken_by = ", ".join(sorted({each.removeprefix("trigger-") for each in row.triggers})) or "-"
     return [
         row.name,
         state,
-        one_line(triggers, 40),
+        *([one_line(woken_by, 40)] if triggers else []),
         _count(row.counts["waiting"], "yellow"),
         _count(len(row.working), "cyan"),
         _count(row.counts["done"], "green"),

@@ -63,7 +63,7 @@ def rows(first: Link) -> list[dict[str, Any]]:
     from ..causes import walk
 
     places: dict[Link | None, int | None] = {None: None}
-    shown = []
+    shown: list[dict[str, Any]] = []
     for above, link in walk(first):
         places[link] = len(shown)
         kind = "event" if link.event else "delivery" if link.delivery else "session"

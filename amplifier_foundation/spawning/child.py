@@ -67,11 +67,14 @@ class Spawn:
     """Of its record."""
     usage: Usage | None = None
     error: BaseException | None = None
+    stopping: bool = False
+    """Whether the child was asked to end."""
     stopped: bool = False
-    """Whether the child ended early because it was asked to."""
+    """Whether it ended early because it, or a session above it, was."""
 
     def ask_to_stop(self) -> None:
-        """Ask the child to end when its running tools have finished."""
+        """Ask the child, or one that is still being made, to end when its running tools have finished."""
+        self.stopping = True
         if self.child is not None:
             self.child.coordinator.cancellation.request_graceful()
 

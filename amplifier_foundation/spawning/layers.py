@@ -30,14 +30,25 @@ class LayeredResolver:
 
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> Any:
         """Return where the code of `module_id` is. Raises `ModuleNotFoundError` when neither knows."""
-        own, outer = self._layers
-        for layer in self._layers:
-            if _knows(layer, module_id, source_hint):
-                return layer.resolve(module_id, source_hint, profile_hint)
+        first, last = self._order(module_id, source_hint)
         try:
-            return own.resolve(module_id, source_hint, profile_hint)
+            return first.resolve(module_id, source_hint=source_hint)
         except ModuleNotFoundError:
-            return outer.resolve(module_id, source_hint, profile_hint)
+            return last.resolve(module_id, source_hint=source_hint)
+
+    async def async_resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> Any:
+        """Do what `resolve` does, and await the bundles' own `async_resolve`, where they have one."""
+        first, last = self._order(module_id, source_hint)
+        try:
+            return await _resolved(first, module_id, source_hint)
+        except ModuleNotFoundError:
+            return await _resolved(last, module_id, source_hint)
+
+    def _order(self, module_id: str, source_hint: Any) -> tuple[Any, Any]:
+        """Return whom to ask first, and whom then: who knows the module is asked alone."""
+        own, outer = self._layers
+        knowing = next((layer for layer in self._layers if _knows(layer, module_id, source_hint)), None)
+        return (own, outer) if knowing is None else (knowing, knowing)
 
 
 class LayeredMentions:
@@ -59,6 +70,12 @@ class LayeredMentions:
 def layered(own: Any, outer: Any, layers: type) -> Any:
     """Return `own` before `outer`; the same one, or none, is no layer."""
     return own if outer is None or outer is own else layers(own, outer)
+
+
+async def _resolved(resolver: Any, module_id: str, source_hint: Any) -> Any:
+    if hasattr(resolver, "async_resolve"):
+        return await resolver.async_resolve(module_id, source_hint=source_hint)
+    return resolver.resolve(module_id, source_hint=source_hint)
 
 
 def _lacks(resolver: Any, module_id: str) -> bool:

@@ -62,6 +62,8 @@ async def _within(spawn: Spawn, seconds: float | None) -> str:
     """
     if seconds is None:
         return await _answer(spawn)
+    if seconds <= 0:
+        raise SpawnTimeout(spawn.request.session_id, seconds)
     asking = asyncio.get_running_loop().call_later(seconds, spawn.ask_to_stop)
     began = time.monotonic()
     try:
@@ -107,6 +109,8 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
         meter = UsageMeter(session.coordinator)
         meter.attach()
         parents.register_child(token)
+        if spawn.stopping:
+            token.request_graceful()
         try:
             for observe in _observers(spawn):
                 observe(session)

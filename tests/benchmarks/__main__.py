@@ -14,7 +14,20 @@ from .table import HEADINGS, cells, line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-AREAS = ("hooks", "sessions", "durable", "files", "timers", "startup", "peers", "stores", "jsonl", "bundles", "router")
+AREAS = (
+    "hooks",
+    "sessions",
+    "durable",
+    "files",
+    "timers",
+    "startup",
+    "peers",
+    "stores",
+    "jsonl",
+    "bundles",
+    "router",
+    "spawning",
+)
 
 
 async def _run(area: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import re
@@ -9,10 +10,15 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from amplifier_core import load_plugins
+from amplifier_foundation import Activity, load_bundle, open_inbox
+from amplifier_foundation.cli import invoke
+from amplifier_foundation.up import Control, Up, brought_up
 
 WAIT = '''
 import asyncio
@@ -138,3 +144,88 @@ def modules(project: Path) -> Path:
     (folder / "wait.py").write_text(WAIT, encoding="utf-8")
     (folder / "ask.py").write_text(ASK, encoding="utf-8")
     return folder
+
+
+BACKGROUND = """---
+bundle: {name: echo}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - when: {user: '^hold'}
+          call: {tool: wait, input: {what: it}}
+        - when: {tool: wait}
+          say: "held"
+      otherwise: {say: "You said: {prompt}"}
+tools: [{module: wait, source: ./modules/wait.py}]
+background_sessions:
+  - {name: asked, instruction_template: "say {what}"}
+  - {name: broken, max_attempts: 1, instruction_template: "{absent}"}
+  - {name: careful, if: data.n > 1}
+  - {name: holding, instruction_template: hold}
+---
+"""
+
+
+@pytest.fixture
+def background(home: Path, modules: Path) -> Path:
+    """A bundle whose background sessions are woken by hand: they answer, fail, choose, or hold until there is `go`."""
+    path = modules.parent / "bundle.md"
+    path.write_text(BACKGROUND, encoding="utf-8")
+    return path
+
+
+class Running:
+    """Background sessions that run in this process, and what is told of them."""
+
+    def __init__(self, up: Up, control: Control) -> None:
+        self.up = up
+        self.control = control
+        self.told: list[tuple[str, str]] = []
+        self.stop_asked = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    def see(self, activity: Activity) -> None:
+        """Note what happened."""
+        self.told.append((activity.lane, activity.kind))
+        self._changed.set()
+
+    async def until(self, lane: str, kind: str, *, count: int = 1) -> None:
+        """Return when this has happened so often."""
+        async with asyncio.timeout(PATIENCE):
+            while self.told.count((lane, kind)) < count:
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@pytest.fixture
+async def running(background: Path) -> AsyncIterator[Running]:
+    """The background sessions of `background`, running; what is at work at the end is let go."""
+    plugins = load_plugins(environ={})
+    store, control = open_inbox(plugins), Control()
+    bundle = await load_bundle(str(background))
+    seen: list[Running] = []
+
+    def observe(activity: Activity) -> None:
+        for each in seen:
+            each.see(activity)
+
+    async with brought_up([bundle], store, plugins, observer=observe, control=control) as [up]:
+        seen.append(Running(up, control))
+        control.asked_to_stop = seen[0].stop_asked.set
+        yield seen[0]
+        (background.parent / "go").touch()
+    await store.close()
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[..., Awaitable[tuple[int, str, str]]]:
+    """Give a command while this process's event loop runs on; returns code, stdout and stderr."""
+
+    async def command(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = await asyncio.to_thread(invoke, arguments)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return command

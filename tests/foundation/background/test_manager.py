@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,6 +18,8 @@ from amplifier_core.storage import DurableStore
 from amplifier_foundation import Activity, BackgroundSessionConfig, BackgroundSessionManager, EventRouter, brought_up
 from amplifier_foundation.background import lane as lane_module
 from amplifier_foundation.bundles import load_bundle
+from amplifier_foundation.cli import exits
+from amplifier_foundation.cli.exits import exit_code
 
 from .bench import FedTrigger
 
@@ -298,6 +301,19 @@ async def test_event_router_registered(tmp_path: Path, home: Path, store: Durabl
     [delivery] = await store.deliveries()
     assert (completed.name, completed.cause) == ("session:completed", delivery.event.event_id)
     assert delivery.event.cause == note.event_id
+
+
+async def test_a_second_one_on_the_same_data_folder_is_told_who_the_first_is(
+    tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    (tmp_path / "bundle.md").write_text(BUNDLE)
+    bundle = await load_bundle(str(tmp_path / "bundle.md"))
+    async with brought_up([bundle], store, plugins) as [up]:
+        with pytest.raises(SessionConflict, match=rf"process {os.getpid()} runs family since") as refusal:
+            async with brought_up([bundle], store, plugins):
+                raise AssertionError("two of them")
+        assert exit_code(refusal.value) == exits.CONFLICT
+        assert list(up.manager.get_status()) == ["bg-notes-0001"]
 
 
 # bundles that change while they run

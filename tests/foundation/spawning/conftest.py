@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -177,7 +177,9 @@ class Words:
             {"when": {"tool": tool}, "say": "{result}"},
         )
 
-    slow = [{"module": "provider-playbook", "config": {"delay_ms": 60_000, "otherwise": {"say": "late"}}}]
+    slow: ClassVar[list[dict[str, Any]]] = [
+        {"module": "provider-playbook", "config": {"delay_ms": 60_000, "otherwise": {"say": "late"}}}
+    ]
 
 
 @pytest.fixture

@@ -223,9 +223,7 @@ async def test_nested_spawn_capability(parent: Parent, make_bundle: MakeBundle, 
     probe = words.entry("tool-probe", mark="here")
     tools = [{"module": "tool-delegate"}, probe]
     below = {"below": {"description": "Answers.", "providers": words.playbook(say="from below")}}
-    nested = make_bundle(
-        providers=words.calls("delegate", agent="below", instruction="go"), tools=tools, agents=below
-    )
+    nested = make_bundle(providers=words.calls("delegate", agent="below", instruction="go"), tools=tools, agents=below)
     result = await spawn_bundle(nested, "hello", parent)
     assert json.loads(result.output)["response"] == "from below"
     child, grandchild = watched.children

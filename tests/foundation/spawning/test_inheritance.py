@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
 
 from amplifier_core import Transcript
+from amplifier_core.storage import DurableStore
+from amplifier_foundation import PreparedBundle, spawn_bundle
 from amplifier_foundation.history import open_calls
-from amplifier_foundation.spawning.inheritance import Inheritance, Scope
+from amplifier_foundation.spawning.inheritance import Depth, Inheritance, Scope
 
 
 def user(text: str) -> dict[str, Any]:
@@ -34,13 +37,18 @@ def result(call_id: str) -> dict[str, Any]:
 TWO_TURNS = [user("one"), calls("a", "b"), result("a"), result("b"), says("done"), user("two"), says("again")]
 
 
+def taken(inheritance: Inheritance, history: Transcript, depth: Depth, scope: Scope = "conversation") -> Transcript:
+    return inheritance.take(history, depth, scope).history
+
+
 def roles(transcript: Transcript) -> list[str]:
     return [message["role"] for message in transcript]
 
 
 def test_inheriting_everything_shares_and_copies_nothing() -> None:
     source = Transcript(TWO_TURNS)
-    child = Inheritance().take(source, "all", "full")
+    child, turns = Inheritance().take(source, "all", "full")
+    assert turns == 2
     assert child.is_fork_of(source)
     assert all(mine is theirs for mine, theirs in zip(child, source, strict=True))
 
@@ -48,14 +56,14 @@ def test_inheriting_everything_shares_and_copies_nothing() -> None:
 @pytest.mark.parametrize("scope", get_args(Scope))
 def test_a_call_in_flight_is_never_inherited(scope: Scope) -> None:
     source = Transcript([*TWO_TURNS, user("three"), calls("c")])
-    assert open_calls(list(Inheritance().take(source, "all", scope))) == []
+    assert open_calls(list(taken(Inheritance(), source, "all", scope))) == []
 
 
 def test_conversation_keeps_what_was_said_and_agents_what_delegates_answered() -> None:
     source = Transcript([user("one"), calls("a"), result("a"), calls("d", tool="delegate"), result("d"), says("done")])
     inheritance = Inheritance()
-    assert roles(inheritance.take(source, "all", "conversation")) == ["user", "assistant"]
-    kept = list(inheritance.take(source, "all", "agents"))
+    assert roles(taken(inheritance, source, "all", "conversation")) == ["user", "assistant"]
+    kept = list(taken(inheritance, source, "all", "agents"))
     assert [message["role"] for message in kept] == ["user", "assistant", "tool", "assistant"]
     assert kept[1]["tool_calls"] == [{"id": "d", "tool": "delegate", "arguments": {}}]
 
@@ -63,12 +71,15 @@ def test_conversation_keeps_what_was_said_and_agents_what_delegates_answered() -
 @pytest.mark.parametrize("scope", get_args(Scope))
 @pytest.mark.parametrize(("turns", "first"), [(1, "two"), (2, "one"), (9, "one")])
 def test_recent_begins_with_a_turn(turns: int, first: str, scope: Scope) -> None:
-    assert Inheritance().take(Transcript(TWO_TURNS), "recent", scope, turns)[0]["content"] == first
+    begun = Inheritance().take(Transcript(TWO_TURNS), "recent", scope, turns)
+    assert begun.history[0]["content"] == first
+    assert begun.turns == min(turns, 2)
 
 
 def test_no_depth_or_no_turns_inherit_nothing() -> None:
-    assert len(Inheritance().take(Transcript(TWO_TURNS), "none", "full")) == 0
-    assert len(Inheritance().take(Transcript(TWO_TURNS), "recent", "full", 0)) == 0
+    for depth in ("none", "recent"):
+        begun = Inheritance().take(Transcript(TWO_TURNS), depth, "full", 0)  # type: ignore[arg-type]  # each is a depth
+        assert (len(begun.history), begun.turns) == (0, 0)
 
 
 @pytest.mark.parametrize("scope", get_args(Scope))
@@ -77,21 +88,41 @@ def test_a_later_child_takes_over_what_was_said_since_as_if_it_had_been_the_firs
     for message in [*TWO_TURNS, user("three"), calls("c"), result("c"), says("well")]:
         history.append(message)
         for depth in ("all", "recent"):
-            taken = inheritance.take(history, depth, scope, 1)  # type: ignore[arg-type]  # each is a depth
-            assert list(taken) == list(Inheritance().take(history, depth, scope, 1))  # type: ignore[arg-type]
+            begun = inheritance.take(history, depth, scope, 1)  # type: ignore[arg-type]  # each is a depth
+            assert begun == Inheritance().take(history, depth, scope, 1)  # type: ignore[arg-type]
 
 
 def test_what_a_child_says_reaches_neither_its_parent_nor_its_siblings() -> None:
     history, inheritance = Transcript(TWO_TURNS), Inheritance()
     for scope in get_args(Scope):
-        first, second = (inheritance.take(history, "all", scope) for _ in range(2))
+        first, second = (taken(inheritance, history, "all", scope) for _ in range(2))
         before = list(second)
         first.append(user("only mine"))
-        assert list(second) == before == list(inheritance.take(history, "all", scope))
+        assert list(second) == before == list(taken(inheritance, history, "all", scope))
     assert list(history) == TWO_TURNS
 
 
 def test_a_history_that_was_replaced_is_looked_at_anew() -> None:
     inheritance = Inheritance()
-    assert roles(inheritance.take(Transcript(TWO_TURNS), "all")) == ["user", "assistant", "user", "assistant"]
-    assert roles(inheritance.take(Transcript([user("other")]), "all")) == ["user"]
+    assert roles(taken(inheritance, Transcript(TWO_TURNS), "all")) == ["user", "assistant", "user", "assistant"]
+    assert roles(taken(inheritance, Transcript([user("other")]), "all")) == ["user"]
+
+
+async def test_a_child_of_a_stored_session_is_stored_as_its_fork(
+    lead: Callable[..., Any], make_bundle: Callable[..., PreparedBundle], store: DurableStore, words: Any
+) -> None:
+    session = await lead(providers=words.playbook())
+    prepared = make_bundle(providers=words.playbook())
+    first = await spawn_bundle(prepared, "one", session, session_id="first", session_storage=store)
+    assert first.turn_count == 1
+    again = await prepared.create_session(session_id="first", transcript=Transcript(await store.read("first")))
+    async with again:
+        shared = await spawn_bundle(
+            prepared, "two", again, context_depth="all", context_scope="full", session_storage=store
+        )
+        own = await spawn_bundle(prepared, "two", again, context_depth="all", session_storage=store)
+    records = [await store.get(each.session_id) for each in (shared, own)]
+    assert [(record.fork_of, record.fork_at) for record in records] == [("first", 2), (None, None)]
+    assert [(record.message_count, record.turn_count) for record in records] == [(4, 2), (4, 2)]
+    said = [[message["content"] for message in await store.read(each.session_id)] for each in (shared, own)]
+    assert said[0] == said[1]

@@ -1,0 +1,135 @@
+"""What `amplifier logs` tells of the events of background sessions."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import TriggerEvent, TriggerType, load_plugins
+from amplifier_core.storage import Delivery, DurableStore, SessionRecord
+from amplifier_foundation import open_inbox
+from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.cli.logs import Following
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+async def store(home: Path) -> Any:
+    opened = open_inbox(load_plugins(environ={}))
+    yield opened
+    await opened.close()
+
+
+async def offered(store: DurableStore, name: str, path: str, **options: Any) -> Delivery:
+    event = TriggerEvent(TriggerType.FILE_CHANGE, "trigger-file-watcher", file_path=path, change_type="modified")
+    delivery = await store.offer("/p", f"demo/{name}", f"demo/{name}/t#1", event, **options)
+    assert delivery is not None
+    return delivery
+
+
+async def begun(store: DurableStore, name: str, *, created: bool = True) -> Delivery:
+    claimed = await store.claim("/p", f"demo/{name}", owner="me", lease=60, session_id=f"{name}-1")
+    assert claimed is not None
+    if created and claimed.attempts == 1:
+        await store.create(SessionRecord(f"{name}-1", project="/p"))
+    return claimed
+
+
+async def answered(store: DurableStore, name: str, path: str, answer: str) -> None:
+    await offered(store, name, path)
+    claimed = await begun(store, name)
+    await store.append(f"{name}-1", [{"role": "assistant", "content": answer}], at=0)
+    await store.commit(claimed)
+
+
+def told(lines: list[Any]) -> list[tuple[str, str, str]]:
+    return [(each.name, each.kind, each.text) for each in lines]
+
+
+async def test_each_step_of_an_event_is_told_in_order_of_time(store: DurableStore, say: Any) -> None:
+    await answered(store, "reviewer", "a.py", "a.py compiles.\nAnd more.")
+    await offered(store, "careful", "b.py", refused="its 'if' does not hold")
+    await offered(store, "broken", "c.py")
+    await store.bury(await begun(store, "broken", created=False), reason="no such tool\nat all")
+
+    code, out, err = await say("logs")
+    assert (code, err) == (exits.OK, "")
+    assert [" ".join(line.split()[1:]) for line in out.splitlines()] == [
+        "● reviewer file a.py modified",
+        "▶ reviewer session reviewer-1",
+        "✓ reviewer a.py compiles.",
+        "✗ careful file b.py modified: its 'if' does not hold",
+        "● broken file c.py modified",
+        "✗ broken given up: no such tool",
+    ]
+    _, out, _ = await say("logs", "reviewer", "--jsonl")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["kind"] for line in lines] == ["accepted", "started", "completed"]
+    assert {line["session_id"] for line in lines} == {"reviewer-1"}
+    _, out, _ = await say("logs", "demo/reviewer", "-n", "1")
+    assert out.endswith("a.py compiles.\n")
+    assert out.count("\n") == 1
+
+
+async def test_what_is_tried_again_is_told_with_its_reason_and_when(store: DurableStore) -> None:
+    await offered(store, "reviewer", "a.py")
+    due = datetime(2031, 1, 2, 3, 4, 5, tzinfo=UTC)
+    await store.retry(await begun(store, "reviewer"), reason="overloaded", available_at=due)
+    lines = told(await Following(store, None).news(10))
+    assert lines[2] == ("reviewer", "retried", "overloaded; tried again at 2031-01-02T03:04:05Z")
+
+
+async def test_what_a_terminal_would_obey_is_not_told(store: DurableStore) -> None:
+    await answered(store, "reviewer", "\x1b[31ma.py", "\x1b]0;owned\x07done")
+    texts = [text for _, _, text in told(await Following(store, None).news(10))]
+    assert len(texts) == 3
+    assert all(text.isprintable() for text in texts)
+
+
+async def test_following_tells_what_is_new_and_nothing_twice(store: DurableStore) -> None:
+    following = Following(store, None)
+    await offered(store, "reviewer", "a.py")
+    assert told(await following.news(1)) == [("reviewer", "accepted", "file a.py modified")]
+    claimed = await begun(store, "reviewer")
+    assert told(await following.news(1)) == [("reviewer", "started", "session reviewer-1")]
+    await offered(store, "other", "b.py")
+    assert told(await following.news(1)) == [("other", "accepted", "file b.py modified")]
+    assert await following.news(1) == []
+    await store.append("reviewer-1", [{"role": "assistant", "content": "done"}], at=0)
+    await store.commit(claimed)  # by now neither among the newest nor among those that are not over
+    assert told(await following.news(1)) == [("reviewer", "completed", "done")]
+
+
+async def test_since_shows_all_of_that_time_and_no_more(
+    store: DurableStore, say: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(60):
+        await offered(store, "old", f"{n}.py", refused="too old", now=NOW - timedelta(hours=3))
+        await offered(store, "new", f"{n}.py", refused="too new")
+    _, out, _ = await say("logs", "--since", "1h")
+    assert (out.count(" new "), out.count(" old ")) == (60, 0)
+    _, out, _ = await say("logs")
+    assert out.count("\n") == 50
+    assert (await say("logs", "old", "--since", "30m"))[2] == "Nothing has happened in this time.\n"
+
+
+def test_nothing_has_happened_yet(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["logs"]) == exits.OK
+    assert capsys.readouterr() == ("", "Nothing has happened yet.\n")
+
+
+async def test_an_unknown_name_is_answered_with_the_nearest(store: DurableStore, say: Any) -> None:
+    await offered(store, "reviewer", "a.py")
+    code, _, err = await say("logs", "reviewr")
+    assert code == exits.NOT_FOUND
+    assert err == "amplifier: no background session 'reviewr'; did you mean 'reviewer'? There are: reviewer\n"
+
+
+def test_an_age_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["logs", "--since", "yesterday"]) == exits.USAGE
+    assert "'yesterday' is no time" in capsys.readouterr().err

@@ -1,0 +1,101 @@
+"""What `amplifier ps` shows of background sessions that run, and of what waits when none does."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amplifier_storage_sqlite.store import SqliteStore
+
+from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.lock import owner_lock
+
+
+def rows(out: str) -> dict[str, Any]:
+    envelope = json.loads(out)
+    assert envelope["schema"] == "amplifier/ps/2"
+    return {row["name"]: row for row in envelope["data"]["sessions"]}
+
+
+async def test_each_background_session_is_shown_with_its_state_and_figures(running: Any, say: Any) -> None:
+    for name, data in (("asked", {"what": "a"}), ("broken", {}), ("careful", {"n": 1}), ("holding", {})):
+        await running.up.manager.fire(name, data)
+    await running.up.manager.fire("holding", {})
+    for name, kind in (("asked", "completed"), ("broken", "dead"), ("careful", "refused"), ("holding", "session")):
+        await running.until(name, kind)
+
+    code, out, err = await say("ps", "--json")
+    assert code == exits.OK
+    found = rows(out)
+    assert list(found) == ["asked", "broken", "careful", "holding"]
+    assert {row["state"] for row in found.values()} == {"running"}
+    assert {row["pid"] for row in found.values()} == {os.getpid()}
+    assert {row["bundle"] for row in found.values()} == {"echo"}
+    figures = {name: [row[key] for key in ("waiting", "done", "dead", "dropped")] for name, row in found.items()}
+    assert figures == {"asked": [0, 1, 0, 0], "broken": [0, 0, 1, 0], "careful": [0, 0, 0, 1], "holding": [1, 0, 0, 0]}
+    [work] = found["holding"]["at_work"]
+    assert work["session_id"].startswith("holding-")
+    assert work["since"].endswith("Z")
+
+    code, out, err = await say("ps")
+    [line] = [line for line in out.splitlines() if line.startswith("echo/holding")]
+    assert line.split()[:5] == ["echo/holding", "running", "1", work["session_id"], "since"]
+    assert f"Process {os.getpid()} since" in err
+
+
+async def test_a_background_session_that_failed_is_shown_with_its_reason(running: Any, say: Any) -> None:
+    [lane] = [lane for lane in running.up.manager._lanes.values() if lane.config.name == "asked"]
+    running.up.manager._engine.turn(lane, "failed", "its trigger\nis broken")
+    _, out, _ = await say("ps")
+    assert "echo/asked    failed: its trigger is broken" in out
+
+
+def test_what_waits_is_shown_when_nothing_runs(background: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["trigger", "fire", "asked"]) == exits.OK
+    capsys.readouterr()
+    assert invoke(["ps", "--json"]) == exits.OK
+    out, err = capsys.readouterr()
+    assert json.loads(out)["data"]["process"] is None
+    [row] = rows(out).values()
+    assert (row["name"], row["state"], row["pid"], row["waiting"]) == ("asked", "not running", None, 1)
+    assert invoke(["ps"]) == exits.OK
+    out, err = capsys.readouterr()
+    assert "echo/asked  not running  1" in out
+    assert err == "Nothing runs. What waits is handled by: amplifier up BUNDLE\n"
+
+
+def test_a_process_that_does_not_answer_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with owner_lock({"bundles": ["demo"], "projects": ["/x"], "socket": str(home / "none.sock")}):
+        assert invoke(["ps"]) == exits.OK
+    assert f"process {os.getpid()} does not answer" in capsys.readouterr().err
+
+
+def counting(name: str, asked: list[str]) -> Callable[..., Any]:
+    """Return the store's method `name`, which notes that it was called."""
+    real = getattr(SqliteStore, name)
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        asked.append(name)
+        return real(*arguments, **options)
+
+    return counted
+
+
+async def test_the_figures_cost_the_same_queries_however_many_deliveries_there_are(
+    running: Any, say: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    for name in ("tallies", "deliveries", "get", "sessions", "read"):
+        monkeypatch.setattr(SqliteStore, name, counting(name, asked))
+    queries = []
+    for number in range(1, 4):
+        await running.up.manager.fire("broken", {})
+        await running.until("broken", "dead", count=number)
+        asked.clear()
+        await say("ps")
+        queries.append(asked.count("tallies") + asked.count("get") + asked.count("sessions") + asked.count("read"))
+    assert queries == [1, 1, 1]

@@ -1,0 +1,68 @@
+"""What `amplifier stop` ends, and what it says when there is nothing to end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke, stop
+
+
+@pytest.mark.parametrize("arguments", [["reviewer"], ["--all"]])
+def test_there_is_nothing_to_stop_when_nothing_runs(
+    arguments: list[str], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["stop", *arguments]) == exits.NOT_FOUND
+    assert capsys.readouterr().err == "amplifier: nothing runs. Start something with: amplifier up BUNDLE\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["reviewer", "--all"]])
+def test_it_must_be_said_what_is_to_stop(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["stop", *arguments]) == exits.USAGE
+    assert "amplifier ps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["asked", "echo/asked", "bg-asked-0001"])
+async def test_one_background_session_stops_and_the_others_run_on(name: str, running: Any, say: Any) -> None:
+    told: list[str] = []
+    running.control.tell = told.append
+    code, out, err = await say("stop", name)
+    assert (code, out) == (exits.OK, "")
+    assert err.startswith("echo/asked is stopped\n")
+    assert told == ["asked is to stop, as another process asks"]
+    assert [row["name"] for row in running.up.manager.get_status().values()] == ["broken", "careful", "holding"]
+
+
+async def test_an_unknown_name_stops_nothing(running: Any, say: Any) -> None:
+    code, _, err = await say("stop", "asket")
+    assert code == exits.NOT_FOUND
+    assert "no background session 'asket'; did you mean 'asked'? There are: asked, broken, careful, holding" in err
+    assert len(running.up.manager.get_status()) == 4
+
+
+async def test_stopping_everything_waits_and_says_what_for(
+    running: Any, say: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stop, "LATE", 0.0)
+    monkeypatch.setattr(stop, "_gone", gone_when(running.stop_asked))
+    await running.up.manager.fire("holding", {})
+    await running.until("holding", "session")
+    [work] = [each for row in running.up.manager.get_status().values() for each in row["running"]]
+    code, _, err = await say("stop", "--all")
+    assert code == exits.OK
+    assert f"lets sessions at work finish: {work}" in err
+    assert err.endswith("has ended.\n")
+
+
+def gone_when(asked: asyncio.Event) -> Any:
+    """Return what finds the process gone at the second look, when it was asked to stop: this one lives on."""
+    looks: list[int] = []
+
+    async def gone(pid: int, seconds: float) -> bool:
+        looks.append(pid)
+        return len(looks) > 1 and asked.is_set()
+
+    return gone

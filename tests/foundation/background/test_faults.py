@@ -1,0 +1,399 @@
+"""Triggers that fail, stores that cannot be written, and workers that wake up too late: told, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from amplifier_core import StoreUnavailable, TriggerEvent, hookimpl
+from amplifier_core.plugins import Plugins
+from amplifier_core.storage import DurableStore
+from amplifier_core.testing import VirtualClock
+from amplifier_foundation.background import manager as manager_module
+from amplifier_foundation.background import watch as watch_module
+from amplifier_foundation.history import turn_starts
+
+from .bench import FedTrigger
+
+OpenBench = Callable[..., Any]
+Held = list[dict[str, Any]]
+
+# triggers
+
+
+async def test_restart_on_failure(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start()
+        broken = bench.trigger
+        broken.fail("the disk is gone")
+        await bench.until("trigger_failed")
+        row = bench.manager.get_status(session_id)
+        assert (row["status"], row["reason"]) == ("backing_off", "the disk is gone")
+        await bench.until("armed", count=2, step=1)
+        assert bench.trigger is not broken
+        bench.trigger.feed(1)
+        await bench.until("completed")
+        status = bench.manager.get_status(session_id)
+    assert (status["status"], status["reason"], status["restart_count"]) == ("running", "", 1)
+
+
+async def test_max_restarts_honored(open_bench: OpenBench, caplog: pytest.LogCaptureFixture) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start(max_restarts=2, restart_window=10_000)
+        for failure in range(3):
+            bench.trigger.fail("still gone")
+            await bench.until("trigger_failed", count=failure + 1)
+            if failure < 2:
+                await bench.until("armed", count=failure + 2, step=1)
+        status = bench.manager.get_status(session_id)
+        assert (status["status"], status["reason"], status["restart_count"]) == ("failed", "still gone", 2)
+        assert bench.told("trigger_failed", "restarts") == [True, True, False]
+        assert "trigger family/lane/trigger-fed#1 failed: still gone" in caplog.text
+        assert await bench.manager.fire("lane")
+        await bench.until("completed")
+        assert bench.manager.get_status(session_id)["status"] == "failed"
+
+
+async def test_restart_count_increments(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start(max_restarts=1, restart_window=60)
+        for failure in range(4):
+            bench.trigger.fail("a hiccup")
+            await bench.until("trigger_failed", count=failure + 1)
+            await bench.until("armed", count=failure + 2, step=1)
+            assert bench.manager.get_status(session_id)["restart_count"] == failure + 1
+            await bench.clock.advance(3600)
+
+
+async def test_no_restart_when_none_is_wanted(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start(restart_on_failure=False)
+        bench.trigger.fail("gone")
+        await bench.until("trigger_failed")
+        assert bench.manager.get_status(session_id)["status"] == "failed"
+        assert bench.told("trigger_failed", "restarts") == [False]
+
+
+async def test_a_trigger_that_ends_by_itself_has_failed_and_is_made_anew(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        await bench.start()
+        await bench.trigger.stop()
+        await bench.until("trigger_failed")
+        assert "it ended without being stopped" in bench.told("trigger_failed", "error")[0]
+        await bench.until("armed", count=2, step=1)
+
+
+async def test_a_stopped_session_is_not_revived_by_a_restart_that_was_to_come(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start()
+        bench.trigger.fail("gone")
+        await bench.until("trigger_failed")
+        made = len(FedTrigger.made)
+        assert await bench.manager.stop(session_id)
+        await bench.clock.advance(3600)
+        assert (len(FedTrigger.made), bench.manager.get_status()) == (made, {})
+
+
+async def test_one_failed_trigger_leaves_the_others_of_its_session_alone(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start(triggers=[{"module": "trigger-fed"}] * 2, max_restarts=0)
+        broken, sound = FedTrigger.made[-2:]
+        broken.fail("gone")
+        await bench.until("trigger_failed")
+        sound.feed(1)
+        await bench.until("completed")
+        assert bench.manager.get_status(session_id)["status"] == "failed"
+
+
+async def test_a_hundred_that_fail_are_restarted_within_their_windows_and_no_more(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        bench.manager._engine.poll = 1e6
+        for number in range(100):
+            await bench.start(name=f"lane-{number}", max_restarts=2, restart_window=1e6)
+        failed = 0
+        while failed < len(FedTrigger.made):  # the first half of them only checked the configuration
+            for trigger in FedTrigger.made[failed:]:
+                trigger.fail("gone")
+            failed = len(FedTrigger.made)
+            await bench.clock.advance(60)
+        await bench.until("trigger_failed", count=300, step=1)
+        rows = bench.manager.get_status().values()
+        assert Counter((row["status"], row["restart_count"]) for row in rows) == {("failed", 2): 100}
+        assert bench.kinds().count("trigger_failed") == 300
+
+
+class Stubborn:
+    """A trigger that does what its configuration says is wrong with it."""
+
+    release: asyncio.Event
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        self.fault = config.get("fault")
+
+    async def ready(self) -> None:
+        if self.fault == "late":
+            await self.release.wait()
+        if self.fault == "unready":
+            raise OSError("no such device")
+
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        while True:
+            await asyncio.sleep(3600)
+            yield TriggerEvent.__new__(TriggerEvent)
+
+    async def stop(self) -> None:
+        if self.fault == "hangs":
+            await asyncio.sleep(3600)
+        if self.fault == "raises":
+            raise OSError("it cannot be stopped")
+
+
+@pytest.fixture
+def stubborn(plugins: Plugins) -> Callable[[str], dict[str, Any]]:
+    """Return the fields of a background session whose trigger has a fault."""
+    Stubborn.release = asyncio.Event()
+
+    class Offers:
+        @hookimpl
+        def amplifier_register_trigger(self, register: Any) -> None:
+            register("trigger-stubborn", Stubborn)
+
+    plugins.register(Offers(), "stubborn")
+    return lambda fault: {"triggers": [{"module": "trigger-stubborn", "config": {"fault": fault}}]}
+
+
+async def test_a_trigger_that_is_not_armed_in_time_is_named_until_it_is(
+    open_bench: OpenBench,
+    stubborn: Callable[[str], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(manager_module, "ARMING", 0.01)
+    monkeypatch.setattr(watch_module, "ENDING", 0.01)
+    async with open_bench() as bench:
+        session_id = await bench.start(**stubborn("late"))
+        row = bench.manager.get_status(session_id)
+        assert (row["status"], row["reason"]) == ("running", "not armed after 0.01 s: trigger-stubborn")
+        assert "not armed after 0.01 s: trigger-stubborn" in caplog.text
+        Stubborn.release.set()
+        await bench.until("armed")
+        assert bench.manager.get_status(session_id)["reason"] == ""
+
+
+async def test_a_trigger_that_cannot_be_armed_is_tried_again_and_given_up(
+    open_bench: OpenBench, stubborn: Callable[[str], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_bench() as bench:
+        monkeypatch.setattr(watch_module, "ENDING", 0.01)
+        session_id = await bench.start(**stubborn("unready"), max_restarts=1)
+        await bench.until("trigger_failed", count=2, step=1)
+        row = bench.manager.get_status(session_id)
+        assert (row["status"], row["reason"]) == ("failed", "no such device")
+
+
+@pytest.mark.parametrize("fault", ["hangs", "raises", "ignores"])
+async def test_a_trigger_that_does_not_stop_is_left_behind_and_told(
+    fault: str,
+    open_bench: OpenBench,
+    stubborn: Callable[[str], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("STOP_TIME_LIMIT", "ENDING"):
+        monkeypatch.setattr(watch_module, name, 0.01)
+    tasks = asyncio.all_tasks()
+    async with open_bench() as bench:
+        session_id = await bench.start(**stubborn(fault))
+        assert await bench.manager.stop(session_id)
+        assert asyncio.all_tasks() == tasks
+    assert ("trigger Stubborn did not stop" in caplog.text) is (fault != "ignores")
+
+
+# stores
+
+
+class Faulty:
+    """A store that cannot be used for some of what is asked of it, while it shall not be."""
+
+    def __init__(self, store: DurableStore, *methods: str) -> None:
+        self._store = store
+        self.methods = methods
+        self.failures = 0
+        self.well = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.methods and not self.well:
+            return self._fail
+        return getattr(self._store, name)
+
+    async def _fail(self, *arguments: Any, **given: Any) -> Any:
+        self.failures += 1
+        raise StoreUnavailable("/store", "the disk is full")
+
+
+NEWS = [{"type": "session_event", "config": {"event_names": ["news"]}, "instruction_template": "news {n}"}]
+
+
+async def _each_done_once(store: DurableStore, count: int) -> None:
+    deliveries = list(reversed(await store.deliveries()))
+    assert [(each.state, each.attempts, each.event.data["n"]) for each in deliveries] == [
+        ("done", 1, n) for n in range(count)
+    ]
+    for each in deliveries:
+        assert len(turn_starts(await store.read(each.session_id or ""))) == 1
+    assert Counter(event.name for event in await store.events()) == {"news": count, "session:completed": count}
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [("offer",), ("claim",), ("create",), ("append",), ("commit",), ("commit", "retry"), ("get", "append", "retry")],
+    ids=" and ".join,
+)
+async def test_while_the_store_cannot_be_written_nothing_is_lost_and_then_it_goes_on(
+    methods: tuple[str, ...], open_bench: OpenBench, store: DurableStore
+) -> None:
+    faulty = Faulty(store, *methods)
+    async with open_bench(faulty) as bench:
+        session_id = await bench.start(triggers=NEWS, max_attempts=1, pool_size=2)
+        for n in range(3):
+            await bench.router.emit("news", {"n": n}, "somebody")
+        await bench.until("store_failed", count=2, step=0.5)
+        row = bench.manager.get_status(session_id)
+        assert row["status"] == "backing_off"
+        assert "the disk is full" in row["reason"]
+        faulty.well = True
+        await bench.until("completed", count=3, step=0.5)
+        await bench.holds(lambda: bench.manager.get_status(session_id)["status"] == "running", step=0.5)
+    assert faulty.failures >= 2
+    await _each_done_once(store, 3)
+
+
+async def test_what_cannot_be_stored_is_refused_to_whom_it_comes_from(
+    open_bench: OpenBench, store: DurableStore
+) -> None:
+    faulty = Faulty(store, "offer", "emit")
+    async with open_bench(faulty) as bench:
+        await bench.start(triggers=[])
+        with pytest.raises(StoreUnavailable, match="the disk is full"):
+            await bench.manager.fire("lane")
+        with pytest.raises(StoreUnavailable, match="the disk is full"):
+            await bench.router.emit("news", {"n": 0}, "somebody")
+        assert (await store.deliveries(), await store.events()) == ([], [])
+        faulty.well = True
+        assert await bench.manager.fire("lane")
+        await bench.until("completed")
+
+
+async def test_a_disk_that_is_full_is_waited_for(open_bench: OpenBench, store: Any) -> None:
+    async def pages(most: int) -> int:
+        [[count]] = await store._writer.run(lambda db: db.execute("PRAGMA page_count").fetchall())
+        await store._writer.run(lambda db: db.execute(f"PRAGMA max_page_count = {most or count}").fetchall())
+        return int(count)
+
+    async with open_bench() as bench:
+        session_id = await bench.start(instruction_template="x" * 20_000, max_attempts=1)
+        await pages(0)
+        bench.trigger.feed(1)
+        await bench.until("accepted")
+        await bench.until("store_failed")
+        assert "the disk is full" in bench.manager.get_status(session_id)["reason"]
+        await pages(10_000)
+        await bench.until("completed", step=0.5)
+        assert [(each.state, each.attempts) for each in await bench.deliveries()] == [("done", 1)]
+
+
+async def test_a_failed_trigger_stays_failed_when_the_store_works_again(
+    open_bench: OpenBench, store: DurableStore
+) -> None:
+    faulty = Faulty(store, "claim")
+    faulty.well = True
+    async with open_bench(faulty) as bench:
+        session_id = await bench.start(max_restarts=0)
+        bench.trigger.fail("gone")
+        await bench.until("trigger_failed")
+        faulty.well = False
+        await bench.until("store_failed", step=1)
+        faulty.well = True
+        await bench.manager.fire("lane")
+        await bench.until("completed", step=1)
+        row = bench.manager.get_status(session_id)
+        assert (row["status"], row["reason"]) == ("failed", "gone")
+
+
+async def test_a_lease_that_cannot_be_renewed_once_ends_no_session(
+    open_bench: OpenBench, held: Held, store: DurableStore
+) -> None:
+    faulty = Faulty(store, "renew")
+    async with open_bench(faulty, providers=held) as bench:
+        bench.manager._engine.lease = 60
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("session")
+        await bench.holds(lambda: faulty.failures == 1, step=1)
+        faulty.well = True
+        await bench.clock.advance(20)
+        bench.held().go.set()
+        await bench.until("completed")
+        assert [(each.state, each.epoch) for each in await bench.deliveries()] == [("done", 1)]
+
+
+async def test_a_closed_store_stops_nothing_from_stopping(open_bench: OpenBench, store: DurableStore) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start()
+        await store.close()
+        bench.manager.wake("lane")
+        await bench.until("store_failed")
+        status = bench.manager.get_status(session_id)
+        assert (status["status"], "closed" in status["reason"]) == ("backing_off", True)
+
+
+# workers that were away
+
+
+async def test_a_worker_that_wakes_after_its_lease_changes_nothing(
+    open_bench: OpenBench, held: Held, store: DurableStore
+) -> None:
+    later = VirtualClock()
+    await later.advance(3600)
+    async with open_bench(providers=held) as stopped:
+        stopped.manager._engine.lease = 60
+        await stopped.start()
+        stopped.trigger.feed(1)
+        await stopped.until("session")
+        await stopped.holds(lambda: stopped.held().together == 1)
+        async with open_bench(clock=later) as other:
+            await other.start()
+            await other.until("completed")
+        [done] = await store.deliveries()
+        before = await store.get(done.session_id or ""), await store.events(), await store.read(done.session_id or "")
+        stopped.held().go.set()
+        await stopped.holds(lambda: not stopped.manager.get_status("lane")["running"])
+    assert (done.state, done.epoch) == ("done", 2)
+    assert await store.deliveries() == [done]
+    assert (await store.get(done.session_id or ""), await store.events(), await store.read(done.session_id or "")) == (
+        before
+    )
+    assert "completed" not in stopped.kinds()
+
+
+async def test_a_machine_that_slept_goes_on_with_what_it_was_at(open_bench: OpenBench, held: Held) -> None:
+    async with open_bench(providers=held) as bench:
+        bench.manager._engine.lease = 60
+        session_id = await bench.start(pool_size=2)
+        bench.trigger.feed(1)
+        await bench.until("session")
+        await bench.holds(lambda: bench.held().together == 1)
+        bench.clock._elapsed += 3600
+        bench.manager.wake("lane")
+        await bench.until("session", count=2)
+        await bench.holds(lambda: bench.held().together == 1)
+        bench.held().go.set()
+        await bench.until("completed")
+        assert bench.manager.get_status(session_id)["status"] == "running"
+        [done] = await bench.deliveries()
+        assert (done.state, done.epoch) == ("done", 2)
+        assert bench.kinds().count("completed") == 1
