@@ -26,13 +26,13 @@ KEY = "process"
 
 def this_process() -> str:
     """Return the name of this process; from now on others can see whether it lives."""
-    return _present(data_home(), os.getpid())
+    return _present(os.environ.get("AMPLIFIER_HOME"), os.getpid())
 
 
 @cache
-def _present(home: Path, pid: int) -> str:
+def _present(chosen: str | None, pid: int) -> str:  # by what the folder is found from: finding it takes its time
     name = f"{pid}-{secrets.token_hex(6)}"
-    path = _folder(home) / f"{name}.lock"
+    path = _folder(data_home()) / f"{name}.lock"
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     atexit.register(_leave, path, pid)

@@ -133,8 +133,9 @@ class UsageMeter:
             self._latest = self._heard(data)
 
     def _hear_orchestrator(self, event: str, data: dict[str, Any]) -> None:
-        told = self._heard(data)
-        self._latest = told if self._latest is None else max(self._latest, told, key=_says)
+        if self._latest is None or not all(_says(self._latest)):
+            told = self._heard(data)
+            self._latest = told if self._latest is None else max(self._latest, told, key=_says)
         self._settle()
 
     def _settle(self) -> None:

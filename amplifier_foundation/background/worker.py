@@ -199,7 +199,7 @@ class Worker:
             spawn.runner = self.engine.plugins.runners.get(config.runner)()
         if config.fork_from is not None:
             await self._remember(spawn, config.fork_from)
-        await prepare_spawn(spawn, resume=True)
+        await prepare_spawn(spawn, resume=delivery.epoch > 1)  # the first claim has made the id up
         return spawn
 
     async def _remember(self, spawn: Spawn, source: str) -> None:

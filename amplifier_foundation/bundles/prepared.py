@@ -142,11 +142,11 @@ def _leave_out_remote_sources(plan: dict[str, Any]) -> None:
 
 async def _give_system_prompt(session: AmplifierSession, bundle: Bundle, working_dir: Path) -> None:
     """Make the bundle's instruction what the model is told first, in each request anew where the context can."""
+    if not bundle.instruction and not bundle.context:
+        return
     from .prompt import RESOLVED, SystemPrompt
 
     coordinator = session.coordinator
-    if not bundle.instruction and not bundle.context:
-        return
     context = coordinator.get("context")
     prompt = SystemPrompt(bundle, working_dir, lambda data: coordinator.hooks.emit(RESOLVED, data))
     if hasattr(context, "set_system_prompt_factory"):

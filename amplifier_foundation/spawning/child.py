@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import SessionExists, SessionNotFound
+from amplifier_core.errors import SessionNotFound
 from amplifier_core.ids import new_session_id, validate_session_id
 from amplifier_core.moments import SpawnRequest
 
@@ -116,13 +116,11 @@ async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = Fals
 
 
 async def _keep(spawn: Spawn, store: SessionStore, *, resume: bool, anew: bool) -> None:
-    stored = await _stored(store, spawn.request.session_id)
+    stored = await _stored(store, spawn.request.session_id) if resume else None
     if stored is None:
         await _create(spawn, store)
-    elif resume:
-        await _load(spawn, store, stored, anew=anew)
     else:
-        raise SessionExists(spawn.request.session_id)
+        await _load(spawn, store, stored, anew=anew)
     spawn.is_kept = True
 
 

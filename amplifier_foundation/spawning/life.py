@@ -64,16 +64,24 @@ async def _within(spawn: Spawn, seconds: float | None) -> str:
         return await _answer(spawn)
     if seconds <= 0:
         raise SpawnTimeout(spawn.request.session_id, seconds)
-    asking = asyncio.get_running_loop().call_later(seconds, spawn.ask_to_stop)
-    began = time.monotonic()
+    loop, over = asyncio.get_running_loop(), asyncio.timeout(None)
+    is_late = False
+
+    def ask() -> None:
+        nonlocal is_late
+        is_late = True
+        spawn.ask_to_stop()
+        over.reschedule(loop.time() + min(GRACE, seconds / 4))
+
+    asking = loop.call_later(seconds, ask)
     try:
-        async with asyncio.timeout(seconds + min(GRACE, seconds / 4)) as limit:
+        async with over:
             output = await _answer(spawn)
     except TimeoutError as error:
-        raise (SpawnTimeout(spawn.request.session_id, seconds) if limit.expired() else error) from None
+        raise (SpawnTimeout(spawn.request.session_id, seconds) if over.expired() else error) from None
     finally:
         asking.cancel()
-    if spawn.stopped and time.monotonic() - began >= seconds:
+    if spawn.stopped and is_late:
         raise SpawnTimeout(spawn.request.session_id, seconds)
     return output
 
