@@ -3,12 +3,12 @@
 # make check  ruff, mypy --strict, the architecture
 # make ecosystem  modules of others on our kernel, ours on the published one, and what differs
 # make bench  speed, beside limits measured in the same run
-# make chaos  kill the program at random moments (KILLS=20), and compare what was accepted with what was done
+# make chaos  kill the program at each step and at random moments (KILLS=200), and compare what was accepted with what was done
 # make faults  kill stores at each STRIDE=1 system call, cut them at CUTS=4096 places, flip FLIPS=2000 bits: said, or harmless
 # make mutations  damage real bundles in COUNT=100000 ways; each loads, or is told what is wrong and where
 
 PYTHON ?= python3
-KILLS ?= 20
+KILLS ?= 200
 COUNT ?= 100000
 STRIDE ?= 1
 FLIPS ?= 2000

@@ -13,7 +13,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])", re.ASCII)
 def seconds_of(value: Any) -> float:
     """Return the seconds that `value` says. Raises `ValueError` for what is no duration, or one below zero."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = float(value) if value < 1e300 else float("inf")
     elif isinstance(value, str) and re.fullmatch(PATTERN, value.strip(), re.ASCII):
         seconds = sum(float(number) * SECONDS[unit] for number, unit in _PART.findall(value))
     else:

@@ -88,12 +88,12 @@ async def explain(store: DurableStore, text: str) -> Link:
     causes = _Causes(store, await _Log.read(store))
     first = asked = await causes.named(text)
     asked.asked = True
-    await causes.grow(asked)
     passed = {asked.key}
     while (above := await causes.above(first)) is not None and above.key not in passed and len(passed) < LONGEST:
         above.caused = [first]
         passed.add(above.key)
         first = above
+    await causes.grow(asked, passed)
     return first
 
 
@@ -193,7 +193,8 @@ class _Causes:
             return await self._emitter(link.event)
         if link.delivery is not None:
             return self._of(link.delivery.event)
-        above = above_id(link.record) if link.record else None
+        record = link.record
+        above = above_id(record) if record and record.event_id is None else None  # else an event, kept no more, woke it
         return await self._session(above) if above else None
 
     async def _emitter(self, event: SessionEvent | TriggerEvent) -> Link | None:
@@ -204,9 +205,9 @@ class _Causes:
         caused_by = await self._store.deliveries(event_id=event.cause, limit=1) if event.cause else []
         return self._of(caused_by[0].event) if caused_by else None
 
-    async def grow(self, root: Link) -> None:
-        """Put below a link what it caused, and so on; nothing twice."""
-        waiting, passed, count = deque([root]), {root.key}, 0
+    async def grow(self, root: Link, passed: set[str]) -> None:
+        """Put below a link what it caused, and so on; nothing that was `passed`, and nothing twice."""
+        waiting, count = deque([root]), 0
         while waiting:
             link, count = waiting.popleft(), count + 1
             if count > MOST:

@@ -255,8 +255,8 @@ def _spelt(data: Mapping[str, Any], name: str) -> Any:
 
 
 def _count(name: str, value: Any, wrong: list[str]) -> int:
-    if value is None:
-        return 0
+    if value is None or (value.__class__ is int and value >= 0):
+        return value or 0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         wrong.append(f"{name}={_shown(value)}")
         return 0

@@ -44,7 +44,7 @@ class Reloading:
 
     async def run(self) -> None:
         """Look at the bundles' files until cancelled."""
-        seen = {id(up): _stamps(up.bundle) for up in self._running}
+        seen: dict[int, Stamps] = {}  # none: a bundle may have changed since it was loaded
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY):
@@ -53,9 +53,10 @@ class Reloading:
             self._asked.clear()
             for up in self._running:
                 now = await asyncio.to_thread(_stamps, up.bundle)
-                if asked or now != seen[id(up)]:
+                if asked or now != seen.get(id(up)):
                     await self._reload(up)
-                    seen[id(up)] = await asyncio.to_thread(_stamps, up.bundle)
+                    after = await asyncio.to_thread(_stamps, up.bundle)
+                    seen[id(up)] = {name: now.get(name, stamp) for name, stamp in after.items()}
 
     async def _reload(self, up: Up) -> None:
         assert up.bundle.source_path is not None  # what is watched was read from a file

@@ -78,7 +78,8 @@ def _told(delivery: Delivery, record: SessionRecord | None, answer: str) -> Iter
     yield delivery.created, "accepted", what
     yield from _tried(delivery, record)
     if delivery.state == "done":
-        yield delivery.updated, "completed", first_line(answer) + _tries(delivery)
+        what = first_line(answer) if record is not None else "(its session is deleted)"
+        yield delivery.updated, "completed", what + _tries(delivery)
     elif delivery.state == "dead":
         yield delivery.updated, "dead", f"given up: {reason}{_tries(delivery)}"
 

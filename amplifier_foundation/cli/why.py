@@ -25,7 +25,7 @@ SHORT = 8
 @json_option
 @click.pass_context
 def why(ctx: click.Context, asked: str, as_json: bool) -> None:
-    """Tell what led to an event or a session, down from the first event, and what came of it.
+    """Tell what led to an event or a session, down from the first event, and what came of it; ▶ marks it.
 
     EVENT|SESSION is an id or a beginning of one, of four characters or more; the id of a delivery, as
     `amplifier trigger dead` shows it, names its event.
@@ -102,7 +102,7 @@ def line(link: Link) -> Text:
     from rich.text import Text
 
     text = _event_line(link) if link.event is not None else _session_line(link)
-    return text.append_text(Text("  ◀ asked for", "bold yellow" if link.asked else "")) if link.asked else text
+    return Text.assemble(("▶ ", "bold yellow"), text) if link.asked else text
 
 
 def _event_line(link: Link) -> Text:
@@ -129,11 +129,13 @@ def _session_line(link: Link) -> Text:
     delivery, text = link.delivery, Text()
     if delivery is not None:
         text.append(_lane(delivery), "cyan").append(f"  {decided(delivery)}", STATUS_STYLE.get(delivery.state, ""))
-    if link.session_id is None:
-        return text
+    if link.session_id is None or (delivery is not None and link.record is None and delivery.state != "done"):
+        return text  # where nothing is stored, and nothing was done, there may never have been a session
     text.append("  → " if delivery is not None else "")
     if link.record is not None:
-        return text.append_text(session_line(Node(link.record)))
+        text.append_text(session_line(Node(link.record)))
+        woken_by = link.record.event_id if delivery is None else None
+        return text.append(f"  woken by event {woken_by[:SHORT]}, kept no more", "dim") if woken_by else text
     return text.append(link.session_id, "bold").append("  (not stored)", "dim")
 
 

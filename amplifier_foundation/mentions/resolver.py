@@ -67,7 +67,7 @@ class BaseMentionResolver:
 
     def register(self, name: str, root: Path | str | HasFolder) -> None:
         """Have `@name:path` stand for a file in `root`: a folder, or something with one in `base_path`."""
-        folder = root.base_path if isinstance(root, HasFolder) else root
+        folder = root if isinstance(root, (str, Path)) else root.base_path
         if folder is not None:
             self._roots[name] = Path(folder)
 

@@ -27,6 +27,7 @@ AREAS = (
     "bundles",
     "router",
     "spawning",
+    "background",
 )
 
 

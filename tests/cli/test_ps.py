@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amplifier_storage_sqlite.store import SqliteStore
 
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.lock import owner_lock
+from amplifier_storage_sqlite.store import SqliteStore
 
 
 def rows(out: str) -> dict[str, Any]:

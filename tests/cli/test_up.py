@@ -24,6 +24,7 @@ from amplifier_foundation.cli.up import Stopper, beside
 from amplifier_foundation.cli.view import RunView
 from amplifier_foundation.lock import running_owner
 
+COUNTS = ["waiting", "at", "work", "done", "dead"]
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 
 
@@ -196,7 +197,18 @@ async def test_the_table_shows_each_background_session_and_how_it_fares(backgrou
         view.tally([Tally("/p", "echo/asked", "t", counts, event.timestamp)], {("/p", "echo/asked"): ["s-1", "s-2"]})
         rows = shown(view, out)
         heading = [line for line in rows if "last result" in line]
-        assert heading[0].split() == "session state triggers waiting at work done dead last result".split()
+        assert heading[0].split() == [
+            "session",
+            "state",
+            "triggers",
+            "waiting",
+            "at",
+            "work",
+            "done",
+            "dead",
+            "last",
+            "result",
+        ]
         [asked] = [line for line in rows if "asked" in line]
         assert asked.split()[:7] == ["asked", "running", "file-watcher", "2", "2", "1,234", "1"]
         assert asked.endswith("✗ given up: no")

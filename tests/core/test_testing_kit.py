@@ -168,6 +168,11 @@ class Coroutine(Counter):
         return self.clock  # what no `async for` takes
 
 
+class Disowning(Counter):
+    def matches(self, event: TriggerEvent) -> str | None:
+        return "it is not mine"
+
+
 class Silent(Counter):
     async def pause(self) -> None:
         await self.stopped.wait()
@@ -201,6 +206,7 @@ async def test_a_trigger_that_keeps_the_contract_passes() -> None:
         (WithoutZone, "must know its time zone"),
         (YieldsOther, "must yield TriggerEvent, not dict"),
         (Coroutine, "must return an async iterator"),
+        (Disowning, "matches must return None for an event that watch yielded"),
         (Silent, "must yield an event when it is provoked"),
     ],
 )

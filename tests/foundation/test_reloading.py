@@ -88,12 +88,12 @@ async def test_a_file_that_only_looks_changed_stops_nothing(
     path = write(tmp_path / "bundle.md", "kept")
     async with watched(path, store, plugins) as each:
         before = list(each.up.manager.get_status())
-        each.reloading.ask()
-        while each.loads < 1:
-            await asyncio.sleep(0)
-        path.touch()
-        while each.loads < 2:
-            await asyncio.sleep(0)
+        for look in (lambda: None, each.reloading.ask, path.touch):
+            loads = each.loads
+            look()
+            async with asyncio.timeout(30):
+                while each.loads == loads:
+                    await asyncio.sleep(0.002)
         assert list(each.up.manager.get_status()) == before
         assert each.told.empty()
 

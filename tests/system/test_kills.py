@@ -1,6 +1,6 @@
-"""Kill the demo at random moments, bring its folder up again, and compare what was accepted with what was done.
+"""Kill the program at named steps and at random moments, and compare what was accepted with what was done.
 
-`make chaos KILLS=200` runs more of it; `SEED` chooses other moments.
+`KILLS` is how often, `make chaos` has it done 200 times; `SEED` chooses other moments.
 """
 
 from __future__ import annotations
@@ -18,19 +18,85 @@ from typing import Any
 
 import pytest
 
-from amplifier_core import Delivery, SessionRecord, load_plugins
+from amplifier_core import Delivery, SessionRecord, TriggerEvent, TriggerType, load_plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import open_inbox
 from amplifier_foundation.history import open_calls, turn_starts
 from amplifier_foundation.runners import final_answer, text_of
 
-KILLS = int(os.environ.get("KILLS", "3"))
+from .killing import PROGRAM, STEPS, Chaos
+
+KILLS = int(os.environ.get("KILLS", "4"))
 SEED = int(os.environ.get("SEED", "20261120"))
 SPAN = (0.4, 6.8)
 """Seconds after its start between which the demo is killed; it takes about seven."""
 
-PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
-MOMENTS = [random.Random(f"{SEED}-{number}").uniform(*SPAN) for number in range(KILLS)]
+MOMENTS = [random.Random(f"{SEED}-{number}").uniform(*SPAN) for number in range(max(1, KILLS // 20))]
+ROUND = 18
+"""Kills of one folder before what was accepted there is compared with what was done."""
+POISON = """
+import os, signal
+
+class Poison:
+    name = "poison"
+    description = "Ends the process."
+    input_schema = {"type": "object", "properties": {}}
+
+    async def execute(self, input):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def mount(coordinator, config):
+    await coordinator.mount("tools", Poison())
+"""
+POISONED = """---
+bundle: {name: all}
+providers:
+  - module: provider-playbook
+    config:
+      rules: [{when: {user: take poison}, call: {tool: poison, input: {}}}]
+      otherwise: {say: Fine.}
+tools: [{module: tool-poison, source: ./poison.py}]
+background_sessions:
+  - {name: poisoned, max_attempts: 2, instruction_template: take poison}
+  - {name: neighbour, instruction_template: take water}
+---
+"""
+
+
+@pytest.mark.parametrize("number", range(-(-KILLS // ROUND)))
+async def test_whatever_is_killed_when_everything_accepted_is_done_once(number: int, tmp_path: Path) -> None:
+    chaos = Chaos(tmp_path / "project", f"{SEED}-{number}")
+    kills = min(ROUND, KILLS - number * ROUND)
+    first = number * ROUND + random.Random(SEED).randrange(len(STEPS))
+    for kill in range(first, first + kills):
+        await chaos.kill(STEPS[kill % len(STEPS)])
+    chaos.finish()
+    done = await chaos.check()
+    assert done >= len(chaos.watched) + len(chaos.posted) + len(chaos.offered)
+    sys.stdout.write(f"{done} deliveries, {len(chaos.posted)} of them posted; {dict(sorted(chaos.ends.items()))}\n")
+
+
+async def test_what_kills_its_process_is_set_aside_and_its_neighbour_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "poison.py").write_text(POISON)
+    (tmp_path / "bundle.md").write_text(POISONED)
+    environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home")}
+    await _offer(tmp_path, "all/poisoned", "all/neighbour")
+    ends = [
+        subprocess.run(
+            [*PROGRAM, "-q", "up", "--once"],
+            cwd=tmp_path,
+            env=environment,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        ).returncode
+        for _ in range(3)
+    ]
+    assert ends == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    ledger = await _ledger(tmp_path)
+    fates = {each.lane: (each.state, each.reason) for each in ledger.deliveries.values()}
+    assert fates["all/poisoned"] == ("dead", "the process ended 2 times while it was handled")
+    assert fates["all/neighbour"] == ("done", None)
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=[f"{moment:.2f}s" for moment in MOMENTS])
@@ -124,6 +190,14 @@ class Ledger:
         assert verdict in (folder / "SUMMARY.md").read_text()
         last = max((each for each in self.deliveries.values() if each.event.file_path), key=lambda each: each.created)
         assert text_of(self.messages[str(last.session_id)][-1]) == verdict
+
+
+async def _offer(folder: Path, *lanes: str) -> None:
+    store = open_inbox(load_plugins(environ={}), path=folder / "home" / "amplifier.db")
+    for lane in lanes:
+        event = TriggerEvent(TriggerType.MANUAL, "trigger-manual")
+        await store.offer(str(folder.resolve()), lane, f"{lane}/trigger-manual", event)
+    await store.close()
 
 
 async def _ledger(folder: Path) -> Ledger:

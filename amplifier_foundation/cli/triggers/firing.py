@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
+from .. import exits
 from ..app import bundle_at, bundle_option, opened_inbox, plugins_of, run_async, wake
 from .timing import session_named
+
+if TYPE_CHECKING:
+    from amplifier_core.storage import Delivery
 
 
 @click.command()
@@ -21,7 +25,10 @@ from .timing import session_named
 def fire(ctx: click.Context, name: str, bundle_path: str | None, data: str) -> None:
     """Wake the background session NAME by hand; a running `amplifier up` handles it, or the next one does."""
     payload = _payload(data)
-    runs = run_async(_fire(ctx, name, bundle_path, payload))
+    delivery, runs = run_async(_fire(ctx, name, bundle_path, payload))
+    if delivery is not None and delivery.state in ("refused", "skipped"):
+        click.echo(f"{name}: {delivery.state}: {delivery.reason}", err=True)
+        ctx.exit(exits.FAILED)
     click.echo(f"{name}: accepted" + ("" if runs else "; it is handled at the next: amplifier up"), err=True)
 
 
@@ -35,15 +42,23 @@ def _payload(text: str) -> dict[str, Any]:
     return payload
 
 
-async def _fire(ctx: click.Context, name: str, bundle_path: str | None, data: dict[str, Any]) -> bool:
-    """Accept the event; return whether a process runs that handles it now."""
+async def _fire(
+    ctx: click.Context, name: str, bundle_path: str | None, data: dict[str, Any]
+) -> tuple[Delivery | None, bool]:
+    """Offer the event as a trigger's own; return what is stored, and whether a process runs that handles it now."""
+    from amplifier_core.clock import SystemClock
+
+    from ...background.admission import Gate
     from ...background.lane import MANUAL, lane_key, manual_key
     from ...paths import project_of
 
     bundle = await bundle_at(bundle_path, plugins_of(ctx))
     session = session_named(bundle, name)
     project, lane = project_of(bundle.base_path), lane_key(bundle.name, name)
+    event, gate = TriggerEvent(TriggerType.MANUAL, MANUAL, data=data), Gate(session, SystemClock())
     async with opened_inbox(plugins_of(ctx)) as store:
-        event = TriggerEvent(TriggerType.MANUAL, MANUAL, data=data)
-        await store.offer(project, lane, manual_key(lane, session.triggers), event)
-    return await wake(project, name)
+        refused = await gate.judged(store, (project, lane), None, event)
+        admission = None if refused is not None else gate.admission(event)
+        key = manual_key(lane, session.triggers)
+        delivery = await store.offer(project, lane, key, event, refused=refused, admission=admission)
+    return delivery, await wake(project, name)

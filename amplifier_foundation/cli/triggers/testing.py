@@ -202,11 +202,14 @@ def _waiting(admission: Admission | None) -> dict[str, Any]:
 def _print(session: str, verdicts: Iterable[Mapping[str, Any]]) -> None:
     from rich.text import Text
 
+    from ...background.lane import MANUAL
+
     out = console()
     runs = any(verdict["runs"] for verdict in verdicts)
     out.print(Text.assemble((session, "bold"), ": ", ("would run", "green") if runs else ("would not run", "yellow")))
     for verdict in verdicts:
         name = (verdict["trigger"] or "").rpartition("/")[2]
+        name = "by hand" if name == MANUAL else name
         if verdict["runs"]:
             _print_run(name, verdict)
         else:
@@ -223,4 +226,4 @@ def _print_run(trigger: str, verdict: Mapping[str, Any]) -> None:
     facts += [f"once none like it has come for {debounce['period']:g} s"] if debounce else []
     out.print(Text.assemble("  ", (trigger, "cyan"), f": {', '.join(facts)}; asked:"))
     for line in verdict["instruction"].splitlines():
-        out.print(Text(f"    {line}"))
+        out.print(Text(f"    {line}".rstrip()))

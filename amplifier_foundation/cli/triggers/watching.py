@@ -78,9 +78,9 @@ class Shown:
         mark, style = ("●", "blue") if refused is None else ("✗", "yellow")
         line = Text.assemble((time.strftime("%H:%M:%S"), "dim"), " ", (mark, style), " ", (trigger, "bold"))
         line.append(f"  {describe_event(event)}")
-        line.append(f"  {json.dumps(dict(event.data), ensure_ascii=False, default=str)}", "dim")
         if refused is not None:
             line.append(f"  would be refused: {refused}", style)
+        line.append(f"  {json.dumps(dict(event.data), ensure_ascii=False, default=str)}", "dim")
         console().print(line)
 
 

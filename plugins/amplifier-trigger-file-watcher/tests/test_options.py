@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core import TriggerContext, TriggerEvent, TriggerType
 from amplifier_core.testing.clock import VirtualClock
+from amplifier_trigger_file_watcher import FileChangeTrigger
 from amplifier_trigger_file_watcher import manifest as manifests
 from amplifier_trigger_file_watcher.manifest import UNREAD, Manifest
 from amplifier_trigger_file_watcher.scope import Scope
@@ -244,3 +246,22 @@ async def test_a_file_that_is_never_closed_fires(watching: Watching, tmp_path: P
             assert await watcher.next_change() == ("created", "a.log")
             print("line", file=log, flush=True)
             assert await watcher.next_change() == ("modified", "a.log")
+
+
+def test_an_event_is_judged_by_each_of_its_files(tmp_path: Path) -> None:
+    def matches(config: dict[str, Any], *paths: str, **fields: Any) -> str | None:
+        trigger = FileChangeTrigger()
+        trigger.bind(TriggerContext("b/a/t#1", working_dir=tmp_path))
+        trigger.configure({"path": "src", "patterns": ["*.py"], **config})
+        data = {"changes": [{"path": path} for path in paths], **fields}
+        return trigger.matches(TriggerEvent(TriggerType.FILE_CHANGE, "t", data=data, file_path="src"))
+
+    (tmp_path / "src").mkdir()
+    assert matches({}, "src/a.txt", "src/sub/a.py") is None
+    assert matches({}, str(tmp_path / "src" / "a.py")) is None
+    assert matches({}, "src/a.txt") == "no pattern names a.txt"
+    assert matches({}, "a.py") == f"a.py is not below {tmp_path / 'src'}"
+    assert matches({"recursive": False}, "src/sub/a.py") == (
+        "src/sub/a.py is in a folder of the folder, and recursive is false"
+    )
+    assert matches({}, changes="src/a.py") == f"src is not below {tmp_path / 'src'}"

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from amplifier_core.durations import PATTERN, seconds_of
 from amplifier_core.errors import TriggerConfigError
 from amplifier_core.trigger_config import read_trigger_config
 
 from .cron import Cron
-from .duration import PATTERN, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.durations import seconds_of
 from amplifier_core.errors import TriggerConfigError
 from amplifier_trigger_timer import TimerTrigger
-from amplifier_trigger_timer.duration import seconds_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -200,7 +201,11 @@ class Watched:
     def __call__(self, session: AmplifierSession) -> None:
         self.children.append(session)
         for event, act in self.at.items():
-            session.coordinator.hooks.register(event, lambda _event, _data, act=act: act() and None)
+            session.coordinator.hooks.register(event, partial(_act, act))
+
+
+def _act(act: Callable[[], object], event: str, data: dict[str, Any]) -> None:
+    act()
 
 
 @pytest.fixture

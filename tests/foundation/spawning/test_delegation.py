@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core import AmplifierSession, ToolResult
+from amplifier_core import AmplifierSession
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import PreparedBundle, spawn_bundle
 from amplifier_foundation.usage import children_usage
@@ -23,9 +23,8 @@ MakeBundle = Callable[..., PreparedBundle]
 KIND = "---\nbundle: {name: kind}\n---\nBe kind.\n"
 
 
-async def delegate(session: AmplifierSession, **given: Any) -> ToolResult:
-    result: ToolResult = await session.coordinator.get("tools", "delegate").execute({"instruction": "go", **given})
-    return result
+async def delegate(session: AmplifierSession, **given: Any) -> Any:
+    return await session.coordinator.get("tools", "delegate").execute({"instruction": "go", **given})
 
 
 async def answer(session: AmplifierSession, **given: Any) -> str:

@@ -119,7 +119,7 @@ async def test_what_a_child_cannot_do_without_is_raised_stored_and_told_once(
             session_id="broken",
             session_storage=store,
             event_router=router,
-            **options,  # type: ignore[arg-type]  # one flag
+            **options,
         )
     assert type(caught.value).__name__ == kind
     record = await store.get("broken")
@@ -165,7 +165,7 @@ async def test_what_cannot_be_stored_is_raised_and_told_all_the_same(
             make_bundle(),
             "hello",
             parent,
-            session_storage=Troubled(store, **{method: fail}),  # type: ignore[arg-type]  # it has a store's methods
+            session_storage=Troubled(store, **{method: fail}),
             event_router=router,
         )
     event = await anext(news)
@@ -345,7 +345,7 @@ async def test_a_parent_that_is_cancelled_leaves_a_child_that_is_stored_and_told
             "hello",
             parent,
             session_id="cut",
-            session_storage=Troubled(store, **{phase: cancel}),  # type: ignore[arg-type]  # it has a store's methods
+            session_storage=Troubled(store, **{phase: cancel}),
             event_router=router,
             plugins=plugins,
         )

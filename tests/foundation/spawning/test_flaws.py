@@ -499,7 +499,7 @@ def asking(make_bundle: MakeBundle, words: Any) -> PreparedBundle:
 
 
 async def test_siblings_put_one_question_at_a_time_and_by_their_names(parent: Parent, asking: PreparedBundle) -> None:
-    person = parent.coordinator.approval_system = Person()  # type: ignore[assignment]  # its default is any text
+    person = parent.coordinator.approval_system = Person()
     results = await asyncio.gather(
         *(spawn_bundle(asking, "hello", parent, session_name=name) for name in ("ada", "ben", "cleo"))
     )
@@ -511,7 +511,7 @@ async def test_siblings_put_one_question_at_a_time_and_by_their_names(parent: Pa
 async def test_what_would_have_to_be_approved_in_the_background_is_denied(
     parent: Parent, asking: PreparedBundle
 ) -> None:
-    person = parent.coordinator.approval_system = Person()  # type: ignore[assignment]  # its default is any text
+    person = parent.coordinator.approval_system = Person()
     result = await (await spawn_bundle(asking, "hello", parent, background=True)).wait()
     assert "Denied by hook" in result.output
     assert person.asked == []

@@ -78,7 +78,7 @@ def test_recent_begins_with_a_turn(turns: int, first: str, scope: Scope) -> None
 
 def test_no_depth_or_no_turns_inherit_nothing() -> None:
     for depth in ("none", "recent"):
-        begun = Inheritance().take(Transcript(TWO_TURNS), depth, "full", 0)  # type: ignore[arg-type]  # each is a depth
+        begun = Inheritance().take(Transcript(TWO_TURNS), depth, "full", 0)
         assert (len(begun.history), begun.turns) == (0, 0)
 
 
@@ -88,8 +88,8 @@ def test_a_later_child_takes_over_what_was_said_since_as_if_it_had_been_the_firs
     for message in [*TWO_TURNS, user("three"), calls("c"), result("c"), says("well")]:
         history.append(message)
         for depth in ("all", "recent"):
-            begun = inheritance.take(history, depth, scope, 1)  # type: ignore[arg-type]  # each is a depth
-            assert begun == Inheritance().take(history, depth, scope, 1)  # type: ignore[arg-type]
+            begun = inheritance.take(history, depth, scope, 1)
+            assert begun == Inheritance().take(history, depth, scope, 1)
 
 
 def test_what_a_child_says_reaches_neither_its_parent_nor_its_siblings() -> None:

@@ -18,7 +18,7 @@ from amplifier_foundation.history import open_calls
 MakeBundle = Callable[..., PreparedBundle]
 Parent = AmplifierSession
 
-FORMER = [
+FORMER: list[dict[str, Any]] = [
     {"role": "user", "content": "one"},
     {"role": "assistant", "content": "", "tool_calls": [{"id": "r", "tool": "read_file", "arguments": {}}]},
     {"role": "tool", "tool_call_id": "r", "content": "a file"},

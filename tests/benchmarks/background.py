@@ -1,0 +1,285 @@
+"""Background sessions: from an event to its turn, deliveries beside raw commits, pools, neighbours, and what is left.
+
+`SOAK` is how many deliveries the last part makes (100,000 are measured against what is allowed).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import os
+import sqlite3
+from contextlib import asynccontextmanager, closing, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core import hookimpl, load_plugins
+from amplifier_foundation import (
+    Activity,
+    BackgroundSessionConfig,
+    BackgroundSessionManager,
+    Bundle,
+    EventRouter,
+    PreparedBundle,
+    open_inbox,
+)
+from amplifier_foundation.cli import invoke
+
+from .measure import Row, called, in_turns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from amplifier_core.storage import DurableStore
+
+STARTED_AT_MOST = 0.05  # goal: seconds from the stored event to its turn, at the 99th percentile
+DELIVERY_AT_MOST = 1e-3  # goal: seconds, 1,000 a second
+POOL_AT_MOST = 1 / 0.95  # goal: times the ideal
+NEIGHBOUR_AT_MOST = 1 / 0.95  # goal: times as long as alone
+MEMORY_AT_MOST = 10 * 1024 * 1024  # goal: bytes, after 100,000 deliveries
+FILE_AT_MOST = 2.0  # times the file after a tenth of them
+LIST_AT_MOST = 0.2  # goal: seconds
+
+POOL, EVENTS, TURN, ROUNDS = 16, 1_000, 0.25, 5
+SOAK = int(os.environ.get("SOAK", "5000"))
+PAST = 100_000
+
+BUNDLE = "---\nbundle: {name: bench}\nbackground_sessions: [{name: lane, triggers: [{type: manual}]}]\n---\n"
+PROVIDERS = [{"module": "provider-playbook", "config": {"otherwise": {"say": "Done."}}}]
+
+
+class Instant:
+    """Answers at once, and makes no session for it."""
+
+    async def run(self, request: Any, make_session: Any) -> str:
+        return "Done."
+
+
+class Waiting:
+    """Answers after the time that a model would take."""
+
+    async def run(self, request: Any, make_session: Any) -> str:
+        await asyncio.sleep(TURN)
+        return "Done."
+
+
+class Poison:
+    """Fails, always."""
+
+    async def run(self, request: Any, make_session: Any) -> str:
+        raise ValueError("poison")
+
+
+class Offers:
+    """The plugin with these runners."""
+
+    @hookimpl
+    def amplifier_register_runner(self, register: Any) -> None:
+        for runner in (Instant, Waiting, Poison):
+            register(f"runner-{runner.__name__.lower()}", runner)
+
+
+@dataclass(slots=True)
+class Ground:
+    """A manager on a store of its own."""
+
+    manager: BackgroundSessionManager
+    store: DurableStore
+    path: Path
+    seen: list[tuple[str, str, float]]
+
+    def see(self, activity: Activity) -> None:
+        self.seen.append((activity.kind, activity.lane, perf_counter()))
+
+    async def lane(self, name: str, runner: str | None, pool: int = POOL, **fields: Any) -> None:
+        await self.manager.start(BackgroundSessionConfig(name=name, pool_size=pool, runner=runner, **fields))
+
+    async def deliver(self, name: str, count: int, kind: str = "completed") -> float:
+        """Fire so many events and return the seconds until the last of them is over."""
+        self.seen.clear()
+        begun = perf_counter()
+        await asyncio.gather(*(self.manager.fire(name, {"n": n}) for n in range(count)))
+        over = 0
+        while over < count:
+            await asyncio.sleep(0.002)
+            over = sum(each[:2] == (kind, name) for each in self.seen)
+        return max(at for *each, at in self.seen if each == [kind, name]) - begun
+
+
+async def rows() -> AsyncIterator[Row]:
+    """Measure each on a ground of its own."""
+    for part in (_started, _deliveries, _pool, _neighbour, _soak):
+        async with _ground() as ground:
+            async for row in part(ground):
+                yield row
+    async for row in _lists():
+        yield row
+
+
+@asynccontextmanager
+async def _ground() -> AsyncIterator[Ground]:
+    with TemporaryDirectory(prefix="amplifier-bench-") as folder:
+        plugins = load_plugins(environ={})
+        plugins.register(Offers(), "offers")
+        store = open_inbox(plugins, path=Path(folder) / "store" / "amplifier.db")
+        sections = {"bundle": {"name": "bench"}, "providers": PROVIDERS}
+        bundle = PreparedBundle.of(Bundle.from_dict(sections, Path(folder)))
+        parent = await bundle.create_session(session_id="parent", session_cwd=folder)
+        try:
+            async with BackgroundSessionManager(parent, EventRouter(store), store, plugins, bundle=bundle) as manager:
+                ground = Ground(manager, store, Path(folder) / "store" / "amplifier.db", [])
+                manager._engine.observers.append(ground.see)
+                yield ground
+        finally:
+            await parent.cleanup()
+            await store.close()
+
+
+async def _started(ground: Ground) -> AsyncIterator[Row]:
+    await ground.lane("lane", None)
+    taken = []
+    for _ in range(EVENTS // 2):
+        await ground.deliver("lane", 1)
+        moments = {kind: at for kind, _, at in ground.seen}
+        taken.append(moments["session"] - moments["accepted"])
+    taken.sort()
+    yield Row("event stored, session made and begun: p50", taken[len(taken) // 2])
+    yield Row("event stored, session made and begun: p99", taken[len(taken) * 99 // 100], at_most=STARTED_AT_MOST)
+
+
+async def _deliveries(ground: Ground) -> AsyncIterator[Row]:
+    await ground.lane("instant", "runner-instant")
+    await ground.lane("session", None)
+    with closing(_raw(ground.path.with_name("raw.db"))) as raw:
+
+        def commit() -> None:
+            raw.execute("INSERT INTO rows (body) VALUES (?)", ("x" * 500,))
+
+        async def instant() -> float:
+            return await ground.deliver("instant", EVENTS) / EVENTS
+
+        async def session() -> float:
+            return await ground.deliver("session", EVENTS) / EVENTS
+
+        *ours, limit = await in_turns(instant, session, called(commit, 300), rounds=ROUNDS)
+    instantly, answered = ours
+    yield Row(f"a delivery to an instant session, pool of {POOL} / a commit", instantly, limit, DELIVERY_AT_MOST)
+    yield Row(f"a delivery to a session with one answer, pool of {POOL} / a commit", answered, limit)
+
+
+async def _pool(ground: Ground) -> AsyncIterator[Row]:
+    await ground.lane("lane", "runner-waiting")
+    turns = 8
+    taken = await ground.deliver("lane", POOL * turns)
+    what = f"{POOL * turns} turns of {TURN * 1000:.0f} ms, pool of {POOL} / the ideal"
+    yield Row(what, taken, turns * TURN, at_most_ratio=POOL_AT_MOST)
+
+
+async def _neighbour(ground: Ground) -> AsyncIterator[Row]:
+    retry = {"delay": 0.05, "max_delay": 0.1}
+    await ground.lane("sound", "runner-waiting", pool=4)
+    await ground.lane("poisoned", "runner-poison", pool=4, max_attempts=100, retry=retry)
+
+    async def alone() -> float:
+        return await ground.deliver("sound", 24)
+
+    before, _ = await alone(), await ground.deliver("poisoned", 20, kind="retried")
+    beside = await alone()
+    yield Row("24 turns beside a poisoned lane / alone", beside, before, at_most_ratio=NEIGHBOUR_AT_MOST)
+
+
+async def _soak(ground: Ground) -> AsyncIterator[Row]:
+    """Deliver many, and forget the old ones now and then as `amplifier up` does."""
+    await ground.lane("lane", None)
+    share = max(500, SOAK // 20)
+    sizes, files = [], []
+    for _ in range(20):
+        await ground.deliver("lane", share)
+        ground.seen.clear()
+        await _forget(ground)
+        gc.collect()
+        sizes.append(_resident())
+        files.append(float(ground.path.stat().st_size))
+    what = f"after {20 * share:,} deliveries"
+    judged = share * 20 >= PAST
+    yield Row(f"memory {what} beside {4 * share:,}", sizes[-1] - sizes[3], unit="B", at_most=MEMORY_AT_MOST)
+    yield Row(
+        f"file {what} / {4 * share:,}", files[-1], files[3], unit="B", at_most_ratio=FILE_AT_MOST if judged else None
+    )
+
+
+async def _forget(ground: Ground) -> None:
+    await ground.store.trim(before=datetime.now(UTC) + timedelta(seconds=1))
+    for record in await ground.store.sessions():
+        if record.status == "completed":
+            await ground.store.delete(record.session_id)
+
+
+def _resident() -> float:
+    [line] = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmRSS")]
+    return float(line.split()[1]) * 1024
+
+
+def _raw(path: Path) -> sqlite3.Connection:
+    """Open a database as durable as the store."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
+    return db
+
+
+async def _lists() -> AsyncIterator[Row]:
+    """Ask the command line about a project with many past deliveries, in this process."""
+    with TemporaryDirectory(prefix="amplifier-bench-") as folder:
+        home, project = Path(folder) / "home", Path(folder).resolve() / "project"
+        project.mkdir()
+        (project / "bundle.md").write_text(BUNDLE)
+        before = os.environ.get("AMPLIFIER_HOME")
+        os.environ["AMPLIFIER_HOME"] = str(home)
+        try:
+            await _past(home, project)
+            for command in (["trigger", "list"], ["ps"]):
+                taken = [await asyncio.to_thread(_asked, command, project) for _ in range(5)]
+                what = f"amplifier {' '.join(command)}, {PAST:,} past deliveries, without its start"
+                yield Row(what, min(taken[1:]), at_most=LIST_AT_MOST)
+        finally:
+            os.environ.pop("AMPLIFIER_HOME")
+            if before is not None:
+                os.environ["AMPLIFIER_HOME"] = before
+
+
+async def _past(home: Path, project: Path) -> None:
+    """Fill the store: one delivery as it is made, and as many copies of its row."""
+    store = open_inbox(load_plugins(environ={}))
+    from amplifier_core import TriggerEvent, TriggerType
+
+    lane = "bench/lane"
+    await store.offer(
+        str(project), lane, f"{lane}/trigger-manual#1", TriggerEvent(TriggerType.MANUAL, "trigger-manual")
+    )
+    claimed = await store.claim(str(project), lane, owner="bench", lease=60, session_id="s")
+    assert claimed is not None
+    await store.commit(claimed)
+    await store.close()
+    with closing(sqlite3.connect(home / "amplifier.db")) as db, db:
+        names = [row[1] for row in db.execute("PRAGMA table_info(deliveries)") if row[1] not in ("id", "delivery_id")]
+        columns = ", ".join(names)
+        db.execute(
+            f"""INSERT INTO deliveries (delivery_id, {columns})
+            WITH RECURSIVE many (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM many WHERE n < {PAST})
+            SELECT 'copy-' || n, {columns} FROM deliveries, many"""
+        )
+
+
+def _asked(command: list[str], project: Path) -> float:
+    arguments = [*command, "-b", str(project / "bundle.md")] if command[0] == "trigger" else command
+    begun = perf_counter()
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        assert invoke(arguments) == 0
+    return perf_counter() - begun

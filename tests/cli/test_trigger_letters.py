@@ -1,0 +1,133 @@
+"""What was given up: listed, tried again and dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import Delivery, TriggerEvent, TriggerType
+from amplifier_core.plugins import load_plugins
+from amplifier_foundation import open_inbox
+from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.lock import owner_lock
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+async def _give_up(project: Path, lane: str, numbers: Sequence[int]) -> list[str]:
+    store = open_inbox(load_plugins(environ={}))
+    for number in numbers:
+        event = TriggerEvent(TriggerType.TIMER, "trigger-timer", data={"tick": number})
+        await store.offer(str(project.resolve()), lane, f"{lane}/trigger-timer#1", event)
+        claimed = await store.claim(str(project.resolve()), lane, owner="o", lease=60.0, session_id=f"a-{number}")
+        assert claimed is not None
+        await store.bury(claimed, reason=f"no answer to {number}\nTraceback")
+    letters = await store.deliveries(lane=lane)
+    await store.close()
+    return [letter.delivery_id for letter in letters]
+
+
+def stored(**wanted: Any) -> list[Delivery]:
+    """Return the deliveries, the newest first."""
+
+    async def read() -> list[Delivery]:
+        store = open_inbox(load_plugins(environ={}))
+        found = await store.deliveries(**wanted)
+        await store.close()
+        return found
+
+    return asyncio.run(read())
+
+
+def ran(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = exits.OK) -> tuple[str, str]:
+    capsys.readouterr()
+    assert invoke(["trigger", *arguments]) == code
+    return capsys.readouterr()
+
+
+@pytest.fixture
+def ids(project: Path) -> Sequence[str]:
+    """The ids of two dead letters of this folder, the newest first."""
+    return asyncio.run(_give_up(project, "b/a", (1, 2)))
+
+
+def test_dead_letters_are_listed_in_words(ids: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    heading, *rows = ran(capsys, "dead")[0].splitlines()
+    assert heading.split() == ["ID", "WHEN", "SESSION", "EVENT", "TRIES", "REASON"]
+    assert [row.split()[0] for row in rows] == [each[:8] for each in ids]
+    assert " ".join(rows[0].split()[2:]) == "b/a timer, tick 2 1 no answer to 2"
+    [newest, _] = json.loads(ran(capsys, "dead", "--json")[0])["data"]
+    assert (newest["delivery_id"], newest["state"], newest["session_id"]) == (ids[0], "dead", "a-2")
+    assert (newest["reason"], newest["data"]) == ("no answer to 2\nTraceback", {"tick": 2})
+
+
+def test_dead_letters_are_those_of_this_folder_of_a_bundle_or_of_all(
+    ids: Sequence[str], tmp_path: Path, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    asyncio.run(_give_up(other, "c/a", (3,)))
+    asyncio.run(_give_up(project, "c/a", (4,)))
+    (project / "c.md").write_text("---\nbundle: {name: c}\n---\n", encoding="utf-8")
+    assert [len(ran(capsys, "dead", *of)[0].splitlines()) - 1 for of in ([], ["-b", "c.md"], ["--all"])] == [3, 1, 4]
+
+
+def test_no_dead_letters_are_said_to_be_none(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran(capsys, "dead") == ("", "Nothing was given up here. Elsewhere: trigger dead --all\n")
+    assert ran(capsys, "dead", "--all") == ("", "Nothing was given up.\n")
+    assert ran(capsys, "retry", "--all") == ("", "Nothing was given up here.\n")
+
+
+def test_a_dead_letter_is_due_again_and_goes_on_in_its_session(
+    ids: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = ran(capsys, "retry", ids[1][:6])
+    follows = "is handled at the next: amplifier up, in its session a-1"
+    assert out == f"{ids[1][:8]} b/a: timer, tick 1 {follows}\n"
+    assert [(each.state, each.attempts) for each in stored()] == [("dead", 1), ("pending", 0)]
+
+
+def test_all_dead_letters_are_retried_at_once_by_an_up_that_runs(
+    ids: Sequence[str], project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with owner_lock({"projects": [str(project.resolve())], "socket": ""}):
+        out, _ = ran(capsys, "retry", "--all")
+    assert [line.split(",")[1] for line in out.splitlines()] == [" tick 1 is handled now", " tick 2 is handled now"]
+    assert {each.state for each in stored()} == {"pending"}
+
+
+def test_a_dropped_one_is_skipped_with_its_reason_and_may_still_be_retried(
+    ids: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = ran(capsys, "drop", *ids, ids[0][:8], "--reason", "of no use")
+    assert out.count("is skipped: of no use\n") == 2
+    assert {(each.state, each.reason) for each in stored()} == {("skipped", "of no use")}
+    ran(capsys, "retry", ids[0])
+    assert [each.state for each in stored()] == ["pending", "skipped"]
+
+
+def test_ids_that_name_nothing_or_cannot_be_retried_change_nothing(
+    ids: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "no delivery 'nope'" in ran(capsys, "retry", ids[0], "nope", code=exits.NOT_FOUND)[1]
+    assert "no delivery" in ran(capsys, "drop", ids[0][:3], code=exits.NOT_FOUND)[1]
+    assert [each.state for each in stored()] == ["dead", "dead"]
+    ran(capsys, "retry", ids[0])
+    assert "cannot be delivered again" in ran(capsys, "retry", ids[0], code=exits.CONFLICT)[1]
+    for arguments in ([], [ids[0], "--all"]):
+        assert "name the events by their ids" in ran(capsys, "retry", *arguments, code=exits.USAGE)[1]
+
+
+def test_a_beginning_of_several_ids_is_a_conflict(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from amplifier_core import SessionConflict
+    from amplifier_foundation.cli.triggers.letters import _length, _one
+
+    ids = asyncio.run(_give_up(project, "b/a", (1, 2)))
+    with pytest.raises(SessionConflict, match=f"'abcd' begins several deliveries: {ids[0]}, {ids[1]}"):
+        _one("abcd", stored())
+    assert [_length(each) for each in (["12345678a"], ["12345678a", "12345678b"])] == [8, 9]
