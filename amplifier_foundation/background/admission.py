@@ -100,7 +100,7 @@ class SlidingCount:
 
 
 async def _descends(store: DurableStore, place: tuple[str, str], event: TriggerEvent) -> bool:
-    """Return whether a session that the lane at `place` woke caused `event`, by whatever chain of sessions and events."""
+    """Return whether a session that the lane at `place` woke caused `event`, by whatever chain."""
     session_id = event.source_session_id
     for _ in range(ANCESTORS):
         if session_id is None:

@@ -23,9 +23,7 @@ MAX_KEY = 1024
 _NAME = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def instruction_for(
-    event: TriggerEvent, config: BackgroundSessionConfig, declared: TriggerConfig | None = None
-) -> str:
+def instruction_for(event: TriggerEvent, config: BackgroundSessionConfig, declared: TriggerConfig | None = None) -> str:
     """Return all that a session is asked when `event` of the trigger `declared` wakes it. Raises `TriggerError`."""
     template = (declared.instruction_template if declared else None) or config.instruction_template
     text = build_instruction(event, template)

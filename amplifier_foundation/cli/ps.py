@@ -28,7 +28,7 @@ _HEADINGS = ("SESSION", "STATE", "WAITING", "AT WORK", "DONE", "DEAD", "LAST EVE
 def ps(ctx: click.Context, as_json: bool) -> None:
     """List the background sessions that run, and those that do not and for which something waits.
 
-    DONE counts what is not forgotten yet; DEAD are the events that were given up: amplifier trigger list.
+    DONE counts what is not forgotten yet; DEAD are the events that were given up: amplifier trigger dead.
     """
     owner, rows = run_async(_found(ctx))
     if as_json:
