@@ -102,6 +102,8 @@ def _in_our_words(problem: Problem) -> Problem:
 
 def shape_problems(values: Mapping[str, Any], positions: Positions) -> list[Problem]:
     """Return what does not fit the schema."""
+    if not values:
+        return []
     from dataclasses import replace
 
     from pydantic import ValidationError

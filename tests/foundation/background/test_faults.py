@@ -262,9 +262,8 @@ async def test_while_the_store_cannot_be_written_nothing_is_lost_and_then_it_goe
         for n in range(3):
             await bench.router.emit("news", {"n": n}, "somebody")
         await bench.until("store_failed", count=2, step=0.5)
-        row = bench.manager.get_status(session_id)
-        assert row["status"] == "backing_off"
-        assert "the disk is full" in row["reason"]
+        states = list(zip(bench.told("state", "status"), bench.told("state", "reason"), strict=True))
+        assert ("backing_off", str(StoreUnavailable("/store", "the disk is full"))) in states
         faulty.well = True
         await bench.until("completed", count=3, step=0.5)
         await bench.holds(lambda: bench.manager.get_status(session_id)["status"] == "running", step=0.5)
@@ -295,12 +294,12 @@ async def test_a_disk_that_is_full_is_waited_for(open_bench: OpenBench, store: A
         return int(count)
 
     async with open_bench() as bench:
-        session_id = await bench.start(instruction_template="x" * 20_000, max_attempts=1)
+        await bench.start(instruction_template="x" * 20_000, max_attempts=1)
         await pages(0)
         bench.trigger.feed(1)
         await bench.until("accepted")
         await bench.until("store_failed")
-        assert "the disk is full" in bench.manager.get_status(session_id)["reason"]
+        assert "the disk is full" in bench.told("store_failed", "error")[0]
         await pages(10_000)
         await bench.until("completed", step=0.5)
         assert [(each.state, each.attempts) for each in await bench.deliveries()] == [("done", 1)]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,25 @@ async def test_every_state_is_told_to_who_subscribes(open_bench: OpenBench) -> N
         ("stopped", ""),
     ]
     assert {(each["session_id"], each["name"]) for each in told} == {(session_id, "lane")}
+
+
+async def test_the_bundle_of_a_session_is_prepared_once_and_its_parent_stays_as_it_was(
+    open_bench: OpenBench, tmp_path: Path, parent: AmplifierSession
+) -> None:
+    (tmp_path / "worker").mkdir()
+    worker = tmp_path / "worker" / "bundle.md"
+    worker.write_text("---\nbundle: {name: worker}\n---\nWork.\n")
+    before = deepcopy(parent.config)
+    async with open_bench() as bench:
+        await bench.start(bundle="./worker/bundle.md")
+        worker.unlink()
+        for n in range(2):
+            bench.trigger.feed(n)
+        await bench.until("completed", count=2)
+        records = [await bench.store.get(each.session_id) for each in await bench.deliveries()]
+    assert [each.bundle for each in records] == ["worker", "worker"]
+    assert parent.config == before
+    assert list(parent.children) == []
 
 
 # tied to what they are the children of

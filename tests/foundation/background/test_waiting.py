@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from amplifier_core.storage import Admission
+import pytest
+
+from amplifier_core import TriggerEvent, TriggerType
+from amplifier_core.storage import Admission, DurableStore
 
 from .bench import FedTrigger
 
@@ -159,6 +163,35 @@ async def test_only_events_for_which_the_condition_holds_are_handled(open_bench:
         await bench.until("refused", count=3)
         assert await bench.states() == ["refused", "refused", "done", "refused"]
         assert set(bench.told("refused", "reason")) == {"its 'if' does not hold: data.n > 1 and file_path != 'todo.md'"}
+
+
+async def test_an_event_that_another_process_stored_is_found(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        await bench.start()
+        event = TriggerEvent(TriggerType.MANUAL, "trigger-manual")
+        await bench.store.offer(bench.manager._project, "family/lane", "t", event, now=bench.clock.now())
+        await bench.until("completed", step=0.5)
+
+
+async def test_a_trigger_is_not_asked_for_more_before_its_event_is_stored(
+    open_bench: OpenBench, store: DurableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, offer = asyncio.Event(), store.offer
+
+    async def slow(*event: Any, **given: Any) -> Any:
+        await stored.wait()
+        return await offer(*event, **given)
+
+    monkeypatch.setattr(store, "offer", slow)
+    async with open_bench() as bench:
+        await bench.start()
+        for n in range(3):
+            bench.trigger.feed(n)
+        await bench.holds(lambda: bench.trigger.queue.qsize() == 2)
+        await bench.clock.advance(60)
+        assert bench.trigger.queue.qsize() == 2
+        stored.set()
+        await bench.until("completed", count=3)
 
 
 # what waited while nothing ran
