@@ -75,6 +75,7 @@ class Worker:
     async def _without_store(self, problem: str) -> None:
         self.engine.troubled(self.lane, STORE, "backing_off", problem)
         self.engine.tell("store_failed", self.lane, error=problem)
+        self.lane.wake.clear()  # that there is work is no reason to ask a store that does not answer
         await self._idle(STORE_PAUSE)
 
     async def _claim(self) -> Delivery | None:
@@ -91,15 +92,12 @@ class Worker:
 
     async def _idle(self, seconds: float) -> None:
         """Return when there may be something to do, or that many seconds have passed."""
-        waiting = {
-            asyncio.ensure_future(self.lane.wake.wait()),
-            asyncio.ensure_future(self.engine.clock.sleep(seconds)),
-        }
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waiting:
-                each.cancel()
+        async with asyncio.TaskGroup() as group:
+            waking = group.create_task(self.lane.wake.wait())
+            sleeping = group.create_task(self.engine.clock.sleep(seconds))
+            await asyncio.wait({waking, sleeping}, return_when=asyncio.FIRST_COMPLETED)
+            waking.cancel()
+            sleeping.cancel()
 
     async def _handle(self, delivery: Delivery) -> None:
         problem = ""

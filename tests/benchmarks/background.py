@@ -45,7 +45,7 @@ MEMORY_AT_MOST = 10 * 1024 * 1024  # goal: bytes, after 100,000 deliveries
 FILE_AT_MOST = 2.0  # times the file after a tenth of them
 LIST_AT_MOST = 0.2  # goal: seconds
 
-POOL, EVENTS, TURN, ROUNDS = 16, 1_000, 0.25, 5
+POOL, EVENTS, TURN, ROUNDS = 16, 1_000, 0.5, 5
 SOAK = int(os.environ.get("SOAK", "5000"))
 PAST = 100_000
 
@@ -174,7 +174,7 @@ async def _deliveries(ground: Ground) -> AsyncIterator[Row]:
 
 async def _pool(ground: Ground) -> AsyncIterator[Row]:
     await ground.lane("lane", "runner-waiting")
-    turns = 8
+    turns = 5
     taken = await ground.deliver("lane", POOL * turns)
     what = f"{POOL * turns} turns of {TURN * 1000:.0f} ms, pool of {POOL} / the ideal"
     yield Row(what, taken, turns * TURN, at_most_ratio=POOL_AT_MOST)
@@ -186,11 +186,11 @@ async def _neighbour(ground: Ground) -> AsyncIterator[Row]:
     await ground.lane("poisoned", "runner-poison", pool=4, max_attempts=100, retry=retry)
 
     async def alone() -> float:
-        return await ground.deliver("sound", 24)
+        return await ground.deliver("sound", 16)
 
     before, _ = await alone(), await ground.deliver("poisoned", 20, kind="retried")
     beside = await alone()
-    yield Row("24 turns beside a poisoned lane / alone", beside, before, at_most_ratio=NEIGHBOUR_AT_MOST)
+    yield Row("16 turns beside a poisoned lane / alone", beside, before, at_most_ratio=NEIGHBOUR_AT_MOST)
 
 
 async def _soak(ground: Ground) -> AsyncIterator[Row]:

@@ -98,18 +98,13 @@ class Bench:
     ) -> None:
         self.manager, self.store, self.router, self.clock = manager, store, router, clock
         self.seen: list[Activity] = []
-        self._moments: list[float] = []
-        manager._engine.observers.append(self._see)
+        manager._engine.observers.append(self.seen.append)
         manager._engine.lease = 1e6  # a clock that a test moves is ahead of the disk
 
     @property
     def trigger(self) -> FedTrigger:
         """The one made last by `start`; one is made before to check the configuration."""
         return FedTrigger.made[-1]
-
-    def _see(self, activity: Activity) -> None:
-        self.seen.append(activity)
-        self._moments.append(self.clock.monotonic())
 
     async def start(self, **fields: Any) -> str:
         fields = {"name": "lane", "triggers": [{"module": "trigger-fed"}], **fields}
@@ -121,10 +116,6 @@ class Bench:
     def told(self, kind: str, name: str) -> list[Any]:
         """Return this fact of each activity of a kind."""
         return [activity.facts.get(name) for activity in self.seen if activity.kind == kind]
-
-    def moments(self, kind: str) -> list[float]:
-        """Return when each activity of a kind was told, by the clock of the test."""
-        return [at for activity, at in zip(self.seen, self._moments, strict=True) if activity.kind == kind]
 
     async def until(self, *kinds: str, count: int = 1, step: float = 0.0) -> None:
         """Return when that many of these happened; meanwhile let `step` seconds pass again and again."""

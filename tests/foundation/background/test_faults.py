@@ -230,6 +230,12 @@ class Faulty:
             return self._fail
         return getattr(self._store, name)
 
+    @property
+    def rate(self) -> int:
+        """How often it has failed since it was asked for last."""
+        failures, self.failures = self.failures, 0
+        return failures
+
     async def _fail(self, *arguments: Any, **given: Any) -> Any:
         self.failures += 1
         raise StoreUnavailable("/store", "the disk is full")
@@ -303,6 +309,21 @@ async def test_a_disk_that_is_full_is_waited_for(open_bench: OpenBench, store: A
         await pages(10_000)
         await bench.until("completed", step=0.5)
         assert [(each.state, each.attempts) for each in await bench.deliveries()] == [("done", 1)]
+
+
+async def test_a_store_that_cannot_be_used_is_asked_once_in_a_while(open_bench: OpenBench, store: DurableStore) -> None:
+    faulty = Faulty(store, "commit", "retry")
+    async with open_bench(faulty) as bench:
+        await bench.start(pool_size=2)
+        for n in range(4):
+            bench.trigger.feed(n)
+        await bench.until("store_failed", count=4, step=1)
+        assert faulty.rate
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert faulty.rate <= 2
+        faulty.well = True
+        await bench.until("completed", count=4, step=1)
 
 
 async def test_a_failed_trigger_stays_failed_when_the_store_works_again(

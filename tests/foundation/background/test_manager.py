@@ -349,12 +349,15 @@ async def test_what_waits_is_handled_after_a_change_whatever_catch_up_says(
             bench.trigger.feed(n)
         await bench.until("session")
         await bench.until("accepted", count=3)
-        bench.held().go.set()
         changed = make_bundle("family", providers=held, background_sessions=[{**config, "pool_size": 2}])
         assert await bench.manager.reconcile(changed, grace=0) == ["lane"]
-        await bench.until("session", count=2)
-        bench.told("session", "session")[-1].coordinator.get_capability("tests.held").go.set()
-        await bench.holds(lambda: bench.kinds().count("completed") == 3)
+
+        def all_are_done_when_let_go() -> bool:
+            for session in bench.told("session", "session"):
+                session.coordinator.get_capability("tests.held").go.set()
+            return bool(bench.kinds().count("completed") == 3)
+
+        await bench.holds(all_are_done_when_let_go)
         assert await bench.states() == ["done"] * 3
 
 
