@@ -144,7 +144,9 @@ def _check_modules(bundle: Bundle, installed: Collection[str]) -> Iterator[Probl
 def _installed_entries(bundle: Bundle, installed: Collection[str]) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
     """Yield the modules of a bundle whose code it does not bring, and where they stand."""
     lists = ("providers", "tools", "hooks")
-    entries: list[tuple[KeyPath, Any]] = [((name, at), each) for name in lists for at, each in enumerate(getattr(bundle, name))]
+    entries: list[tuple[KeyPath, Any]] = [
+        ((name, at), each) for name in lists for at, each in enumerate(getattr(bundle, name))
+    ]
     entries += [(("session", name), bundle.session.get(name)) for name in DEFAULT_SESSION]
     for path, entry in entries:
         if isinstance(entry, dict) and entry.get("module") in installed and not entry.get("source"):
