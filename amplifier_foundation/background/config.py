@@ -157,10 +157,10 @@ class BackgroundSessionConfig(BaseModel):
     """Whether a trigger that fails is started again."""
     max_restarts: int = Field(default=3, ge=0)
     """Restarts of a trigger within `restart_window`."""
-    restart_window: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    restart_window: Annotated[Seconds, Field(gt=0)] = 60.0
     """Seconds."""
     retry: Retry = Retry()
-    timeout: float | None = Field(default=1800.0, gt=0, allow_inf_nan=False)
+    timeout: Annotated[Seconds, Field(gt=0)] | None = 1800.0
     """Seconds that handling one event may take; None: any time."""
     max_attempts: int = Field(default=5, ge=1, le=100)
     """Tries of one event before it is set aside as a dead letter."""

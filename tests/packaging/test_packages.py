@@ -95,7 +95,8 @@ def test_the_root_alone_shows_its_help_and_its_own_plugin(environment: Environme
     assert "Run AI-agent sessions" in helped.stdout
     found = installed(environment)
     assert [(row["name"], row["dist"], row["status"]) for row in found["plugins"]] == [
-        ("runner-inprocess", "amplifier", "loaded")
+        ("runner-inprocess", "amplifier", "loaded"),
+        ("spawn-limits", "amplifier", "loaded"),
     ]
     assert found["modules"] == []
 
