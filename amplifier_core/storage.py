@@ -230,8 +230,14 @@ class Inbox(Protocol):
         """Append to the log; return the event with its `sequence`."""
         ...
 
-    async def events(self, *, since: int = 0, limit: int = 1000) -> list[SessionEvent]:
-        """Return logged events with a sequence above `since`, oldest first."""
+    async def events(
+        self, *, since: int = 0, limit: int = 1000, source_session_id: str | None = None
+    ) -> list[SessionEvent]:
+        """Return logged events with a sequence above `since`, oldest first; of one session, or of all."""
+        ...
+
+    async def find_events(self, prefix: str) -> list[SessionEvent]:
+        """Return the logged events whose id begins with `prefix`, at most 20, in the order of their ids."""
         ...
 
     async def last_sequence(self) -> int:
@@ -335,6 +341,18 @@ class Inbox(Protocol):
         limit: int = 100,
     ) -> list[Delivery]:
         """Return deliveries, newest first: all that have these values; `event_id` and `cause` are the event's."""
+        ...
+
+    async def find_deliveries(self, prefix: str) -> list[Delivery]:
+        """Return the deliveries whose own id, or whose event's or session's, begins with `prefix`, newest first: at
+        most 20 of each kind.
+        """
+        ...
+
+    async def next_due(self, project: str, lane: str, *, now: datetime | None = None) -> datetime | None:
+        """Return when the next one of a lane comes due: the first time after `now` that one which is pending, and is
+        not kept waiting by an earlier one of its key, is available. None when there is none.
+        """
         ...
 
     async def tallies(self, *, project: str | None = None, lane: str | None = None) -> list[Tally]:

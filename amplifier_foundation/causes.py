@@ -85,7 +85,7 @@ async def explain(store: DurableStore, text: str) -> Link:
     ids begin so, `InvalidSessionId`.
     """
     validate_session_id(text)
-    causes = _Causes(store, await _Log.read(store))
+    causes = _Causes(store)
     first = asked = await causes.named(text)
     asked.asked = True
     passed = {asked.key}
@@ -117,30 +117,11 @@ async def listeners(store: DurableStore, project: str | None) -> dict[str, list[
     return found
 
 
-@dataclass(slots=True)
-class _Log:
-    """The events that sessions have emitted, without their data."""
-
-    events: dict[str, SessionEvent] = field(default_factory=dict)
-    of_session: dict[str, list[SessionEvent]] = field(default_factory=dict)
-
-    @classmethod
-    async def read(cls, store: DurableStore) -> _Log:
-        log, since = cls(), 0
-        while page := await store.events(since=since):
-            for event in (replace(each, data={}) for each in page):
-                log.events[event.event_id] = event
-                log.of_session.setdefault(event.source_session_id or "", []).append(event)
-            since = page[-1].sequence or since
-        return log
-
-
 class _Causes:
     """What is stored, asked for what led to what."""
 
-    def __init__(self, store: DurableStore, log: _Log) -> None:
+    def __init__(self, store: DurableStore) -> None:
         self._store = store
-        self._log = log
         self._made: dict[str, dict[str, list[SessionRecord]]] = {}
 
     async def named(self, text: str) -> Link:
@@ -159,21 +140,26 @@ class _Causes:
     async def _candidates(self, text: str) -> list[Link]:
         exact = await self._store.deliveries(event_id=text)
         if exact:
-            return [self._of(exact[0].event)]
-        if text in self._log.events:
-            return [Link(event=self._log.events[text])]
+            return [await self._of(exact[0].event)]
+        if (logged := await self._logged(text)) is not None:
+            return [Link(event=logged)]
         links = [await self._session(record.session_id) for record in await self._store.find(text)]
-        links += [Link(event=event) for key, event in self._log.events.items() if key.startswith(text)]
-        for each in await self._store.deliveries(limit=ALL):
+        links += [Link(event=event) for event in await self._store.find_events(text)]
+        for each in await self._store.find_deliveries(text):
             if each.event.event_id.startswith(text) or each.delivery_id.startswith(text):
-                links.append(self._of(each.event))
-            elif each.session_id is not None and each.session_id.startswith(text):
+                links.append(await self._of(each.event))
+            elif each.session_id is not None:
                 links.append(await self._session(each.session_id))
         return links
 
-    def _of(self, event: TriggerEvent) -> Link:
+    async def _of(self, event: TriggerEvent) -> Link:
         """Return the link of an event that a trigger yielded: of the log's event that it passed on, if it did."""
-        return Link(event=self._log.events.get(event.cause or "", event))
+        return Link(event=await self._logged(event.cause) or event)
+
+    async def _logged(self, event_id: str | None) -> SessionEvent | None:
+        """Return the event of the log that has this id."""
+        found = await self._store.find_events(event_id) if event_id else []
+        return next((event for event in found if event.event_id == event_id), None)
 
     async def _session(self, session_id: str) -> Link:
         woken_by = await self._store.deliveries(session_id=session_id, limit=1)
@@ -192,7 +178,7 @@ class _Causes:
         if link.event is not None:
             return await self._emitter(link.event)
         if link.delivery is not None:
-            return self._of(link.delivery.event)
+            return await self._of(link.delivery.event)
         record = link.record
         above = above_id(record) if record and record.event_id is None else None  # else an event, kept no more, woke it
         return await self._session(above) if above else None
@@ -200,10 +186,10 @@ class _Causes:
     async def _emitter(self, event: SessionEvent | TriggerEvent) -> Link | None:
         if event.source_session_id:
             return await self._session(event.source_session_id)
-        if event.cause in self._log.events:
-            return Link(event=self._log.events[event.cause or ""])
+        if (logged := await self._logged(event.cause)) is not None:
+            return Link(event=logged)
         caused_by = await self._store.deliveries(event_id=event.cause, limit=1) if event.cause else []
-        return self._of(caused_by[0].event) if caused_by else None
+        return await self._of(caused_by[0].event) if caused_by else None
 
     async def grow(self, root: Link, passed: set[str]) -> None:
         """Put below a link what it caused, and so on; nothing that was `passed`, and nothing twice."""
@@ -225,7 +211,7 @@ class _Causes:
             ]
         if link.session_id is None:
             return []
-        emitted = [Link(event=event) for event in self._log.of_session.get(link.session_id, ())]
+        emitted = [Link(event=event) for event in await self._emitted(link.session_id)]
         made = [Link(session_id=each.session_id, record=as_it_is(each)) for each in await self._children(link)]
         return sorted(emitted + made, key=lambda each: each.moment.timestamp() if each.moment else 0.0)
 
@@ -235,6 +221,15 @@ class _Causes:
         if cause is not None:
             return await self._store.deliveries(cause=cause, limit=ALL)
         return await self._store.deliveries(event_id=event.event_id, limit=ALL)
+
+    async def _emitted(self, session_id: str) -> list[SessionEvent]:
+        """Return the events that a session emitted, without their data."""
+        events: list[SessionEvent] = []
+        since = 0
+        while page := await self._store.events(since=since, source_session_id=session_id):
+            events += (replace(each, data={}) for each in page)
+            since = page[-1].sequence or since
+        return events
 
     async def _children(self, link: Link) -> list[SessionRecord]:
         """Return the sessions that a session made, and its forks; those that an event woke are what that caused."""

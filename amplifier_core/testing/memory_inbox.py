@@ -8,6 +8,7 @@ from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _PLAIN = Admission()
 _OPEN = ("pending", "claimed")
+_FOUND = 20
 
 
 @dataclass(slots=True)
@@ -67,9 +69,17 @@ class MemoryInbox(ABC):
         """Append to the log."""
         return self._emitted([event])[0]
 
-    async def events(self, *, since: int = 0, limit: int = 1000) -> list[SessionEvent]:
+    async def events(
+        self, *, since: int = 0, limit: int = 1000, source_session_id: str | None = None
+    ) -> list[SessionEvent]:
         """Return logged events, oldest first."""
-        return deepcopy([event for event in self._log if (event.sequence or 0) > since][:limit])
+        later = (event for event in self._log if (event.sequence or 0) > since)
+        return deepcopy([event for event in later if _has(event, {"source_session_id": source_session_id})][:limit])
+
+    async def find_events(self, prefix: str) -> list[SessionEvent]:
+        """Return the logged events whose id begins with `prefix`."""
+        found = (event for event in self._log if event.event_id.startswith(prefix))
+        return deepcopy(sorted(found, key=lambda event: event.event_id)[:_FOUND])
 
     async def last_sequence(self) -> int:
         """Return the sequence of the newest event."""
@@ -203,6 +213,21 @@ class MemoryInbox(ABC):
         found = [each for each in newest_first if _has(each, of_it) and _has(each.event, of_event)]
         return found[:limit]
 
+    async def find_deliveries(self, prefix: str) -> list[Delivery]:
+        """Return the deliveries whose own id, or whose event's or session's, begins with `prefix`."""
+        every = [kept.delivery for kept in reversed(self._deliveries.values())]
+        by_id = [each for each in every if each.delivery_id.startswith(prefix)][:_FOUND]
+        by_event = [each for each in every if each.event.event_id.startswith(prefix)][:_FOUND]
+        by_session = [each for each in every if (each.session_id or "").startswith(prefix)][:_FOUND]
+        return [each for each in every if any(each in kind for kind in (by_id, by_event, by_session))]
+
+    async def next_due(self, project: str, lane: str, *, now: datetime | None = None) -> datetime | None:
+        """Return when the next pending one of a lane comes due."""
+        after, place = now or utc_now(), {"project": project, "lane": lane, "state": "pending"}
+        later = [kept for kept in self._deliveries.values() if kept.delivery.available_at > after]
+        waiting = (kept.delivery for kept in later if _has(kept.delivery, place) and not self._is_behind(kept))
+        return min((each.available_at for each in waiting), default=None)
+
     async def tallies(self, *, project: str | None = None, lane: str | None = None) -> list[Tally]:
         """Return how the deliveries of each trigger fare."""
         groups: dict[tuple[str, str, str], list[Delivery]] = {}
@@ -274,13 +299,13 @@ class MemoryInbox(ABC):
             return False
         if delivery.available_at > now or kept.is_held(now):
             return False
-        earlier = True
-        for other in self._deliveries.values() if delivery.key is not None else ():
-            if other is kept:
-                earlier = False
-            elif other.is_of_key(delivery) and (other.is_held(now) or (earlier and other.is_open())):
-                return False
-        return True
+        rivals = (other for other in self._deliveries.values() if other is not kept and other.is_of_key(delivery))
+        return not self._is_behind(kept) and not any(other.is_held(now) for other in rivals)
+
+    def _is_behind(self, kept: _Kept) -> bool:
+        """Return whether an earlier one of its key is not over."""
+        before = takewhile(lambda other: other is not kept, self._deliveries.values())
+        return any(other.is_open() and other.is_of_key(kept.delivery) for other in before)
 
     def _advance(self, delivery: Delivery, session: Mapping[str, Any] | None, **changes: Any) -> None:
         """Change a delivery that is claimed under this epoch, and its session's record."""

@@ -67,7 +67,7 @@ class Worker:
                     self.lane.throttle.add()
                 seconds = min(seconds, self.lane.throttle.wait() or seconds)
         if delivery is None:
-            await self._idle(seconds)
+            await self._idle(min(seconds, await self._until_due(seconds)))
             return None
         self.lane.wake.set()  # another one may be due for another worker
         return delivery
@@ -89,6 +89,12 @@ class Worker:
         )
         self.engine.well(self.lane, STORE)
         return delivery
+
+    async def _until_due(self, most: float) -> float:
+        """Return in how many seconds a delivery that is not due yet will be, or `most`."""
+        now = self.engine.clock.now()
+        due = await self.engine.store.next_due(self.lane.project, self.lane.key, now=now)
+        return most if due is None else (due - now).total_seconds()
 
     async def _idle(self, seconds: float) -> None:
         """Return when there may be something to do, or that many seconds have passed."""

@@ -15,12 +15,13 @@ from amplifier_core.storage import Tally, Trimmed
 
 from .admission import OPEN, WAITS_AND_IS_HELD, admitted, let_next, line_up, skip
 from .rows import DELIVERIES, EVENTS, encode
-from .sessions import update
+from .sessions import AFTER, update
 from .values import Column, loads, moment, unplain
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from amplifier_core.events import SessionEvent
     from amplifier_core.storage import Admission, Delivery
@@ -53,6 +54,13 @@ SET state = 'pending', attempts = 0, reason = NULL, available_at = :now, updated
 WHERE id = :id RETURNING {DELIVERIES.columns}
 """
 
+_NEXT_DUE = f"""
+SELECT min(available_at) FROM deliveries
+WHERE project = :project AND lane = :lane AND {OPEN} AND waits = 0 AND state = 'pending' AND available_at > :now
+"""
+
+_BEGINNING = "SELECT id FROM deliveries WHERE {0} >= :first AND {0} < :after ORDER BY id DESC LIMIT :limit"
+
 _OVER = "state NOT IN ('pending', 'claimed')"
 
 _WAITING = f"""
@@ -78,10 +86,18 @@ def emit(db: sqlite3.Connection, rows: Sequence[Mapping[str, Column]]) -> list[i
     return [int(db.execute(f"INSERT INTO events {EVENTS.insert}", row).lastrowid or 0) for row in rows]
 
 
-def events(db: sqlite3.Connection, since: int, limit: int) -> list[SessionEvent]:
-    """Return logged events after `since`, oldest first."""
-    query = f"SELECT {EVENTS.columns} FROM events WHERE sequence > ? ORDER BY sequence LIMIT ?"
-    return [EVENTS.item(row) for row in db.execute(query, (since, limit))]
+def events(db: sqlite3.Connection, since: int, limit: int, wanted: Mapping[str, Column]) -> list[SessionEvent]:
+    """Return logged events after `since` whose columns have the wanted values, oldest first."""
+    where = f"sequence > :since AND {_all(wanted)}"
+    query = f"SELECT {EVENTS.columns} FROM events WHERE {where} ORDER BY sequence LIMIT :limit"
+    return [EVENTS.item(row) for row in db.execute(query, {**wanted, "since": since, "limit": limit})]
+
+
+def find_events(db: sqlite3.Connection, prefix: str, limit: int) -> list[SessionEvent]:
+    """Return the logged events whose id begins with `prefix`, in the order of their ids."""
+    within = "event_id >= ? AND event_id < ?"
+    query = f"SELECT {EVENTS.columns} FROM events WHERE {within} ORDER BY event_id LIMIT ?"
+    return [EVENTS.item(row) for row in db.execute(query, (prefix, prefix + AFTER, limit))]
 
 
 def last_sequence(db: sqlite3.Connection) -> int:
@@ -160,6 +176,22 @@ def deliveries(db: sqlite3.Connection, wanted: Mapping[str, Column], limit: int)
     where = f"{_all(wanted)} AND {among}"
     query = f"SELECT {DELIVERIES.columns} FROM deliveries WHERE {where} ORDER BY id DESC LIMIT :limit"
     return [DELIVERIES.item(row) for row in db.execute(query, {**wanted, "limit": limit})]
+
+
+def find_deliveries(db: sqlite3.Connection, prefix: str, limit: int) -> list[Delivery]:
+    """Return those of which an id begins with `prefix`, newest first: at most so many for each kind of id."""
+    values = {"first": prefix, "after": prefix + AFTER, "limit": limit}
+    kinds = ("delivery_id", "event_id", "session_id")
+    found = {row for kind in kinds for row in db.execute(_BEGINNING.format(kind), values)}
+    marks = ", ".join("?" * len(found))
+    query = f"SELECT {DELIVERIES.columns} FROM deliveries WHERE id IN ({marks}) ORDER BY id DESC"
+    return [DELIVERIES.item(row) for row in db.execute(query, [key for (key,) in found])]
+
+
+def next_due(db: sqlite3.Connection, wanted: Mapping[str, Column], now: int) -> datetime | None:
+    """Return when the next pending one of a lane comes due that waits for no other."""
+    [(due,)] = db.execute(_NEXT_DUE, {**wanted, "now": now})
+    return None if due is None else moment(due)
 
 
 def tallies(db: sqlite3.Connection, wanted: Mapping[str, Column]) -> list[Tally]:

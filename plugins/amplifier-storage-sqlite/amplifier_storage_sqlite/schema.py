@@ -189,7 +189,13 @@ _FOURTH = (
     "CREATE INDEX deliveries_by_cause ON deliveries (cause) WHERE cause IS NOT NULL",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD, _FOURTH)
+# What is known of one event, and what one session has emitted, without a look at the whole log.
+_FIFTH = (
+    "CREATE INDEX events_by_id ON events (event_id)",
+    "CREATE INDEX events_by_session ON events (source_session_id) WHERE source_session_id IS NOT NULL",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _NAMES = (*SESSIONS.names, "history")
 _COLUMNS = ", ".join((*_NAMES, "digest"))
 _in_order = itemgetter(*_NAMES)
+AFTER = "\uffff"
+"""After a prefix of an id, this comes after whatever follows it: an id is ASCII."""
 _INSERT = (
     f"INSERT INTO sessions ({_COLUMNS}) VALUES ({', '.join(':' + name for name in _NAMES)}, :digest) "
     "ON CONFLICT (session_id) DO NOTHING"
@@ -88,8 +90,7 @@ def find(db: sqlite3.Connection, prefix: str, limit: int) -> list[SessionRecord]
     """Return those whose id begins with `prefix`, newest first."""
     within = "session_id >= ? AND session_id < ?"
     query = f"SELECT {_COLUMNS} FROM sessions WHERE {within} ORDER BY created DESC, id DESC LIMIT ?"
-    # an id is ASCII, so the last character of the basic plane comes after whatever follows the prefix
-    return [_record(row) for row in db.execute(query, (prefix, prefix + "\uffff", limit))]
+    return [_record(row) for row in db.execute(query, (prefix, prefix + AFTER, limit))]
 
 
 def listed(db: sqlite3.Connection, project: Column, limit: int | None) -> list[SessionRecord]:

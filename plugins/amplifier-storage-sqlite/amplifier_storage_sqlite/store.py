@@ -134,10 +134,19 @@ class SqliteStore:
         rows = [EVENTS.row(event)]
         return _in_sequence([event], await self._writer.run(lambda db: inbox.emit(db, rows)))[0]
 
-    async def events(self, *, since: int = 0, limit: int = 1000) -> list[SessionEvent]:
+    async def events(
+        self, *, since: int = 0, limit: int = 1000, source_session_id: str | None = None
+    ) -> list[SessionEvent]:
         """Return logged events, oldest first."""
         size = min(limit, await self.last_sequence() - since)
-        return await self._read(size, lambda db: inbox.events(db, since, limit))
+        wanted = _wanted({"source_session_id": source_session_id})
+        return await self._read(size, lambda db: inbox.events(db, since, limit, wanted))
+
+    async def find_events(self, prefix: str) -> list[SessionEvent]:
+        """Return the logged events whose id begins with `prefix`; none for what no id can begin with."""
+        if not _PREFIX.fullmatch(prefix):
+            return []
+        return self._reader.run(lambda db: inbox.find_events(db, prefix, _FOUND))
 
     async def last_sequence(self) -> int:
         """Return the sequence of the newest event."""
@@ -266,6 +275,17 @@ class SqliteStore:
         given |= {"event_id": event_id, "session_id": session_id, "cause": cause}
         wanted = _wanted(given)
         return await self._read(limit, lambda db: inbox.deliveries(db, wanted, limit))
+
+    async def find_deliveries(self, prefix: str) -> list[Delivery]:
+        """Return the deliveries of which an id begins with `prefix`; none for what no id can begin with."""
+        if not _PREFIX.fullmatch(prefix):
+            return []
+        return self._reader.run(lambda db: inbox.find_deliveries(db, prefix, _FOUND))
+
+    async def next_due(self, project: str, lane: str, *, now: datetime | None = None) -> datetime | None:
+        """Return when the next pending one of a lane comes due."""
+        wanted, after = encode({"project": project, "lane": lane}), micros(now or _now())
+        return self._reader.run(lambda db: inbox.next_due(db, wanted, after))
 
     async def tallies(self, *, project: str | None = None, lane: str | None = None) -> list[Tally]:
         """Return how the deliveries of each trigger fare."""
