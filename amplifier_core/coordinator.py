@@ -68,8 +68,11 @@ class ModuleCoordinator:
     async def mount(self, mount_point: str, module: Any, name: str | None = None) -> None:
         """Put `module` at a mount point; `name` defaults to `module.name` where many are held.
 
-        Raises `ValueError` for an unknown point, for `hooks`, and where a name is needed and there is none.
+        `trigger` is another word for `triggers`, and a trigger's name defaults to that of its class. Raises
+        `ValueError` for an unknown point, for `hooks`, and where a name is needed and there is none.
         """
+        if mount_point in ("trigger", "triggers"):
+            mount_point, name = "triggers", name or getattr(module, "name", None) or type(module).__name__
         self._require_point(mount_point)
         if mount_point == "hooks":
             raise ValueError("Hooks should be registered directly with the HookRegistry")

@@ -229,6 +229,13 @@ def use_loader(loader: Any, coordinator: ModuleCoordinator) -> None:
         coordinator.register_cleanup(loader.detach)
 
 
+def modules_in_folders() -> set[str]:
+    """Return the names of the modules that lie in the folders of `AMPLIFIER_MODULES`; none is imported."""
+    prefix = "amplifier-module-"
+    found = (path for folder in _folders_of_environment() for path in folder.glob(f"{prefix}*") if path.is_dir())
+    return {path.name.removeprefix(prefix) for path in found}
+
+
 def _folders_of_environment() -> list[Path]:
     return [Path(folder) for folder in os.environ.get("AMPLIFIER_MODULES", "").split(os.pathsep) if folder]
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import AmplifierError, StoreUnavailable, TriggerConfigError, TriggerError
+from amplifier_core.errors import StoreUnavailable, TriggerError
 from amplifier_core.triggers import TriggerContext
 
 from .lane import RestartWindow
+from .making import make_trigger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,28 +47,17 @@ class Watch:
 
     async def configured(self) -> TriggerSource:
         """Make the trigger, bound to its stored state. Raises `UnknownName`, `TriggerConfigError`."""
-        trigger = self.engine.plugins.triggers.get(self.declared.module)()
         state = await self.engine.store.trigger_state(self.lane.project, self.name)
-        bind = getattr(trigger, "bind", None)
-        if bind is not None:
-            bind(
-                TriggerContext(
-                    name=self.name,
-                    working_dir=Path(self.lane.project),
-                    events=self.engine.router,
-                    clock=self.engine.clock,
-                    state=state,
-                    saver=self._save,
-                    own_writes=self.lane.own_writes,
-                )
-            )
-        try:
-            trigger.configure(self.declared.config)
-        except AmplifierError:
-            raise
-        except Exception as error:
-            raise TriggerConfigError(self.declared.module, "", f"{type(error).__name__}: {error}") from error
-        return trigger
+        context = TriggerContext(
+            name=self.name,
+            working_dir=Path(self.lane.project),
+            events=self.engine.router,
+            clock=self.engine.clock,
+            state=state,
+            saver=self._save,
+            own_writes=self.lane.own_writes,
+        )
+        return await make_trigger(self.declared, context, self.engine.plugins, self.engine.parent.loader)
 
     async def _save(self, state: Mapping[str, Any]) -> None:
         await self.engine.store.save_trigger_state(self.lane.project, self.name, state)
@@ -127,9 +117,7 @@ class Watch:
         """Wait as long as a failure asks for; return whether to go on. A store that cannot be written fails nobody."""
         text = str(cause) or type(cause).__name__
         if isinstance(cause, StoreUnavailable):
-            self.engine.troubled(self.lane, self.name, "backing_off", text)
-            self.engine.tell("store_failed", self.lane, error=text)
-            await self.engine.clock.sleep(STORE_PAUSE)
+            await self._without_store(text)
             return True
         count = window.note()
         restarts = self.lane.config.restart_on_failure and not window.exhausted
@@ -140,6 +128,19 @@ class Watch:
             self.lane.restart_count += 1
             await self.engine.clock.sleep(self.engine.backoff(count, base=0.5, cap=30.0))
         return restarts
+
+    async def _without_store(self, problem: str | None) -> None:
+        """Return when the store can be written: nothing that it cannot take is asked of the trigger again."""
+        while problem is not None and not self.lane.stopping:
+            self.engine.troubled(self.lane, self.name, "backing_off", problem)
+            self.engine.tell("store_failed", self.lane, error=problem)
+            await self.engine.clock.sleep(STORE_PAUSE)
+            try:
+                await self._save(await self.engine.store.trigger_state(self.lane.project, self.name))
+            except StoreUnavailable as error:
+                problem = str(error)
+            else:
+                problem = None
 
 
 async def accept(engine: Engine, lane: Lane, trigger: str, event: TriggerEvent) -> bool:

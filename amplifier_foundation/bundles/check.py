@@ -97,7 +97,8 @@ def check_file(
 
 def check_loaded(bundle: Bundle, plugins: Plugins) -> list[Problem]:
     """Return what a bundle that was loaded names or configures wrongly, and so its background sessions' bundles."""
-    triggers, modules = set(plugins.triggers), names_of_modules()
+    modules = names_of_modules()
+    triggers = {*plugins.triggers, *(name for name in modules if name.startswith("trigger-"))}
     problems = [
         *check_names(bundle, triggers, modules),
         *_check_modules(bundle, modules),
@@ -116,12 +117,12 @@ def check_loaded(bundle: Bundle, plugins: Plugins) -> list[Problem]:
 
 
 def names_of_modules() -> set[str]:
-    """Return the names of the modules that are installed; none is imported."""
+    """Return the names of the modules that are installed, or in a folder of `AMPLIFIER_MODULES`; none is imported."""
     from importlib.metadata import entry_points
 
-    from amplifier_core.loader import GROUP
+    from amplifier_core.loader import GROUP, modules_in_folders
 
-    return {entry.name for entry in entry_points(group=GROUP)}
+    return {entry.name for entry in entry_points(group=GROUP)} | modules_in_folders()
 
 
 def _check_modules(bundle: Bundle, installed: Collection[str]) -> Iterator[Problem]:

@@ -80,3 +80,48 @@ async def test_they_run_unchanged_and_their_session_is_kept(project: Path, monke
     logged = [json.loads(line)["event"] for line in (project / "log" / "events.jsonl").read_text().splitlines()]
     assert logged[0] == "session:start"
     assert logged[-1] == "session:end"
+
+
+BACKGROUND = """---
+bundle: {name: counting}
+providers:
+  - {module: provider-playbook, config: {otherwise: {say: "Counted."}}}
+background_sessions:
+  - {name: counter, triggers: [{module: trigger-count, config: {count: 2}}]}
+---
+"""
+COUNTS = """
+import asyncio
+from amplifier_core import TriggerEvent, TriggerType
+
+class CountTrigger:
+    def configure(self, config):
+        self.count = config["count"]
+    async def watch(self):
+        for n in range(self.count):
+            yield TriggerEvent(TriggerType.CUSTOM, "count", data={"n": n}, dedupe_key=str(n))
+        await asyncio.Event().wait()
+    async def stop(self):
+        pass
+
+async def mount(coordinator, config=None):
+    trigger = CountTrigger()
+    trigger.configure(config)
+    await coordinator.mount("trigger", trigger)
+"""
+
+
+@pytest.mark.usefixtures("home")
+async def test_a_trigger_in_a_folder_of_modules_wakes_a_background_session(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "modules" / "amplifier-module-trigger-count" / "amplifier_module_trigger_count"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(COUNTS, encoding="utf-8")
+    (project / "bundle.md").write_text(BACKGROUND, encoding="utf-8")
+    code, _, err = await amplifier("up", "--dry-run", "bundle.md")
+    assert (code, "unknown trigger 'trigger-count'" in err) == (4, True)
+    monkeypatch.setenv("AMPLIFIER_MODULES", str(tmp_path / "modules"))
+    code, out, err = await amplifier("up", "--once", "bundle.md")
+    assert code == 0, err
+    assert out.count("Counted.") == 2

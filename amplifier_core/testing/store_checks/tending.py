@@ -141,4 +141,51 @@ async def check_50_trim_forgets_what_was_skipped(store: DurableStore) -> None:
     await offer_to(store, dedupe_key="d")
 
 
+async def check_51_events_are_found_by_their_ids(store: DurableStore) -> None:
+    """By a beginning of them, and by the session that emitted them."""
+    named = [("abc-2", "s1"), ("abc-1", None), ("abd-1", "s2"), ("ab", "s1")]
+    sent = [await store.emit(SessionEvent("done", {}, session, event_id=key)) for key, session in named]
+    found = await store.find_events("abc")
+    require(found == [sent[1], sent[0]], f"events whose id begins with 'abc', in the order of ids: {found}")
+    require((await store.find_events("ab"))[0] == sent[3], "an event whose whole id is given must be found first")
+    require(await store.find_events("abc-3") == [], "an id that nothing begins with must find nothing")
+    for number in range(30):
+        await store.emit(SessionEvent("done", {}, event_id=f"many-{number:02}"))
+    require(len(await store.find_events("many")) == 20, "find_events must return 20 at most")
+    of_one = await store.events(source_session_id="s1")
+    require(of_one == [sent[0], sent[3]], f"the events of one session, oldest first: {of_one}")
+    later = await store.events(since=sent[0].sequence or 0, limit=1, source_session_id="s1")
+    require(later == [sent[3]], f"the events of one session from a place on: {later}")
+
+
+async def check_52_deliveries_are_found_by_their_ids(store: DurableStore) -> None:
+    """Their own, their event's and their session's."""
+    one, two = [await offer_to(store, event_id=key) for key in ("event-1", "event-2")]
+    claimed = await claim_from(store, as_id="session-1")
+    require(await store.find_deliveries("event-") == [await stored(store, two), claimed], "by the beginning of events")
+    require(await store.find_deliveries("session-1") == [claimed], "by the session")
+    require(await store.find_deliveries(one.delivery_id[:12]) == [claimed], "by the beginning of their own")
+    require(await store.find_deliveries("session-2") == [], "an id that nothing begins with must find nothing")
+    for number in range(30):
+        await offer_to(store, event_id=f"many-{number}")
+    require(len(await store.find_deliveries("many")) == 20, "find_deliveries must return 20 of a kind at most")
+
+
+async def check_53_a_store_tells_when_the_next_is_due(store: DurableStore) -> None:
+    """What waits for nothing but the time, in one lane."""
+    require(await store.next_due("/p", "lane", now=LATER) is None, "nothing is due in an empty lane")
+    times = [LATER + timedelta(seconds=number) for number in range(5)]
+    for number in (3, 2):
+        await offer_to(store, admission=QUEUED, now=LATER)
+        await store.retry(await claim_from(store), reason="r", available_at=times[number])
+        require(await store.next_due("/p", "lane", now=LATER) == times[3], "the later one of a key waits for the first")
+        if number == 3:
+            await offer_to(store, now=times[4])
+    require(await store.next_due("/p", "lane", now=times[3]) == times[4], "what is due already must not be told")
+    require(await store.next_due("/p", "other", now=LATER) is None, "it must be its lane's alone")
+    require(await store.next_due("/q", "lane", now=LATER) is None, "it must be its project's alone")
+    await claim_from(store, times[3])
+    require(await store.next_due("/p", "lane", now=LATER) == times[4], "what is claimed must not be told")
+
+
 TENDING_CHECKS = numbered(globals())

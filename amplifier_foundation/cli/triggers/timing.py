@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_core.errors import AmplifierError, SessionNotFound, TriggerConfigError
+from amplifier_core.errors import SessionNotFound
 from amplifier_core.triggers import ScheduledSource, TriggerContext
 
 if TYPE_CHECKING:
@@ -39,18 +39,11 @@ class Declared(NamedTuple):
 
         Raises `UnknownName`, `TriggerConfigError`.
         """
-        trigger = plugins.triggers.get(self.config.module)()
-        bind = getattr(trigger, "bind", None)
-        if bind is not None:
-            state = await store.trigger_state(project, self.key)
-            bind(TriggerContext(self.key, working_dir=Path(project), events=events, state=state))
-        try:
-            trigger.configure(self.config.config)
-        except AmplifierError:
-            raise
-        except Exception as error:
-            raise TriggerConfigError(self.config.module, "", f"{type(error).__name__}: {error}") from error
-        return trigger
+        from ...background.making import make_trigger
+
+        state = await store.trigger_state(project, self.key)
+        context = TriggerContext(self.key, working_dir=Path(project), events=events, state=state)
+        return await make_trigger(self.config, context, plugins)
 
 
 def declared_in(bundle: Bundle, session: BackgroundSessionConfig) -> Iterator[Declared]:

@@ -38,6 +38,7 @@ _DAMAGE = (
     "table histories already exists",
     "index sessions_by_parent already exists",
     "index deliveries_by_trigger already exists",
+    "index events_by_id already exists",
 )
 """How SQLite begins to say that a file is not what it was, without a code of its own for it."""
 
