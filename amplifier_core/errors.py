@@ -197,10 +197,13 @@ class TriggerError(AmplifierError, RuntimeError):
 
 
 class TriggerConfigError(TriggerError, ValueError):
-    """A trigger's configuration cannot work; `key` is the offending key, or '' for the whole."""
+    """A trigger's configuration cannot work; `key` is the offending key, or '' for the whole.
 
-    def __init__(self, trigger: str, key: str, message: str) -> None:
-        self.key = key
+    `others` are errors of other keys that were found with it.
+    """
+
+    def __init__(self, trigger: str, key: str, message: str, others: Iterable[TriggerConfigError] = ()) -> None:
+        self.key, self.others = key, tuple(others)
         super().__init__(trigger, f"{key}: {message}" if key else message)
 
 

@@ -30,6 +30,10 @@ def new_session_id(name: str = "") -> str:
     >>> new_session_id("code reviewer")  # doctest: +SKIP
     'code-reviewer-3f9a0c1b77de'
     """
+    return session_id_of(name, secrets.token_hex(6))
+
+
+def session_id_of(name: str, suffix: str) -> str:
+    """Return the id that ends with `suffix`, after `name` reduced to the letters an id may hold, 64 at most."""
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-_")[:64]
-    suffix = secrets.token_hex(6)
     return f"{stem}-{suffix}" if stem else suffix

@@ -193,8 +193,10 @@ class SessionStore(Protocol):
         """Return the sessions whose id begins with `prefix`, at most 20, newest first."""
         ...
 
-    async def sessions(self, *, project: str | None = None, limit: int | None = None) -> list[SessionRecord]:
-        """Return sessions, the last updated first; of one project, or of all."""
+    async def sessions(
+        self, *, project: str | None = None, parent_id: str | None = None, limit: int | None = None
+    ) -> list[SessionRecord]:
+        """Return sessions, the last updated first; of one project, or made by one session, or all."""
         ...
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
@@ -376,6 +378,14 @@ class Inbox(Protocol):
         `event_bytes`.
 
         What is pending, claimed or dead stays, and sequences are never used again.
+        """
+        ...
+
+    async def spent_sessions(self, *, before: datetime, keep: int = 0, limit: int = 1000) -> list[str]:
+        """Return the ids of sessions that events woke and nobody needs, the one first that was changed the longest ago.
+
+        They were last changed before `before`, do not run, and no delivery is theirs that is pending, claimed or dead.
+        Of those of one name under one parent the newest `keep` are needed.
         """
         ...
 

@@ -12,22 +12,50 @@ from .errors import TriggerConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pydantic_core import ErrorDetails
+
 Model = TypeVar("Model", bound=BaseModel)
+
+_MESSAGES = {
+    "missing": "this key is required",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "string_pattern_mismatch": "must match {pattern}",
+    "literal_error": "must be {expected}",
+}
 
 
 def read_trigger_config(trigger: str, model: type[Model], config: Mapping[str, Any]) -> Model:
     """Return `config` as a `model`; `trigger` is the registered name.
 
-    Raises `TriggerConfigError` for the first thing that is wrong; a key that is not known is told the nearest one.
+    Raises `TriggerConfigError` for the first key that is wrong, unknown ones before others; its `others` are the rest.
+    A key that is not known is told the nearest one.
     """
     try:
         return model.model_validate(config)
     except ValidationError as error:
-        fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-        key = str(fault["loc"][0]) if fault["loc"] else ""
-        unknown = fault["type"] == "extra_forbidden"
-        message = _unknown_key(key, model) if unknown else fault["msg"].removeprefix("Value error, ")
-        raise TriggerConfigError(trigger, key, message) from None
+        messages: dict[str, str] = {}
+        for fault in sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden"):
+            key = str(fault["loc"][0]) if fault["loc"] else ""
+            messages.setdefault(key, _message(fault, key, model))
+        (key, message), *rest = messages.items()
+        others = [TriggerConfigError(trigger, *each) for each in rest]
+        raise TriggerConfigError(trigger, key, message, others) from None
+
+
+def _message(fault: ErrorDetails, key: str, model: type[BaseModel]) -> str:
+    if fault["type"] == "extra_forbidden":
+        return _unknown_key(key, model)
+    if fault["type"] in _MESSAGES and len(fault["loc"]) == 1:
+        return _MESSAGES[fault["type"]].format(**fault.get("ctx", {}))
+    return fault["msg"].removeprefix("Value error, ")
 
 
 def _unknown_key(key: str, model: type[BaseModel]) -> str:

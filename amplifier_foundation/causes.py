@@ -26,6 +26,8 @@ LONGEST = 200
 MOST = 1_000
 """Links of which is looked at what they caused."""
 ALL = 1_000_000
+PAGE = 1_000
+"""Events that are read at once."""
 RECENT = 100
 """Deliveries of a background session that are looked at for the events that woke it."""
 SHORTEST = 4
@@ -122,7 +124,6 @@ class _Causes:
 
     def __init__(self, store: DurableStore) -> None:
         self._store = store
-        self._made: dict[str, dict[str, list[SessionRecord]]] = {}
 
     async def named(self, text: str) -> Link:
         """Return the one link that an id, or its beginning, names."""
@@ -226,20 +227,16 @@ class _Causes:
         """Return the events that a session emitted, without their data."""
         events: list[SessionEvent] = []
         since = 0
-        while page := await self._store.events(since=since, source_session_id=session_id):
+        while True:
+            page = await self._store.events(since=since, limit=PAGE, source_session_id=session_id)
             events += (replace(each, data={}) for each in page)
+            if len(page) < PAGE:
+                return events
             since = page[-1].sequence or since
-        return events
 
     async def _children(self, link: Link) -> list[SessionRecord]:
         """Return the sessions that a session made, and its forks; those that an event woke are what that caused."""
         if link.record is None or link.session_id is None:
             return []
-        project = link.record.project
-        if project not in self._made:
-            made: dict[str, list[SessionRecord]] = {}
-            self._made[project] = made
-            for each in await self._store.sessions(project=project):
-                if each.event_id is None:
-                    made.setdefault(above_id(each) or "", []).append(each)
-        return self._made[project].get(link.session_id, [])
+        made = await self._store.sessions(parent_id=link.session_id)
+        return [each for each in made if each.event_id is None]

@@ -27,6 +27,8 @@ LONGEST_REQUEST = 1024 * 1024
 """Bytes."""
 PATIENCE = 30.0
 """Seconds that an answer may take."""
+AT_ONCE = 5.0
+"""Seconds for what is answered at once, by a process that is not stopped."""
 
 
 class NothingRuns(AmplifierError, LookupError):
@@ -105,22 +107,28 @@ async def _answer(
         return {"ok": False, "error": f"no request: {type(error).__name__}", "kind": "ValueError"}
 
 
-async def ask(owner: Mapping[str, Any], operation: str, **arguments: Any) -> Any:
+async def ask(owner: Mapping[str, Any], operation: str, *, patience: float = PATIENCE, **arguments: Any) -> Any:
     """Return what the process that owns the data folder answers; `owner` is what `running_owner` returns.
 
-    Raises `SessionConflict` with its words when it refuses, and when it does not answer.
+    Raises `SessionConflict` with its words when it refuses, and when it does not answer within `patience` seconds.
     """
     path = str(owner.get("socket") or "")
     try:
-        async with asyncio.timeout(PATIENCE):
-            reader, writer = await asyncio.open_unix_connection(path, limit=LONGEST_REQUEST)
-            writer.write(json.dumps({"operation": operation, **arguments}).encode() + b"\n")
-            await writer.drain()
-            line = await reader.readline()
-            writer.close()
-        answer = json.loads(line)
+        async with asyncio.timeout(patience):
+            answer = json.loads(await _exchanged(path, {"operation": operation, **arguments}))
     except (OSError, ValueError, TimeoutError) as error:
-        raise SessionConflict(path, f"process {owner.get('pid', '?')} does not answer at {path}: {error}") from error
+        why = str(error) or f"nothing came within {patience:g} s; it may be stopped (kill -CONT), or hang (kill -9)"
+        raise SessionConflict(path, f"process {owner.get('pid', '?')} does not answer at {path}: {why}") from error
     if not answer.get("ok"):
         raise SessionConflict(path, str(answer.get("error")))
     return answer.get("answer")
+
+
+async def _exchanged(path: str, request: Mapping[str, Any]) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(path, limit=LONGEST_REQUEST)
+    try:
+        writer.write(json.dumps(request).encode() + b"\n")
+        await writer.drain()
+        return await reader.readline()
+    finally:
+        writer.close()

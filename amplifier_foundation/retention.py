@@ -1,4 +1,4 @@
-"""What is old enough to forget: sessions, when somebody asks for it; of the inbox what is over, by itself."""
+"""What is old enough to forget: sessions, when somebody asks for it; what nobody looks after, by itself."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import asyncio
 import logging
 import re
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from amplifier_core.durations import seconds_of
 
 from .presence import as_it_is
 
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from amplifier_core.clock import Clock
     from amplifier_core.storage import DurableStore, SessionRecord
 
+    from .settings import Settings
+
 logger = logging.getLogger(__name__)
 
 OVER_FOR = timedelta(days=30)
@@ -26,6 +31,27 @@ EVENT_BYTES = 64 * 2**20
 """Data of older events that stay in the log as well."""
 TRIM_EVERY = 3600.0
 """Seconds."""
+AT_ONCE = 50
+"""Sessions that are forgotten in one transaction, or few: what waits to be written meanwhile waits no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a session that an event woke is kept after its last change (None: for ever), and how many of each
+    background session are kept however old they are."""
+
+    sessions: timedelta | None = None
+    keep: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Retention:
+        """Return what the settings say."""
+        seconds = seconds_of(settings.get("retention.sessions"))
+        return cls(timedelta(seconds=min(seconds, LONGEST)) if seconds else None, settings.get("retention.keep"))
+
+
+LONGEST = 3e9
+"""Seconds: so long ago no session was changed, and a time is not before the first that there is."""
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -56,9 +82,12 @@ def disposable(
 
 
 @asynccontextmanager
-async def kept_small(store: DurableStore, clock: Clock) -> AsyncIterator[None]:
-    """Trim the inbox at once and then every hour while the block runs; a failure is logged and changes nothing."""
-    task = asyncio.create_task(_trimming(store, clock), name="retention")
+async def kept_small(store: DurableStore, clock: Clock, retention: Retention | None = None) -> AsyncIterator[None]:
+    """Trim the inbox, and forget sessions, at once and then every hour while the block runs.
+
+    A failure is logged and changes nothing.
+    """
+    task = asyncio.create_task(_trimming(store, clock, retention or Retention()), name="retention")
     try:
         yield
     finally:
@@ -67,10 +96,35 @@ async def kept_small(store: DurableStore, clock: Clock) -> AsyncIterator[None]:
             await task
 
 
-async def _trimming(store: DurableStore, clock: Clock) -> None:
+async def forget_spent(store: DurableStore, before: datetime, keep: int = 0) -> int:
+    """Delete the sessions that events woke and that are spent by then, with those that they made; return how many.
+
+    The newest `keep` of each background session stay. A fork that a person made of one stays, with what it shares.
+    """
+    count = 0
+    while spent := await store.spent_sessions(before=before, keep=keep):
+        for at in range(0, len(spent), AT_ONCE):
+            made = [each for session_id in spent[at : at + AT_ONCE] for each in await _made_by(store, session_id)]
+            await asyncio.gather(*(store.delete(session_id) for session_id in made))
+            count += len(made)
+    return count
+
+
+async def _made_by(store: DurableStore, session_id: str) -> list[str]:
+    """Return a session and those that it made, and those that they made, but not what is a fork or woken itself."""
+    found = [session_id]
+    for above in found:
+        made = await store.sessions(parent_id=above)
+        found += [each.session_id for each in made if each.fork_of is None and each.event_id is None]
+    return found
+
+
+async def _trimming(store: DurableStore, clock: Clock, retention: Retention) -> None:
     while True:
         try:
             await store.trim(before=clock.now() - OVER_FOR, event_bytes=EVENT_BYTES)
+            if retention.sessions is not None:
+                await forget_spent(store, clock.now() - retention.sessions, retention.keep)
         except Exception as error:
-            logger.warning("old deliveries and events could not be forgotten: %s", error)
+            logger.warning("old sessions, deliveries and events could not be forgotten: %s", error)
         await clock.sleep(TRIM_EVERY)

@@ -83,9 +83,12 @@ class SessionStorageAdapter:
         found = [record for record in await self._run(self._all) if record.session_id.startswith(prefix)]
         return sorted(found, key=lambda record: record.created, reverse=True)[:_FOUND]
 
-    async def sessions(self, *, project: str | None = None, limit: int | None = None) -> list[SessionRecord]:
+    async def sessions(
+        self, *, project: str | None = None, parent_id: str | None = None, limit: int | None = None
+    ) -> list[SessionRecord]:
         """Return those sessions that were asked for, the last updated first."""
         records = [record for record in await self._run(self._all) if project is None or record.project == project]
+        records = [record for record in records if parent_id is None or record.parent_id == parent_id]
         return sorted(records, key=lambda record: record.updated, reverse=True)[:limit]
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import SystemClock
 from amplifier_core.errors import BundleValidationError, SessionNotFound
+from amplifier_core.ids import session_id_of
 
 from .background.lane import lane_key
 from .background.manager import BackgroundSessionManager
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from .background.lane import Activity
     from .bundles.model import Bundle, PreparedBundle
+    from .retention import Retention
 
 logger = logging.getLogger(__name__)
 
@@ -112,12 +114,14 @@ async def brought_up(
     working_dir: Path | None = None,
     observer: Callable[[Activity], None] | None = None,
     control: Control | None = None,
+    retention: Retention | None = None,
 ) -> AsyncIterator[list[Up]]:
     """Run the background sessions of `bundles` while the block runs.
 
     A bundle's working folder is its own folder unless one is given. What an earlier process left unfinished is taken up
-    first; `control` answers what other processes ask. Raises `SessionConflict` when another process runs background
-    sessions with this data folder, `BundleValidationError` for a bundle that declares nothing to run.
+    first; `control` answers what other processes ask; `retention` says how long sessions that events woke are kept
+    (None: for ever). Raises `SessionConflict` when another process runs background sessions with this data folder,
+    `BundleValidationError` for a bundle that declares nothing to run.
     """
     for bundle in bundles:
         if not bundle.background_sessions:
@@ -132,7 +136,7 @@ async def brought_up(
         stack.enter_context(owner_lock(facts))
         for project in sorted(set(projects)):
             await store.release(project)
-        await stack.enter_async_context(kept_small(store, SystemClock()))
+        await stack.enter_async_context(kept_small(store, SystemClock(), retention))
         router = EventRouter(store)
         for bundle, project in zip(bundles, projects, strict=True):
             up = await stack.enter_async_context(_running(bundle, project, store, router, plugins, observer))
@@ -167,7 +171,7 @@ async def _running(
 
 def root_id(bundle_name: str, project: str) -> str:
     """Return the id of the session above a bundle's background sessions: the same at every start."""
-    return f"{bundle_name}-{sha256(f'{project}:{bundle_name}'.encode()).hexdigest()[:12]}"
+    return session_id_of(bundle_name, sha256(f"{project}:{bundle_name}".encode()).hexdigest()[:12])
 
 
 async def _root_session(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,16 @@ def _log_level() -> Iterator[None]:
     level = root.level
     yield
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _no_failure_waits_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill the process of a `with Popen` that something fails in: to leave it waits for the end without a limit."""
+    leave = subprocess.Popen.__exit__
+
+    def killed(process: subprocess.Popen[bytes], kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is not None:
+            process.kill()
+        leave(process, kind, *rest)
+
+    monkeypatch.setattr(subprocess.Popen, "__exit__", killed)

@@ -74,7 +74,7 @@ class MemoryInbox(ABC):
     ) -> list[SessionEvent]:
         """Return logged events, oldest first."""
         later = (event for event in self._log if (event.sequence or 0) > since)
-        return deepcopy([event for event in later if _has(event, {"source_session_id": source_session_id})][:limit])
+        return deepcopy([event for event in later if has(event, {"source_session_id": source_session_id})][:limit])
 
     async def find_events(self, prefix: str) -> list[SessionEvent]:
         """Return the logged events whose id begins with `prefix`."""
@@ -210,7 +210,7 @@ class MemoryInbox(ABC):
         of_it = {"project": project, "lane": lane, "state": state, "session_id": session_id}
         of_event = {"event_id": event_id, "cause": cause}
         newest_first = [kept.delivery for kept in reversed(self._deliveries.values())]
-        found = [each for each in newest_first if _has(each, of_it) and _has(each.event, of_event)]
+        found = [each for each in newest_first if has(each, of_it) and has(each.event, of_event)]
         return found[:limit]
 
     async def find_deliveries(self, prefix: str) -> list[Delivery]:
@@ -225,14 +225,14 @@ class MemoryInbox(ABC):
         """Return when the next pending one of a lane comes due."""
         after, place = now or utc_now(), {"project": project, "lane": lane, "state": "pending"}
         later = [kept for kept in self._deliveries.values() if kept.delivery.available_at > after]
-        waiting = (kept.delivery for kept in later if _has(kept.delivery, place) and not self._is_behind(kept))
+        waiting = (kept.delivery for kept in later if has(kept.delivery, place) and not self._is_behind(kept))
         return min((each.available_at for each in waiting), default=None)
 
     async def tallies(self, *, project: str | None = None, lane: str | None = None) -> list[Tally]:
         """Return how the deliveries of each trigger fare."""
         groups: dict[tuple[str, str, str], list[Delivery]] = {}
         for each in (kept.delivery for kept in self._deliveries.values()):
-            if _has(each, {"project": project, "lane": lane}):
+            if has(each, {"project": project, "lane": lane}):
                 groups.setdefault((each.project, each.lane, each.trigger), []).append(each)
         return [_tally(*names, groups[names]) for names in sorted(groups)]
 
@@ -290,12 +290,12 @@ class MemoryInbox(ABC):
             if admission.settle_key is not None
             and kept.settle_key == admission.settle_key
             and kept.delivery.available_at > delivery.created
-            and _has(kept.delivery, place)
+            and has(kept.delivery, place)
         ]
 
     def _is_due(self, kept: _Kept, project: str, lane: str, now: datetime) -> bool:
         delivery = kept.delivery
-        if not kept.is_open() or not _has(delivery, {"project": project, "lane": lane}):
+        if not kept.is_open() or not has(delivery, {"project": project, "lane": lane}):
             return False
         if delivery.available_at > now or kept.is_held(now):
             return False
@@ -358,7 +358,8 @@ def _skip(all_kept: Iterable[_Kept], reason: str, now: datetime) -> None:
         _change(kept, state="skipped", reason=reason, updated=now)
 
 
-def _has(item: object, wanted: Mapping[str, object]) -> bool:
+def has(item: object, wanted: Mapping[str, object]) -> bool:
+    """Return whether an item has these values; None is any."""
     return all(value is None or getattr(item, name) == value for name, value in wanted.items())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SessionConflict, SessionExists, SessionNotFound
 from ..ids import validate_session_id
 from ..storage import Finding, SessionRecord
-from .memory_inbox import MemoryInbox, copied, utc_now
+from .memory_inbox import MemoryInbox, copied, has, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
+    from ..storage import DeliveryState
     from ..transcript import Message
 
 _FOUND = 20
+_NEEDED: tuple[DeliveryState, ...] = ("pending", "claimed", "dead")
 _CHANGEABLE = frozenset(each.name for each in fields(SessionRecord)) - {
     "session_id",
     "parent_id",
@@ -97,11 +101,29 @@ class MemoryStore(MemoryInbox):
         found = [await self.get(session_id) for session_id in self._records if session_id.startswith(prefix)]
         return sorted(found, key=lambda record: record.created, reverse=True)[:_FOUND]
 
-    async def sessions(self, *, project: str | None = None, limit: int | None = None) -> list[SessionRecord]:
+    async def sessions(
+        self, *, project: str | None = None, parent_id: str | None = None, limit: int | None = None
+    ) -> list[SessionRecord]:
         """Return sessions, the last updated first."""
         records = [await self.get(session_id) for session_id in self._records]
-        wanted = [record for record in records if project is None or record.project == project]
+        wanted = [record for record in records if has(record, {"project": project, "parent_id": parent_id})]
         return sorted(wanted, key=lambda record: record.updated, reverse=True)[:limit]
+
+    async def spent_sessions(self, *, before: datetime, keep: int = 0, limit: int = 1000) -> list[str]:
+        """Return the ids of sessions that events woke and nobody needs, the oldest first."""
+        needed: set[str | None] = set()
+        for state in _NEEDED:
+            needed |= {each.session_id for each in await self.deliveries(state=state, limit=10**9)}
+        spent: list[str] = []
+        newer: Counter[tuple[str | None, str]] = Counter()
+        for record in await self.sessions():
+            if record.event_id is None:
+                continue
+            newer[record.parent_id, record.name] += 1
+            is_old = record.updated < before and record.status != "running"
+            if newer[record.parent_id, record.name] > keep and is_old and record.session_id not in needed:
+                spent.append(record.session_id)
+        return spent[::-1][:limit]
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Return messages, which are the caller's own."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import StoreUnavailable, TriggerError
-from amplifier_core.triggers import TriggerContext
+from amplifier_core.triggers import TriggerContext, TriggerEvent
 
 from .lane import RestartWindow
 from .making import make_trigger
@@ -18,7 +18,7 @@ from .making import make_trigger
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from amplifier_core.triggers import TriggerEvent, TriggerSource
+    from amplifier_core.triggers import TriggerSource
 
     from .config import TriggerConfig
     from .lane import Engine, Lane
@@ -84,6 +84,8 @@ class Watch:
             stream = trigger.watch()
             try:
                 async for event in stream:
+                    if not isinstance(event, TriggerEvent):
+                        raise TriggerError(self.declared.module, f"it yields {type(event).__name__}, not TriggerEvent")
                     await accept(self.engine, self.lane, self.name, event)
                     if self.lane.stopping:
                         break
@@ -97,7 +99,7 @@ class Watch:
             raise TriggerError(self.declared.module, "it ended without being stopped")
 
     async def stop(self) -> None:
-        """Stop the trigger; one that goes on watching all the same is cancelled."""
+        """Stop the trigger; one that goes on watching all the same is cancelled, and named when that is no use."""
         watching = self._trigger is not None
         if self._trigger is not None:
             await stop_trigger(self._trigger)
@@ -105,6 +107,9 @@ class Watch:
             if watching:
                 await asyncio.wait({self.task}, timeout=ENDING)
             self.task.cancel()
+            _, going_on = await asyncio.wait({self.task}, timeout=ENDING)
+            if going_on:
+                logger.warning("trigger %s goes on although it was cancelled, and holds up the end", self.name)
 
     async def _announce(self, trigger: TriggerSource) -> None:
         ready = getattr(trigger, "ready", None)
@@ -122,7 +127,9 @@ class Watch:
         count = window.note()
         restarts = self.lane.config.restart_on_failure and not window.exhausted
         self.engine.troubled(self.lane, self.name, "backing_off" if restarts else "failed", text)
-        self.engine.tell("trigger_failed", self.lane, trigger=self.declared.module, error=text, restarts=restarts)
+        module = self.declared.module
+        told = text.removeprefix(f"{module}: ")
+        self.engine.tell("trigger_failed", self.lane, trigger=module, error=told, restarts=restarts)
         logger.warning("trigger %s failed%s: %s", self.name, " and is restarted" if restarts else "", text)
         if restarts:
             self.lane.restart_count += 1

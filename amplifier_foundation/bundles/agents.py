@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from .documents import Document
     from .model import Bundle
     from .problems import Problem
 
@@ -59,16 +60,29 @@ def _load(bundle: Bundle, name: str, root: Path, inside: str) -> list[Problem]:
     document = read_document(path)
     if document.data is None:
         return document.problems
-    from .shape import check_agent
-
-    secrets = find_secrets(document.data, document.positions)
+    wrong = _wrong_in(document)
     sources, problems = take_sources(document, root)
-    problems = [*document.problems, *check_agent(document), *secrets, *problems]
+    problems = [*wrong, *problems]
     bundle.agents[name] = _agent(document.data, name, document.body.strip(), path)
     bundle.local_sources.update(sources)
     bundle.origins[str(path)] = document.digest
     del bundle._pending_agents[name]
     return problems
+
+
+def problems_of_agent_file(path: Path) -> list[Problem] | None:
+    """Return what is wrong in the file of an agent; None when the file says that it is a bundle, or cannot be read."""
+    document = read_document(path)
+    if document.data is None or "meta" not in document.data or "bundle" in document.data:
+        return None
+    return _wrong_in(document)
+
+
+def _wrong_in(document: Document) -> list[Problem]:
+    from .shape import check_agent
+
+    secrets = find_secrets(document.data, document.positions)
+    return sorted([*document.problems, *check_agent(document), *secrets], key=lambda each: (each.line, each.column))
 
 
 def agent_path(root: Path, name: str) -> Path:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import BundleError
 from amplifier_core.triggers import TriggerContext
 
+from .agents import problems_of_agent_file
 from .layers import origin
 from .load import read_bundle
 from .model import Bundle
@@ -18,6 +19,7 @@ from .names import check_names, place_of
 from .paths import is_path
 from .prepared import DEFAULT_SESSION
 from .problems import BundleProblems, Problem, as_errors, error_at
+from .references import find_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -72,7 +74,8 @@ async def check_bundle(
 
     `path` is what `load_bundle` takes. Names are checked against `plugins` and the modules installed; triggers are
     given their configuration, and so are the modules that check it. None of the bundle's own code is imported. Warnings
-    are errors when `strict`. Raises `BundleNotFoundError` and `BundleLoadError` when there is no file to check.
+    are errors when `strict`. An agent's file (`meta:` and no `bundle:`) is checked as what it is; the names in it are
+    checked with the bundle that includes it. Raises `BundleNotFoundError` and `BundleLoadError` when there is no file.
     """
     import asyncio
 
@@ -88,8 +91,12 @@ def check_file(
 ) -> list[Problem]:
     """Do what `check_bundle` does, for a program without an event loop."""
     try:
-        bundle = read_bundle(path, registry=registry, strict=strict)
-        problems = [*bundle.problems, *check_loaded(bundle, plugins)]
+        of_agent = problems_of_agent_file(find_bundle(path, names=registry))
+        if of_agent is None:
+            bundle = read_bundle(path, registry=registry, strict=strict)
+            problems = [*bundle.problems, *check_loaded(bundle, plugins)]
+        else:
+            problems = of_agent
     except BundleProblems as error:
         problems = list(error.problems)
     return as_errors(problems) if strict else problems
@@ -187,11 +194,12 @@ def _check_triggers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
             try:
                 _configure(plugins.triggers.get(declared.module)(), declared.config, bundle.base_path)
             except Exception as error:
-                named = _NAMED.match(str(error))
-                path = ("background_sessions", index, "triggers", number, "config", named["key"] if named else "")
-                place = origin(bundle, path, key=True) if path[-1] in declared.config else None
-                spot = place_of(bundle, "background_sessions", config.name, str(number))
-                yield error_at(place or spot, "AMP112", str(error))
+                for each in (error, *getattr(error, "others", ())):
+                    named = _NAMED.match(str(each))
+                    path = ("background_sessions", index, "triggers", number, "config", named["key"] if named else "")
+                    place = origin(bundle, path, key=True) if path[-1] in declared.config else None
+                    spot = place_of(bundle, "background_sessions", config.name, str(number))
+                    yield error_at(place or spot, "AMP112", str(each))
 
 
 def _configure(trigger: TriggerSource, config: Mapping[str, Any], folder: Path | None) -> None:

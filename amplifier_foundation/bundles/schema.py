@@ -116,12 +116,6 @@ class ContextSection(Listed):
     __pydantic_extra__: dict[str, str]
 
 
-class AgentsSection(Listed):
-    """Agents by name, each a partial bundle."""
-
-    __pydantic_extra__: dict[str, dict[str, Any]]
-
-
 def _module_name(value: Any) -> Any:
     return value["module"] if isinstance(value, dict) and isinstance(value.get("module"), str) else value
 
@@ -155,6 +149,44 @@ class SpawnSection(BaseModel):
     hooks: list[NamedModule] | None = None
 
 
+class AgentSections(BaseModel):
+    """What an agent may be told, wherever it is declared."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    session: SessionSection | None = None
+    providers: list[ModuleEntry] | None = None
+    tools: list[ModuleEntry] | None = None
+    hooks: list[ModuleEntry] | None = None
+    context: ContextSection | None = None
+    spawn: SpawnSection | None = None
+    provider_preferences: list[dict[str, Any]] | None = None
+    model_role: str | list[str] | None = None
+    instruction: str | None = None
+
+
+class InlineAgent(AgentSections):
+    """An agent that the bundle declares itself. Keys of other programs may stand here: they are told, and ignored."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    name: str | None = None
+    description: str | None = None
+    version: str | None = None
+    author: str | None = None
+    tags: list[str] | None = None
+    source_path: str | None = None
+    """The file that it was read from."""
+    agents: Literal["all", "none"] | list[str] | dict[str, Any] | None = None
+    """The agents that it may ask itself, or its own by name; None: none."""
+
+
+class AgentsSection(Listed):
+    """Agents by name, each a partial bundle."""
+
+    __pydantic_extra__: dict[str, InlineAgent]
+
+
 class BundleFile(BaseModel):
     """The whole of a bundle's front matter. A section that is empty is the same as one that is not there."""
 
@@ -185,23 +217,12 @@ class AgentAbout(Section):
     tags: list[str] | None = None
 
 
-class AgentFile(BaseModel):
+class AgentFile(AgentSections):
     """The front matter of an agent's file; the text below it is the agent's instruction."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
-
     meta: AgentAbout
-    session: SessionSection | None = None
-    providers: list[ModuleEntry] | None = None
-    tools: list[ModuleEntry] | None = None
-    hooks: list[ModuleEntry] | None = None
     agents: Literal["all", "none"] | list[str] | None = None
     """The agents that it may ask itself; None: none."""
-    context: ContextSection | None = None
-    spawn: SpawnSection | None = None
-    provider_preferences: list[dict[str, Any]] | None = None
-    model_role: str | list[str] | None = None
-    instruction: str | None = None
 
 
 class BackgroundSessions(BaseModel):

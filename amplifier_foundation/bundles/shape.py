@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, g
 from pydantic import BaseModel, ValidationError
 
 from .problems import did_you_mean, error_at, warning_at
-from .schema import AgentFile, BackgroundSessions, BundleFile, SpawnSection
+from .schema import AgentFile, AgentsSection, BackgroundSessions, BundleFile, InlineAgent, SpawnSection
 from .yaml_reader import MAX_PROBLEMS
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ _LIMITS = {
 def check_shape(document: Document) -> tuple[list[BackgroundSessionConfig], list[Problem]]:
     """Return the background sessions of a document and everything that does not fit its schema."""
     data, positions = document.data or {}, document.positions
-    problems = [*_unknown_sections(data, positions, BundleFile), *_unknown_spawn_keys(data, positions)]
+    problems = [*_unknown_sections(data, positions, BundleFile), *_unknown_keys(data, positions, SpawnSection, "spawn")]
+    problems += _unknown_keys_of_agents(data, positions)
     configs: list[BackgroundSessionConfig] = []
     try:
         configs += BundleFile.model_validate(data).background_sessions or []
@@ -80,7 +81,7 @@ def check_shape(document: Document) -> tuple[list[BackgroundSessionConfig], list
 def check_agent(document: Document) -> list[Problem]:
     """Return everything in an agent's file that does not fit its schema."""
     data, positions = document.data or {}, document.positions
-    problems = [*_unknown_sections(data, positions, AgentFile), *_unknown_spawn_keys(data, positions)]
+    problems = [*_unknown_sections(data, positions, AgentFile), *_unknown_keys(data, positions, SpawnSection, "spawn")]
     try:
         AgentFile.model_validate(data)
     except ValidationError as error:
@@ -104,12 +105,23 @@ def _unknown_sections(data: Mapping[str, Any], positions: Positions, model: type
         yield warning_at(place, "AMP106", f"unknown section{hint} It is ignored")
 
 
-def _unknown_spawn_keys(data: Mapping[str, Any], positions: Positions) -> Iterable[Problem]:
-    section, known = data.get("spawn"), SpawnSection.model_fields
+def _unknown_keys_of_agents(data: Mapping[str, Any], positions: Positions) -> Iterable[Problem]:
+    agents = data.get("agents")
+    names = (name for name in (agents if isinstance(agents, dict) else ()) if name not in AgentsSection.model_fields)
+    for name in islice(names, MAX_PROBLEMS):
+        yield from _unknown_keys(data, positions, InlineAgent, "agents", name)
+        yield from _unknown_keys(data, positions, SpawnSection, "agents", name, "spawn")
+
+
+def _unknown_keys(
+    data: Mapping[str, Any], positions: Positions, model: type[BaseModel], *path: str
+) -> Iterable[Problem]:
+    """Yield a warning for each key of the mapping at `path` that `model` does not know, and allows."""
+    section, known = at_path(data, path), model.model_fields
     unknown = (name for name in (section if isinstance(section, dict) else ()) if name not in known)
     for name in islice(unknown, MAX_PROBLEMS):
         hint = _hint(name, known) or "."
-        yield warning_at(positions.at(("spawn", name), key=True), "AMP102", f"unknown key{hint} It is ignored")
+        yield warning_at(positions.at((*path, name), key=True), "AMP102", f"unknown key{hint} It is ignored")
 
 
 def _hint(name: object, known: Iterable[str]) -> str:
@@ -217,7 +229,7 @@ def _kinds(annotation: Any) -> list[Any]:
 def _inner(annotation: Any, part: int | str) -> Any:
     if _is_model(annotation):
         field = _fields(annotation).get(str(part))
-        return field.annotation if field else Any
+        return field.annotation if field else InlineAgent if annotation is AgentsSection else Any
     inner = get_args(annotation)
     return inner[-1] if inner else Any
 

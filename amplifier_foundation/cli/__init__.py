@@ -5,6 +5,7 @@ Listing the commands imports none of them, no plugin and no event loop. Data goe
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from functools import cache
@@ -131,6 +132,8 @@ def main(args: Sequence[str] | None = None) -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character shows `?`, and no error
     sys.exit(invoke(args))
 
 

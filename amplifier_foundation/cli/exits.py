@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from amplifier_core import errors
 
 OK = 0
@@ -52,6 +54,8 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
 
 def exit_code(error: BaseException) -> int:
     """Return the code that a command ends with for `error`."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return TRY_AGAIN
     if not isinstance(error, errors.AmplifierError):
         return FAILED
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), FAILED)

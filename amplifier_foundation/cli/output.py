@@ -37,10 +37,10 @@ STATUS_STYLE = {
 
 def console(*, err: bool = False) -> Console:
     """Return a console for stdout or stderr; one that is no terminal gets plain text that is never cut."""
-    from rich.console import Console
+    from .consoles import PlainConsole
 
     stream = sys.stderr if err else sys.stdout
-    return Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else 500)
+    return PlainConsole(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else 500)
 
 
 def print_json(schema: str, data: Any) -> None:
@@ -98,6 +98,7 @@ def session_line(node: Node) -> Text:
 
     from ..lineage import describe_event, shared_part
     from ..spawning.records import agent_of
+    from .running.terminal import one_line
 
     record = node.record
     line = Text.assemble(
@@ -108,7 +109,7 @@ def session_line(node: Node) -> Text:
     if record.fork_of:
         line.append(f"  fork of {record.fork_of}, {shared_part(record)}", "magenta")
     if node.woken_by is not None:
-        line.append(f"  woken by {describe_event(node.woken_by.event)}", "blue")
+        line.append(f"  woken by {one_line(describe_event(node.woken_by.event), 200)}", "blue")
     if record.error:
         line.append(f"  {record.error.splitlines()[0][:100]}", "red")
     return line

@@ -90,16 +90,19 @@ async def _found(ctx: click.Context) -> tuple[dict[str, Any] | None, list[dict[s
             _count(rows, tally)
         for each in await store.deliveries(state="claimed", limit=1_000):
             _add_work(rows, each)
+    if owner is not None and "problem" in owner:
+        for row in rows.values():
+            row["state"] = "unknown" if row["project"] in owner["projects"] else row["state"]
     return owner, [rows[key] for key in sorted(rows) if _matters(rows[key])]
 
 
 async def _running(owner: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """Return a row for each background session that the owner runs; `owner` gets a `problem` when it does not say."""
     from ..background.lane import lane_key
-    from ..control import ask
+    from ..control import AT_ONCE, ask
 
     try:
-        answer = await ask(owner, "status")
+        answer = await ask(owner, "status", patience=AT_ONCE)
     except SessionConflict as error:
         owner["problem"] = str(error)
         return {}

@@ -50,12 +50,12 @@ def _owner() -> dict[str, Any]:
 
 async def _stop_one(name: str) -> None:
     from ..background.lane import lane_key
-    from ..control import NoSuchBackgroundSession, ask
+    from ..control import AT_ONCE, NoSuchBackgroundSession, ask
 
     owner = _owner()
     running = {
         session_id: (each["bundle"], row["name"])
-        for each in await ask(owner, "status")
+        for each in await ask(owner, "status", patience=AT_ONCE)
         for session_id, row in each["sessions"].items()
     }
     if not any(name in (session_id, own, lane_key(bundle, own)) for session_id, (bundle, own) in running.items()):
@@ -66,12 +66,12 @@ async def _stop_one(name: str) -> None:
 
 
 async def _stop_all(patience: float) -> None:
-    from ..control import ask
+    from ..control import AT_ONCE, ask
 
     owner = _owner()
     pid = int(owner["pid"])
     try:
-        await ask(owner, "stop")
+        await ask(owner, "stop", patience=AT_ONCE)
     except SessionConflict:  # it does not answer: it has not started, or ends already
         _signal(pid)
     if not await _gone(pid, min(LATE, patience)):

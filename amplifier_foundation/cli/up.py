@@ -121,7 +121,9 @@ async def _run(
 ) -> None:
     """Run the bundles until a stop is asked for."""
     from ..paths import project_of
+    from ..retention import Retention
     from ..service.notifying import Notifier
+    from ..settings import read_settings
     from ..up import Control, brought_up
 
     for bundle in bundles:
@@ -132,7 +134,15 @@ async def _run(
     async with AsyncExitStack() as stack:
         running = await stopper.unless_asked(
             stack.enter_async_context(
-                brought_up(bundles, store, plugins, working_dir=working_dir, observer=view, control=control)
+                brought_up(
+                    bundles,
+                    store,
+                    plugins,
+                    working_dir=working_dir,
+                    observer=view,
+                    control=control,
+                    retention=Retention.of(read_settings()),
+                )
             )
         )
         if running is None:
@@ -226,7 +236,7 @@ async def _busy(store: DurableStore, project: str) -> bool:
 
 
 class Stopper:
-    """Turns signals into a stop: the first one gracefully, the second one at once."""
+    """Turns signals into a stop: the first one gracefully, the second one at once; the third ends the process."""
 
     def __init__(self) -> None:
         self.code = exits.OK
@@ -268,6 +278,8 @@ class Stopper:
             self._hung_up()
 
     def _on_signal(self, code: int) -> None:
+        if self._again.is_set():  # what hangs cannot be waited for; all that was accepted is in the store
+            os._exit(code)
         if self._asked.is_set():
             self._again.set()
         self.code = code

@@ -30,6 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "storage": "storage-sqlite",
     "overrides": {},
     "fetch": {"timeout": 120},
+    "retention": {"sessions": "90d", "keep": 20},
 }
 """Every setting there is, as it is when nobody sets it; the time limit is in seconds."""
 

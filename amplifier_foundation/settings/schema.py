@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from ..background.config import MODULE_ID
+from ..background.config import MODULE_ID, Seconds
 from ..bundles.schema import Section
 
 Text = Annotated[str, Field(min_length=1)]
@@ -28,6 +28,15 @@ class Fetching(Section):
     """Seconds that fetching one source may take."""
 
 
+class Retention(Section):
+    """How long what nobody looks after is kept: the sessions that background sessions have made."""
+
+    sessions: Seconds = 0
+    """How long such a session is kept after its last change; 0: for ever."""
+    keep: int = Field(default=0, ge=0)
+    """How many of each background session are kept, however old."""
+
+
 class SettingsFile(Section):
     """The whole of a settings file. A key with nothing after it is the same as one that is not there."""
 
@@ -40,6 +49,7 @@ class SettingsFile(Section):
     overrides: dict[str, Override] = Field(default_factory=dict)
     """By module."""
     fetch: Fetching = Field(default_factory=Fetching)
+    retention: Retention = Field(default_factory=Retention)
 
     @field_validator("bundles")
     @classmethod

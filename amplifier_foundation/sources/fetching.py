@@ -121,5 +121,6 @@ def inside(source: ParsedURI, root: Path) -> Path:
     if "\0" in source.subpath or leaves(root, path):
         raise SourceRefused(source, "its subdirectory leads out of the source", "Name one that is in it")
     if not path.exists():
-        raise SourceNotFound(source, "it has no such file or folder", "Check what it has, or fetch it again")
+        remedy = "Check what it has, or fetch it anew with: amplifier bundle update ADDRESS"
+        raise SourceNotFound(source, "it has no such file or folder", remedy)
     return path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import shutil
 import signal
 import subprocess
@@ -243,6 +245,27 @@ def test_a_signal_ends_up_cleanly(number: signal.Signals, code: int, home: Path)
     assert (process.returncode, err) == (code, "")
 
 
+def test_what_others_named_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = write(
+        "---\nbundle: {name: 'ñ. name of a bundle'}\n"
+        "providers: [{module: provider-playbook, config: {otherwise: {say: '{prompt}'}}}]\n"
+        "background_sessions: [{name: a, triggers: [{module: trigger-file-watcher, config: {debounce_ms: 0}}]}]\n---\n"
+    )
+    assert invoke(["up", "--once", str(bundle)]) == exits.OK
+    Path("a\x1b[31m\nb").touch()
+    assert invoke(["up", "--once", str(bundle)]) == exits.OK
+    assert invoke(["session", "tree"]) == exits.OK
+    assert invoke(["-q", "run", "-b", str(bundle), "\x1b]0;title\x07"]) == exits.OK
+    assert invoke(["session", "list", "--json"]) == exits.OK
+    out = capsys.readouterr().out
+    assert "woken by file a\N{REPLACEMENT CHARACTER}[31m b created" in out
+    [session] = [each for each in json.loads(out[out.rindex('{\n  "schema"') :])["data"] if each["turn_count"] == 1][:1]
+    assert invoke(["session", "show", session["session_id"]]) == exits.OK
+    shown = capsys.readouterr().out
+    assert "\N{REPLACEMENT CHARACTER}]0;title" in shown
+    assert "\x1b" not in shown
+
+
 def test_every_exit_code_has_its_meaning_and_every_error_its_code() -> None:
     codes: dict[str, Any] = {name: value for name, value in vars(exits).items() if name.isupper() and name[0] != "_"}
     codes.pop("MEANINGS")
@@ -251,3 +274,12 @@ def test_every_exit_code_has_its_meaning_and_every_error_its_code() -> None:
     assert exits.exit_code(errors.SessionNotFound("x")) == exits.NOT_FOUND
     assert exits.exit_code(errors.SessionExists("x")) == exits.CONFLICT
     assert exits.exit_code(RuntimeError()) == exits.FAILED
+    assert exits.exit_code(OSError(errno.ENOSPC, "No space left on device")) == exits.TRY_AGAIN
+
+
+def test_the_empty_id_of_a_variable_that_is_not_set_is_no_new_session(capsys: pytest.CaptureFixture[str]) -> None:
+    write(session_section("  - name: a\n"))
+    for command in (["run", "--resume", "", "hi"], ["run", "--fork", "", "hi"], ["session", "resume", "", "hi"]):
+        code, err = refused(capsys, *command)
+        assert (code, "the id of the session is empty" in err) == (exits.USAGE, True)
+    assert refused(capsys, "session", "tree", "")[0] == exits.USAGE

@@ -290,6 +290,10 @@ def test_a_new_bundle_is_valid_and_runs(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr() == ("It has 2 lines.\n", "")
 
 
+def test_the_command_that_tries_a_new_bundle_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert """Try it: amplifier run -b 'a b' "hello"\n""" in run(capsys, "new", "a b")[2]
+
+
 def test_what_stands_in_the_comments_of_a_new_bundle_works_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert data(capsys, "new")["name"] == "project"
     write(name="base.md", bundle="base")

@@ -60,6 +60,8 @@ def test_every_setting_is_shown_with_its_value_and_its_place(capsys: pytest.Capt
         ["storage", "storage-sqlite", "default"],
         ["overrides", "-", "default"],
         ["fetch.timeout", "30", ".amplifier/settings.yaml:2:12"],
+        ["retention.sessions", "90d", "default"],
+        ["retention.keep", "20", "default"],
     ]
     assert err == ""
 
@@ -71,7 +73,9 @@ def test_the_json_has_every_setting_and_every_file(
     write("fetch:\n  timeout: 30\n")
     shown = data(capsys, "show")
     rows = {row["key"]: row for row in shown["settings"]}
-    assert list(rows) == ["bundle", "bundles", "storage", "overrides", "fetch.timeout"]
+    assert list(rows) == [
+        *("bundle", "bundles", "storage", "overrides", "fetch.timeout", "retention.sessions", "retention.keep")
+    ]
     assert rows["fetch.timeout"] == {
         "key": "fetch.timeout",
         "value": 30,

@@ -12,6 +12,7 @@ import pytest
 
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.lock import owner_lock
+from amplifier_foundation.paths import project_of
 from amplifier_storage_sqlite.store import SqliteStore
 
 
@@ -68,10 +69,15 @@ def test_what_waits_is_shown_when_nothing_runs(background: Path, capsys: pytest.
     assert err == "Nothing runs. What waits is handled by: amplifier up BUNDLE\n"
 
 
-def test_a_process_that_does_not_answer_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with owner_lock({"bundles": ["demo"], "projects": ["/x"], "socket": str(home / "none.sock")}):
+def test_a_process_that_does_not_answer_is_named(
+    background: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["trigger", "fire", "asked"]) == exits.OK
+    with owner_lock({"bundles": ["echo"], "projects": [project_of()], "socket": str(home / "none.sock")}):
         assert invoke(["ps"]) == exits.OK
-    assert f"process {os.getpid()} does not answer" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert f"process {os.getpid()} does not answer" in err
+    assert "echo/asked  unknown  1" in out
 
 
 def counting(name: str, asked: list[str]) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -53,8 +54,8 @@ def bundle(project: Path, modules: Path, home: Path) -> Path:
 
 @pytest.fixture
 def started() -> Iterator[Any]:
-    """Begins the program as a process that has no terminal and is killed with the test."""
-    begun: list[subprocess.Popen[str]] = []
+    """Begins the program as a process that has no terminal and is killed with the test, or when that takes too long."""
+    begun: list[tuple[subprocess.Popen[str], Timer]] = []
 
     def start(*arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -65,11 +66,14 @@ def started() -> Iterator[Any]:
             text=True,
             start_new_session=True,
         )
-        begun.append(process)
+        limit = Timer(60, process.kill)
+        limit.start()
+        begun.append((process, limit))
         return process
 
     yield start
-    for process in begun:
+    for process, limit in begun:
+        limit.cancel()
         process.kill()
         process.communicate()
 

@@ -21,6 +21,10 @@ providers:
           call: {tool: wait, input: {what: "{what}"}}
         - when: {user: '^write'}
           call: {tool: write_file, input: {file_path: hello.txt, content: hello}}
+        - when: {user: '^have it written'}
+          call: {tool: delegate, input: {agent: reviewer, instruction: write}}
+        - when: {tool: delegate}
+          say: "reported: {response}"
         - when: {tool: wait, output: waited}
           say: "waited for {what}"
         - when: {tool: wait}
@@ -31,6 +35,7 @@ providers:
 tools:
   - {module: tool-filesystem}
   - {module: wait, source: ./modules/wait.py}
+  - {module: tool-delegate}
 hooks:
   - {module: ask, source: ./modules/ask.py}
 agents:
@@ -105,6 +110,16 @@ def test_a_conversation_is_one_session_with_commands_and_forks(
     assert (below["fork_of"], below["fork_at"], below["message_count"]) == (first, 2, 4)
     assert below["usage"]["requests"] == 1
     assert below["duration"] > 0
+
+
+def test_a_child_that_asks_is_named_once(terminals: Any, project: Path) -> None:
+    person = terminals("run", "--name", "held")
+    person.prompted()
+    person.type("have it written\n")
+    person.until(r"\n\? reviewer \(\w+-\w+\) asks: Write hello\.txt\?\n  \[1\] Allow")
+    person.type("1\n")
+    assert "reported: " in person.prompted()
+    assert (project / "hello.txt").read_text(encoding="utf-8") == "hello"
 
 
 def test_ctrl_c_stops_a_turn_after_its_step_and_then_at_once(

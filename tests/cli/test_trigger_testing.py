@@ -141,7 +141,7 @@ def inside(ask: Any) -> Any:
     [
         ('{"type": "timer", "dta": {}}', "event.json: dta: unknown key; did you mean 'data'?"),
         ('{"type": "timr"}', "did you mean 'timer'?"),
-        ('{"data": {}}', "event.json: type: Field required"),
+        ('{"data": {}}', "event.json: type: this key is required"),
         ('{"type": "timer", "timestamp": "soon"}', "event.json: timestamp: "),
         ("[1]", "must hold a JSON object"),
         ("{", "is not JSON"),
@@ -200,7 +200,8 @@ def test_there_must_be_something_to_watch(capsys: pytest.CaptureFixture[str]) ->
     assert invoke(["trigger", "watch", "silent"]) == exits.FAILED
     assert "woken by hand alone" in capsys.readouterr().err
     assert invoke(["trigger", "watch", "nobody"]) == exits.NOT_FOUND
-    assert "this bundle declares: reviewer, listener, hook, clock, silent" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "no background session 'nobody'. There are: clock, hook, listener, reviewer, silent" in err
 
 
 def test_what_is_fired_by_hand_counts_for_the_trigger_that_declares_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,6 +124,23 @@ def test_quiet_says_nothing_of_what_happens(background: Path, capsys: pytest.Cap
     assert capsys.readouterr() == ("", "")
 
 
+def test_the_third_signal_waits_for_nothing() -> None:
+    code = (
+        "import asyncio, os, signal\n"
+        "from amplifier_foundation.cli.up import Stopper\n"
+        "async def hang():\n"
+        "    with Stopper():\n"
+        "        for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):\n"
+        "            print(number.name, flush=True)\n"
+        "            os.kill(os.getpid(), number)\n"
+        "            await asyncio.sleep(0.01)\n"
+        "        await asyncio.Event().wait()\n"
+        "asyncio.run(hang())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (exits.TERMINATED, "SIGINT\nSIGINT\nSIGTERM\n", "")
+
+
 async def test_a_signal_ends_a_start_that_is_not_over() -> None:
     with Stopper() as stopper:
         asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)

@@ -15,6 +15,7 @@ from amplifier_core.testing.store_checks import INBOX_CHECKS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from amplifier_core.events import SessionEvent
     from amplifier_core.storage import Tally
 
 CHECKS = {int(check.__name__.split("_")[1]): check for check in INBOX_CHECKS}  # type: ignore[attr-defined]
@@ -206,6 +207,28 @@ class KeepsWhatIsSkipped(MemoryStore):
         return replace(trimmed, deliveries=trimmed.deliveries - len(skipped))
 
 
+class FindsNoEventsByTheirBeginning(MemoryStore):
+    async def find_events(self, prefix: str) -> list[SessionEvent]:
+        return [event for event in await super().find_events(prefix) if event.event_id == prefix]
+
+
+class FindsNoDeliveriesBySession(MemoryStore):
+    async def find_deliveries(self, prefix: str) -> list[Delivery]:
+        found = await super().find_deliveries(prefix)
+        return [each for each in found if not (each.session_id or "").startswith(prefix)]
+
+
+class TellsWhatWaitsForAnother(MemoryStore):
+    async def next_due(self, project: str, lane: str, *, now: datetime | None = None) -> datetime | None:
+        pending = await self.deliveries(project=project, lane=lane, state="pending")
+        return min((each.available_at for each in pending if now and each.available_at > now), default=None)
+
+
+class SpendsWhatIsDead(MemoryStore):
+    async def deliveries(self, **wanted: Any) -> list[Delivery]:
+        return [] if wanted.get("state") == "dead" else await super().deliveries(**wanted)
+
+
 BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (35, KnowsNoKeys, "a delivery must say its key"),
     (35, KeepsOneKey, "claim must return the delivery that is due"),
@@ -235,6 +258,10 @@ BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (48, DeliversAgainAtTheEnd, "the earliest must be due"),
     (49, DropsToTheDead, "what is dropped must be skipped"),
     (50, KeepsWhatIsSkipped, "trim must forget what was skipped"),
+    (51, FindsNoEventsByTheirBeginning, "events whose id begins with 'abc'"),
+    (52, FindsNoDeliveriesBySession, "by the session"),
+    (53, TellsWhatWaitsForAnother, "the later one of a key waits for the first"),
+    (54, SpendsWhatIsDead, "what an event woke and no delivery needs is spent"),
 ]
 
 

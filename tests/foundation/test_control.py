@@ -50,6 +50,19 @@ async def test_an_answer_is_what_the_handler_returns_and_an_error_its_words() ->
         await ask({"socket": str(path), "pid": 7}, "status")
 
 
+async def test_a_process_that_is_stopped_is_not_waited_for() -> None:
+    path = socket_path()
+
+    async def hang(operation: str, arguments: Mapping[str, Any]) -> Any:
+        await never.wait()
+
+    never = asyncio.Event()
+    async with answering(path, hang):
+        with pytest.raises(SessionConflict, match=r"does not answer at .*: nothing came within 0\.01 s; it may be"):
+            await ask({"socket": str(path)}, "status", patience=0.01)
+        never.set()
+
+
 async def test_the_socket_is_for_its_user_alone_and_goes_with_the_process() -> None:
     path = socket_path()
     async with answering(path, echo):

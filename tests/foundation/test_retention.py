@@ -12,7 +12,16 @@ from amplifier_core import SessionEvent, SessionRecord, TriggerEvent, TriggerTyp
 from amplifier_core.errors import StoreUnavailable
 from amplifier_core.storage import Trimmed
 from amplifier_core.testing import MemoryStore, VirtualClock
-from amplifier_foundation.retention import OVER_FOR, TRIM_EVERY, age, disposable, kept_small
+from amplifier_foundation.retention import (
+    OVER_FOR,
+    TRIM_EVERY,
+    Retention,
+    age,
+    disposable,
+    forget_spent,
+    kept_small,
+)
+from amplifier_foundation.settings import read_settings
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
@@ -78,3 +87,43 @@ async def test_an_inbox_that_cannot_be_trimmed_is_said_and_tried_again(caplog: p
     assert store.tries == 3
     assert "store.db" in caplog.text
     assert "the disk is full" in caplog.text
+
+
+async def woken(store: MemoryStore, session_id: str, **fields: Any) -> None:
+    await store.create(SessionRecord(session_id, **{"event_id": "e", "status": "completed", **fields}))
+
+
+async def test_a_spent_session_is_forgotten_with_those_that_it_made() -> None:
+    store = MemoryStore()
+    await woken(store, "old")
+    await store.create(SessionRecord("agent", "old", status="completed"))
+    await store.create(SessionRecord("agent-of-agent", "agent", status="completed"))
+    await store.create(SessionRecord("fork", "old", fork_of="old", fork_at=0, status="idle"))
+    await woken(store, "woken-by-old", parent_id="old", status="running")
+    await store.create(SessionRecord("person", status="completed"))
+    assert await forget_spent(store, datetime.now(UTC) - timedelta(days=1)) == 0
+    assert await forget_spent(store, datetime.now(UTC) + timedelta(days=1)) == 3
+    assert {record.session_id for record in await store.sessions()} == {"fork", "woken-by-old", "person"}
+
+
+async def test_what_background_sessions_made_is_forgotten_as_the_settings_say() -> None:
+    store, clock = MemoryStore(), VirtualClock(datetime.now(UTC))
+    for number in range(3):
+        await woken(store, f"s{number}", name="lane")
+    async with kept_small(store, clock, Retention(timedelta(days=2), keep=1)):
+        await clock.advance(86_400)
+        assert len(await store.sessions()) == 3
+        await clock.advance(2 * 86_400)
+        assert len(await store.sessions()) == 1
+    async with kept_small(store, clock):
+        await clock.advance(10_000 * 86_400)
+        assert len(await store.sessions()) == 1
+
+
+def test_sessions_are_kept_as_long_as_the_settings_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path))
+    assert Retention.of(read_settings()) == Retention(timedelta(days=90), 20)
+    for text, kept in (("0", None), ("36h", timedelta(hours=36)), ("99999999w", timedelta(seconds=3e9))):
+        (tmp_path / "settings.yaml").write_text(f"retention: {{sessions: {text}, keep: 1}}\n")
+        assert Retention.of(read_settings()) == Retention(kept, 1)

@@ -71,7 +71,7 @@ def problems_of(content: str | bytes, write: Write, scope: str = "project") -> l
 def test_without_any_file_every_setting_is_its_default() -> None:
     settings = read_settings()
     assert settings.values == DEFAULTS
-    assert [settings.origin(name) for name in DEFAULTS] == ["default"] * 5
+    assert [settings.origin(name) for name in DEFAULTS] == ["default"] * len(DEFAULTS)
     settings.values["bundles"]["mine"] = "/changed"
     assert read_settings().values == DEFAULTS
 
@@ -88,6 +88,7 @@ def test_later_sources_win_and_each_value_knows_its_own(write: Write, monkeypatc
         "storage": "storage-environment",
         "overrides": {},
         "fetch": {"timeout": 1},
+        "retention": DEFAULTS["retention"],
     }
     assert {name: str(settings.origin(name)) for name in ("bundle", "storage", "overrides", "fetch.timeout")} == {
         "bundle": "command line",

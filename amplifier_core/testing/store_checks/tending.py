@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
-from ...storage import Admission, Tally
+from ...events import SessionEvent
+from ...storage import Admission, SessionRecord, Tally
 from .deliveries import LATER, claim_from, event_of, nothing_due, offer_to, stored
 from .rules import numbered, refuses, require
 
@@ -175,17 +176,37 @@ async def check_53_a_store_tells_when_the_next_is_due(store: DurableStore) -> No
     """What waits for nothing but the time, in one lane."""
     require(await store.next_due("/p", "lane", now=LATER) is None, "nothing is due in an empty lane")
     times = [LATER + timedelta(seconds=number) for number in range(5)]
-    for number in (3, 2):
-        await offer_to(store, admission=QUEUED, now=LATER)
-        await store.retry(await claim_from(store), reason="r", available_at=times[number])
+    await offer_to(store, admission=QUEUED, now=LATER)
+    await store.retry(await claim_from(store), reason="r", available_at=times[3])
+    for number, admission in ((2, QUEUED), (4, None)):
+        await offer_to(store, admission=admission, now=times[number])
         require(await store.next_due("/p", "lane", now=LATER) == times[3], "the later one of a key waits for the first")
-        if number == 3:
-            await offer_to(store, now=times[4])
     require(await store.next_due("/p", "lane", now=times[3]) == times[4], "what is due already must not be told")
     require(await store.next_due("/p", "other", now=LATER) is None, "it must be its lane's alone")
     require(await store.next_due("/q", "lane", now=LATER) is None, "it must be its project's alone")
     await claim_from(store, times[3])
     require(await store.next_due("/p", "lane", now=LATER) == times[4], "what is claimed must not be told")
+
+
+async def check_54_what_events_woke_is_spent_when_it_is_old(store: DurableStore) -> None:
+    """And nothing of it is needed; other sessions never are."""
+    await store.create(SessionRecord("person", status="completed"))
+    await store.create(SessionRecord("runs", event_id="e", status="running"))
+    for name in ("a", "b"):
+        for number in range(3):
+            woken = SessionRecord(f"{name}{number}", "person", name=name, event_id="e", status="completed")
+            await store.create(woken)
+            await store.update(woken.session_id, turn_count=1)
+    await offer_to(store)
+    await store.bury(await claim_from(store, as_id="b0"), reason="gave up")
+    spent = await store.spent_sessions(before=LATER)
+    require(spent == ["a0", "a1", "a2", "b1", "b2"], f"what an event woke and no delivery needs is spent: {spent}")
+    spent = await store.spent_sessions(before=LATER, keep=1, limit=2)
+    require(spent == ["a0", "a1"], f"the newest of each name must be kept: {spent}")
+    early = await store.spent_sessions(before=datetime(2000, 1, 1, tzinfo=UTC))
+    require(early == [], f"what is young is not spent: {early}")
+    made = {record.session_id for record in await store.sessions(parent_id="person", limit=9)}
+    require(made == {"a0", "a1", "a2", "b0", "b1", "b2"}, f"sessions that one session made: {sorted(made)}")
 
 
 TENDING_CHECKS = numbered(globals())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -30,7 +31,7 @@ def new(folder: Path, name: str | None, as_json: bool) -> None:
         print_json("bundle.new/1", {"name": named, "path": str(path)})
         return
     click.echo(path)
-    where = "" if folder.resolve() == Path.cwd() else f"-b {folder} "
+    where = "" if folder.resolve() == Path.cwd() else f"-b {shlex.quote(str(folder))} "
     click.echo(f'Try it: amplifier run {where}"hello"', err=True)
 
 

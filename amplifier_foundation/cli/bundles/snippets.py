@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ def print_problem(problem: Problem) -> None:
 
 
 def _echo(text: str) -> None:
-    click.echo(text, err=True, color=sys.stderr.isatty())
+    click.echo(text, err=True, color=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
 
 
 def snippet(problem: Problem) -> tuple[str, str] | None:

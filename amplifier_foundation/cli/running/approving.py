@@ -31,6 +31,9 @@ class Approvals:
     No answer in time is the default too. What was denied because nobody could be asked is in `unanswered`.
     """
 
+    tells_who = True
+    """A question that is put to it need not say who asks: it says so itself."""
+
     def __init__(self, terminal: str | None) -> None:
         self.unanswered: list[str] = []
         self._terminal = terminal

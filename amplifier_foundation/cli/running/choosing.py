@@ -37,6 +37,8 @@ class Wanted:
 
     def check(self) -> None:
         """Raise `click.UsageError` for what does not go together."""
+        if "" in (self.resume, self.fork):  # of a variable that is not set; it must not begin a new session
+            raise click.UsageError("the id of the session is empty. See: amplifier session list")
         if self.resume and self.fork:
             raise click.UsageError("--resume and --fork exclude each other")
         if self.working_dir and (self.resume or self.fork):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .hearing import heard_at_once
 from .stopping import handler_of
 
 if TYPE_CHECKING:
@@ -38,14 +39,11 @@ class Foreground:
         """Run `program` to its end and return what it returned, or raise what it raised; in the main thread."""
         outcome: Future[Result] = Future()
         thread = Thread(target=self._live, args=(program, outcome), name="sessions", daemon=True)
-        before = signal.signal(signal.SIGINT, self._on_signal)
-        try:
+        with heard_at_once(signal.SIGINT, self._on_signal):
             thread.start()
             while (job := self._jobs.get()) is not None:
                 self._do(*job)
             thread.join()
-        finally:
-            signal.signal(signal.SIGINT, before)
         return outcome.result()
 
     def _live(self, program: Coroutine[Any, Any, Result], outcome: Future[Result]) -> None:
@@ -58,20 +56,24 @@ class Foreground:
 
     def _do(self, function: Callable[[], Any], outcome: Future[Any]) -> None:
         try:
-            self._is_asking = True
-            value = function()
-            self._is_asking = False
+            value = self._asked(function)
         except KeyboardInterrupt:
             outcome.set_exception(PressedInterrupt())
         except BaseException as error:
             outcome.set_exception(error)
         else:
             outcome.set_result(value)
+
+    def _asked(self, function: Callable[[], Result]) -> Result:
+        try:
+            self._is_asking = True
+            return function()
         finally:
             self._is_asking = False
 
     def _on_signal(self, number: int, frame: object) -> None:
         if self._is_asking:
+            self._is_asking = False  # the next one would end the program while this one is handled
             raise KeyboardInterrupt
         if self._on_press is not None:
             self._on_press(number, frame)

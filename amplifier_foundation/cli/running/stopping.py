@@ -91,10 +91,14 @@ def interrupts_to(press: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, handler_of(asyncio.get_running_loop(), press))
+    loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
+    # A signal that comes just before the loop waits does not wake it; what the loop is told of by its own means does.
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    signal.signal(signal.SIGINT, handler_of(loop, press))
     try:
         yield
     finally:
+        loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, before)
 
 

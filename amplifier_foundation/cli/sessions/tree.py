@@ -64,7 +64,7 @@ async def _trees(
     from ...presence import as_it_is
 
     async with opened_store(plugins_of(ctx)) as store:
-        chosen = await session_by_prefix(store, prefix) if prefix else None
+        chosen = await session_by_prefix(store, prefix) if prefix is not None else None
         project = chosen.project if chosen else None if everywhere else project_of()
         records = [as_it_is(record) for record in await store.sessions(project=project)]
         roots = forest(records, await deliveries_in(store, project=project))

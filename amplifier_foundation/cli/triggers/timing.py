@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_core.errors import SessionNotFound
 from amplifier_core.triggers import ScheduledSource, TriggerContext
 
 if TYPE_CHECKING:
@@ -56,12 +55,13 @@ def declared_in(bundle: Bundle, session: BackgroundSessionConfig) -> Iterator[De
 
 
 def session_named(bundle: Bundle, name: str) -> BackgroundSessionConfig:
-    """Return the background session of that name. Raises `SessionNotFound` with those that there are."""
+    """Return the background session of that name. Raises `NoSuchBackgroundSession`."""
+    from ...control import NoSuchBackgroundSession
+
     for session in bundle.background_sessions:
         if session.name == name:
             return session
-    names = ", ".join(each.name for each in bundle.background_sessions) or "none"
-    raise SessionNotFound(f"{name} (this bundle declares: {names})")
+    raise NoSuchBackgroundSession(name, [each.name for each in bundle.background_sessions])
 
 
 async def scheduled_source(

@@ -133,7 +133,7 @@ def _now() -> str:
 
 def _max_tokens(value: Any) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError(f"context-simple: max_tokens must be a whole number of tokens from 1 on, not {value!r}")
+        raise ValueError(f"context-simple: max_tokens: must be a whole number of tokens from 1 on, not {value!r}")
     return value
 
 

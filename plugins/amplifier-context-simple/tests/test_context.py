@@ -317,8 +317,16 @@ async def test_a_budget_in_the_call_wins_over_the_config_and_that_over_the_provi
 
 @pytest.mark.parametrize("value", [0, -1, "many", 1.5, True])
 async def test_a_limit_that_is_none_is_refused_at_mount(value: Any) -> None:
-    with pytest.raises(ValueError, match="context-simple: max_tokens must be"):
+    with pytest.raises(ValueError, match="context-simple: max_tokens: must be"):
         await amplifier_context_simple.mount(ModuleCoordinator(), {"max_tokens": value})
+    with pytest.raises(ValueError, match="context-simple: max_tokens: must be"):
+        amplifier_context_simple.check_config({"max_tokens": value})
+
+
+def test_a_mistyped_key_is_refused_and_one_of_another_program_is_not() -> None:
+    amplifier_context_simple.check_config({"max_tokens": 5, "compact_threshold": 0.8})
+    with pytest.raises(ValueError, match="context-simple: max_tokns: unknown key; did you mean 'max_tokens'"):
+        amplifier_context_simple.check_config({"max_tokns": 5})
 
 
 # the module

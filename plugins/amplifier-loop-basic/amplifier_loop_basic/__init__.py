@@ -13,6 +13,21 @@ __all__ = ["BasicOrchestrator", "mount"]
 
 __amplifier_module_type__ = "orchestrator"
 
+_KEYS = ("max_iterations", "default_provider")
+
+
+def check_config(config: dict[str, Any]) -> None:
+    """Raise `ValueError` naming a key that cannot work, or is one of ours mistyped; others may stand there."""
+    from difflib import get_close_matches
+
+    from .orchestrator import BasicOrchestrator
+
+    BasicOrchestrator(config)
+    for key in config:
+        close = [] if key in _KEYS else get_close_matches(str(key), _KEYS, n=1, cutoff=0.85)
+        if close:
+            raise ValueError(f"loop-basic: {key}: unknown key; did you mean '{close[0]}'?")
+
 
 async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> None:
     """Mount the loop as the session's orchestrator; raises `ValueError` for a config that cannot work."""

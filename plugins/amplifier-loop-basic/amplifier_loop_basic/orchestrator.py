@@ -78,7 +78,7 @@ class BasicOrchestrator:
 def _iterations(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and value != UNLIMITED):
         raise ValueError(
-            f"loop-basic: max_iterations must be a whole number from 1 on, or -1 for no limit, not {value!r}"
+            f"loop-basic: max_iterations: must be a whole number from 1 on, or -1 for no limit, not {value!r}"
         )
     return value
 

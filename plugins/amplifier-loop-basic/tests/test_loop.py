@@ -280,8 +280,16 @@ async def test_a_limit_of_minus_one_is_none(room: Any) -> None:
 
 @pytest.mark.parametrize("value", [0, -2, "many", 1.5, True])
 async def test_a_limit_that_is_none_is_refused_at_mount(value: Any) -> None:
-    with pytest.raises(ValueError, match="loop-basic: max_iterations must be"):
+    with pytest.raises(ValueError, match="loop-basic: max_iterations: must be"):
         await amplifier_loop_basic.mount(ModuleCoordinator(), {"max_iterations": value})
+    with pytest.raises(ValueError, match="loop-basic: max_iterations: must be"):
+        amplifier_loop_basic.check_config({"max_iterations": value})
+
+
+def test_a_mistyped_key_is_refused_and_one_of_another_program_is_not() -> None:
+    amplifier_loop_basic.check_config({"max_iterations": 5, "extended_thinking": True})
+    with pytest.raises(ValueError, match="loop-basic: max_iteration: unknown key; did you mean 'max_iterations'"):
+        amplifier_loop_basic.check_config({"max_iteration": 5})
 
 
 @pytest.mark.parametrize(

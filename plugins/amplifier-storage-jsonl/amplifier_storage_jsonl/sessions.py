@@ -67,8 +67,8 @@ class Sessions:
         records = [record for _, record in listing.records(self.tree, prefix)]
         return sorted(records, key=lambda record: (record.created, record.session_id), reverse=True)[:limit]
 
-    def listed(self, project: str | None, limit: int | None) -> list[SessionRecord]:
-        """Return those of a project (None: of all), the last updated first.
+    def listed(self, project: str | None, parent_id: str | None, limit: int | None) -> list[SessionRecord]:
+        """Return those of a project (None: of all) that a session made (None: any), the last updated first.
 
         A folder whose tool did not say its project belongs to that of the folder that it lies in.
         """
@@ -79,6 +79,8 @@ class Sessions:
             here = slug(project)
             records = [_within(project, record) if name == here else record for name, record in found]
             records = [record for record in records if record.project == project]
+        if parent_id is not None:
+            records = [record for record in records if record.parent_id == parent_id]
         return sorted(records, key=lambda record: (record.updated, record.session_id), reverse=True)[:limit]
 
     def read(self, session_id: str, start: int, stop: int | None) -> list[Message]:

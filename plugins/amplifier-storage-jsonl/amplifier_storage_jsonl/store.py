@@ -85,9 +85,11 @@ class JsonlStore:
             return []
         return await self._read(lambda: self._sessions.find(prefix, _FOUND))
 
-    async def sessions(self, *, project: str | None = None, limit: int | None = None) -> list[SessionRecord]:
+    async def sessions(
+        self, *, project: str | None = None, parent_id: str | None = None, limit: int | None = None
+    ) -> list[SessionRecord]:
         """Return sessions, the last updated first; a damaged one with what is wrong as its `error`."""
-        return await self._read(lambda: self._sessions.listed(project, limit))
+        return await self._read(lambda: self._sessions.listed(project, parent_id, limit))
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Return messages. Raises `StoreDamaged` when one of them is missing or not what was written.

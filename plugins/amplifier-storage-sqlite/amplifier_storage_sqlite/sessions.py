@@ -37,6 +37,20 @@ _INSERT = (
 )
 
 
+_SPENT = """
+WITH woken AS (
+    SELECT session_id, status, updated, id,
+        row_number() OVER (PARTITION BY parent_id, name ORDER BY updated DESC, id DESC) AS place
+    FROM sessions WHERE event_id IS NOT NULL
+)
+SELECT session_id FROM woken
+WHERE place > :keep AND updated < :before AND status <> 'running' AND NOT EXISTS (
+    SELECT 1 FROM deliveries
+    WHERE deliveries.session_id = woken.session_id AND state IN ('pending', 'claimed', 'dead')
+)
+ORDER BY updated, id LIMIT :limit
+"""
+
 _ABOVE = """
 WITH RECURSIVE above (id) AS (
     VALUES (:parent) UNION SELECT parent_id FROM sessions JOIN above ON session_id = above.id
@@ -93,11 +107,16 @@ def find(db: sqlite3.Connection, prefix: str, limit: int) -> list[SessionRecord]
     return [_record(row) for row in db.execute(query, (prefix, prefix + AFTER, limit))]
 
 
-def listed(db: sqlite3.Connection, project: Column, limit: int | None) -> list[SessionRecord]:
-    """Return those of a project (None: of all), the last updated first."""
-    where = "" if project is None else "WHERE project = :project"
-    query = f"SELECT {_COLUMNS} FROM sessions {where} ORDER BY updated DESC, id DESC LIMIT :limit"
-    rows = db.execute(query, {"project": project, "limit": -1 if limit is None else limit})
+def spent(db: sqlite3.Connection, before: int, keep: int, limit: int) -> list[str]:
+    """Return the ids of those that events woke and nobody needs, the oldest first."""
+    return [session_id for (session_id,) in db.execute(_SPENT, {"before": before, "keep": keep, "limit": limit})]
+
+
+def listed(db: sqlite3.Connection, wanted: Mapping[str, Column], limit: int | None) -> list[SessionRecord]:
+    """Return those whose columns have the wanted values, the last updated first."""
+    where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
+    query = f"SELECT {_COLUMNS} FROM sessions WHERE {where} ORDER BY updated DESC, id DESC LIMIT :limit"
+    rows = db.execute(query, {**wanted, "limit": -1 if limit is None else limit})
     return [_record(row) for row in rows]
 
 

@@ -90,10 +90,16 @@ class SqliteStore:
             return []
         return self._reader.run(lambda db: sessions.find(db, prefix, _FOUND))
 
-    async def sessions(self, *, project: str | None = None, limit: int | None = None) -> list[SessionRecord]:
+    async def sessions(
+        self, *, project: str | None = None, parent_id: str | None = None, limit: int | None = None
+    ) -> list[SessionRecord]:
         """Return sessions, the last updated first."""
-        column = plain(project, "project")
-        return await self._read(limit, lambda db: sessions.listed(db, column, limit))
+        wanted = _wanted({"project": project, "parent_id": parent_id})
+        return await self._read(limit, lambda db: sessions.listed(db, wanted, limit))
+
+    async def spent_sessions(self, *, before: datetime, keep: int = 0, limit: int = 1000) -> list[str]:
+        """Return the ids of sessions that events woke and nobody needs, the oldest first."""
+        return await self._read(None, lambda db: sessions.spent(db, micros(before), keep, limit))
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
         """Return messages. Raises `StoreDamaged` when one is missing, or is not what was written."""

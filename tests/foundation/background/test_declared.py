@@ -30,6 +30,8 @@ def written(folder: Path, lines: str) -> str:
         ("catch_up: latest", "catch_up", "latest"),
         ("max_depth: 3", "max_depth", 3),
         ("restart_window: 90", "restart_window", 90),
+        ("restart_window: 5m", "restart_window", 300),
+        ("timeout: 1h30m", "timeout", 5400),
         ("instruction_template: 'Look at {file_path}'", "instruction_template", "Look at {file_path}"),
         ("runner: runner-inprocess", "runner", "runner-inprocess"),
         ("fork_from: last", "fork_from", "last"),

@@ -142,8 +142,13 @@ class Stubborn:
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
         while True:
-            await asyncio.sleep(3600)
-            yield TriggerEvent.__new__(TriggerEvent)
+            try:
+                await asyncio.sleep(3600 if self.fault != "wrong" else 0)
+            except asyncio.CancelledError:
+                if self.fault == "swallows":
+                    await self.release.wait()
+                raise
+            yield {"not": "an event"}  # type: ignore[misc]
 
     async def stop(self) -> None:
         if self.fault == "hangs":
@@ -213,6 +218,31 @@ async def test_a_trigger_that_does_not_stop_is_left_behind_and_told(
     assert ("trigger Stubborn did not stop" in caplog.text) is (fault != "ignores")
 
 
+async def test_a_trigger_that_swallows_its_cancellation_is_named(
+    open_bench: OpenBench,
+    stubborn: Callable[[str], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(watch_module, "ENDING", 0.01)
+    async with open_bench() as bench:
+        stopping = asyncio.create_task(bench.manager.stop(await bench.start(**stubborn("swallows"))))
+        while "goes on although it was cancelled" not in caplog.text:
+            await asyncio.sleep(0.001)
+        Stubborn.release.set()
+        assert await stopping
+
+
+async def test_a_trigger_that_yields_what_is_no_event_is_told_so(
+    open_bench: OpenBench, stubborn: Callable[[str], dict[str, Any]]
+) -> None:
+    async with open_bench() as bench:
+        session_id = await bench.start(**stubborn("wrong"), max_restarts=0)
+        await bench.until("trigger_failed", count=1, step=1)
+        row = bench.manager.get_status(session_id)
+        assert row["reason"] == "trigger-stubborn: it yields dict, not TriggerEvent"
+
+
 # stores
 
 
@@ -275,6 +305,21 @@ async def test_while_the_store_cannot_be_written_nothing_is_lost_and_then_it_goe
         await bench.holds(lambda: bench.manager.get_status(session_id)["status"] == "running", step=0.5)
     assert faulty.failures >= 2
     await _each_done_once(store, 3)
+
+
+async def test_a_trigger_is_armed_again_when_the_store_can_be_written(
+    open_bench: OpenBench, store: DurableStore
+) -> None:
+    faulty = Faulty(store, "offer", "save_trigger_state")
+    async with open_bench(faulty) as bench:
+        await bench.start()
+        await bench.until("armed")
+        bench.trigger.feed(0)
+        await bench.until("store_failed", count=3, step=0.5)
+        assert bench.told("state", "status")[-1] == "backing_off"
+        assert bench.kinds().count("armed") == 1
+        faulty.well = True
+        await bench.until("armed", count=2, step=0.5)
 
 
 async def test_what_cannot_be_stored_is_refused_to_whom_it_comes_from(

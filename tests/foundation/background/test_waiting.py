@@ -100,6 +100,18 @@ async def test_debounced_events_are_one_when_they_have_settled(open_bench: OpenB
         assert await bench.states() == ["skipped", "skipped", "done"]
 
 
+async def test_what_comes_due_is_begun_then_however_seldom_a_worker_looks(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        bench.manager._engine.poll = 1e6
+        await bench.start(debounce={"period": 2})
+        bench.trigger.feed(0)
+        await bench.until("accepted")
+        await bench.clock.advance(1.9)
+        assert bench.handled() == []
+        await bench.clock.advance(0.2)
+        await bench.until("completed")
+
+
 async def test_debounced_events_of_different_keys_settle_apart(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
         await bench.start(debounce={"period": 2, "key": "{file_path}"})

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from amplifier_core import load_plugins
 from amplifier_foundation.bundles import BundleProblems, load_bundle_sync
+from amplifier_foundation.bundles.check import check_file
 
 AGENT = """---
 meta: {name: reviewer, description: Reads code}
@@ -84,3 +86,44 @@ def test_a_broken_agent_is_told_with_its_own_line(write: Any, agent: Path, text:
     with pytest.raises(BundleProblems) as caught:
         load_bundle_sync(write("agents: {include: [reviewer]}\n"))
     assert line in str(caught.value)
+
+
+def test_a_mistyped_key_of_an_inline_agent_is_told_with_the_right_word(write: Any) -> None:
+    bundle = load_bundle_sync(
+        write("agents:\n  reader: {descriptoin: Reads, spawn: {max_dept: 1}}\n  writer: {hoks: []}\n")
+    )
+    assert [str(problem) for problem in bundle.problems] == [
+        f"bundle.md:{spot}: unknown key; did you mean '{word}'? It is ignored"
+        for spot, word in (
+            ("4:12: warning[AMP102] agents.reader.descriptoin", "description"),
+            ("4:40: warning[AMP102] agents.reader.spawn.max_dept", "max_depth"),
+            ("5:12: warning[AMP102] agents.writer.hoks", "hooks"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("agent", "line"),
+    [
+        ("{tools: 5}", "agents.reader.tools: must be a list, not a whole number"),
+        ("{tools: [{module: tool-x, confg: {}}]}", "agents.reader.tools[0].confg: unknown key; did you mean 'config'?"),
+        ("{instruction: [1]}", "agents.reader.instruction: must be text, not a list"),
+        ("{session: {orchestrator: 5}}", "agents.reader.session.orchestrator: must be a module's name"),
+        ("{agents: 5}", "agents.reader.agents: must be 'all' or 'none' or a list or a mapping, not a whole number"),
+    ],
+)
+def test_an_inline_agent_that_cannot_be_made_is_refused_when_the_bundle_is_read(
+    write: Any, agent: str, line: str
+) -> None:
+    with pytest.raises(BundleProblems) as caught:
+        load_bundle_sync(write(f"agents: {{reader: {agent}}}\n"))
+    assert line in str(caught.value)
+
+
+def test_the_file_of_an_agent_is_checked_as_one(agent: Path) -> None:
+    assert check_file(agent, load_plugins(environ={})) == []
+    agent.write_text("---\nmeta: {descripton: x}\ntols: []\n---\n")
+    assert [str(problem) for problem in check_file(agent, load_plugins(environ={}))] == [
+        "agents/reviewer.md:2:8: error[AMP102] meta.descripton: unknown key; did you mean 'description'?",
+        "agents/reviewer.md:3:1: warning[AMP106] tols: unknown section; did you mean 'tools'? It is ignored",
+    ]

@@ -179,8 +179,8 @@ def test_a_value_that_may_be_of_several_kinds_is_told_all_of_them_at_once(folder
     data = {"meta": {"name": "a"}, "agents": 5, "model_role": True, "provider_preferences": [5]}
     assert [problem.message for problem in agent_problems_with(data, folder)] == [
         "must be 'all' or 'none' or a list, not a whole number",
-        "must be a mapping, not a whole number",
         "must be text or a list, not true or false",
+        "must be a mapping, not a whole number",
     ]
     [problem] = agent_problems_with({"meta": {"name": "a"}, "agents": ["a", 5]}, folder)
     assert (problem.path, problem.message) == ("agents[1]", "must be text, not a whole number")

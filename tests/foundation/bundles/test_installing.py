@@ -20,10 +20,10 @@ def test_what_modules_agents_includes_and_triggers_name_is_told_once_each_with_i
             "includes: [./base.md]\nsession: {orchestrator: loop-x, orchestrator_source: 'git+https://host/loop'}\n"
             "tools:\n  - {module: tool-a, source: 'git+https://host/a@main#subdirectory=modules/a'}\n"
             "agents:\n  one: {tools: [{module: tool-a}, {module: tool-b}], session: {context: context-y}}\n"
-            "  two: {tools: [{module: 'evil @ https://evil'}, 5], session: 5, providers: {}}\n"
             "background_sessions: [{name: s, triggers: [{type: timer}, {module: trigger-z}]}]\n"
         )
     )
+    bundle.agents["made"] = {"tools": [{"module": "evil @ https://evil"}, 5], "session": 5, "providers": {}}
     missing = missing_from([bundle, bundle], modules=INSTALLED, triggers={"trigger-timer"})
     assert [(each.kind, each.name, each.requirements[0]) for each in missing] == [
         ("orchestrator", "loop-x", "git+https://host/loop"),
@@ -35,7 +35,7 @@ def test_what_modules_agents_includes_and_triggers_name_is_told_once_each_with_i
     ]
     places = {each.name: str(each.place) for each in missing}
     assert (places["tool-a"], places["hooks-base"]) == ("bundle.md:6:14", "base.md:3:18")
-    assert places["trigger-z"].startswith("bundle.md:10:")
+    assert places["trigger-z"].startswith("bundle.md:9:")
 
 
 def test_code_that_the_bundle_brings_is_not_missing(write: Any, folder: Any) -> None:

@@ -125,3 +125,18 @@ async def test_a_key_mistyped_in_the_configuration_of_an_installed_module_is_tol
         "bundle.md:10:34: error[AMP114] tools[1].config.allow: "
         "tool-emit: allow: must be a list of beginnings of names, such as [work:]",
     ]
+
+
+async def test_every_wrong_key_of_a_trigger_is_told_at_once(write: Any) -> None:
+    path = write(
+        "background_sessions:\n  - name: a\n    triggers:\n      - module: trigger-webhook\n"
+        "        config:\n          port: 70000\n          path: x\n          hots: [y]\n"
+    )
+    assert [str(problem) for problem in await check_bundle(path, load_plugins(environ={}))] == [
+        f"bundle.md:{line}:11: error[AMP112] background_sessions[0].triggers[0].config.{key}: trigger-webhook: {key}: {told}"
+        for line, key, told in (
+            (10, "hots", "unknown key; did you mean 'host'?"),
+            (9, "path", "must match ^/[A-Za-z0-9._~/-]{0,255}$"),
+            (8, "port", "must be at most 65535"),
+        )
+    ]

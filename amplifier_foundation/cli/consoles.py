@@ -1,0 +1,25 @@
+"""A terminal's console that what is printed cannot steer: names of files, answers and errors are others' text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.segment import Segment
+
+from .running.terminal import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import ConsoleOptions, RenderableType
+
+
+class PlainConsole(Console):
+    """Prints a replacement character for each control character, besides tab and newline; styles are its own."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of what is printed."""
+        for segment in super().render(renderable, options):
+            steers = not segment.control and not segment.text.isprintable()
+            yield Segment(plain(segment.text), segment.style) if steers else segment
