@@ -12,8 +12,6 @@ from .errors import TriggerConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pydantic_core import ErrorDetails
-
 Model = TypeVar("Model", bound=BaseModel)
 
 _MESSAGES = {
@@ -50,12 +48,12 @@ def read_trigger_config(trigger: str, model: type[Model], config: Mapping[str, A
         raise TriggerConfigError(trigger, key, message, others) from None
 
 
-def _message(fault: ErrorDetails, key: str, model: type[BaseModel]) -> str:
+def _message(fault: Mapping[str, Any], key: str, model: type[BaseModel]) -> str:
     if fault["type"] == "extra_forbidden":
         return _unknown_key(key, model)
     if fault["type"] in _MESSAGES and len(fault["loc"]) == 1:
         return _MESSAGES[fault["type"]].format(**fault.get("ctx", {}))
-    return fault["msg"].removeprefix("Value error, ")
+    return str(fault["msg"]).removeprefix("Value error, ")
 
 
 def _unknown_key(key: str, model: type[BaseModel]) -> str:

@@ -198,6 +198,7 @@ def test_an_unknown_session_and_one_that_is_not_unique(capsys: pytest.CaptureFix
         (["run", "--fork", "abcd@x", "hello"], "the number of a turn"),
         (["run", "  "], "the prompt is empty"),
         (["trigger", "fire", "a", "--data", "{"], "--data is not JSON"),
+        (["trigger", "fire", "a", "--data", '{"n": NaN}'], "--data is not JSON: data.n: nan"),
         (["trigger", "fire", "a", "--data", "[1]"], "must be a JSON object"),
         (["--no-such-option"], "No such option"),
     ],

@@ -145,6 +145,7 @@ def inside(ask: Any) -> Any:
         ('{"type": "timer", "timestamp": "soon"}', "event.json: timestamp: "),
         ("[1]", "must hold a JSON object"),
         ("{", "is not JSON"),
+        ('{"type": "timer", "data": {"n": Infinity}}', "is not JSON: event.data.n: inf"),
     ],
 )
 def test_an_event_that_cannot_be_read_is_refused(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplifier_core.storable import to_json
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from .. import exits
@@ -35,7 +36,8 @@ def fire(ctx: click.Context, name: str, bundle_path: str | None, data: str) -> N
 def _payload(text: str) -> dict[str, Any]:
     try:
         payload = json.loads(text)
-    except ValueError as error:
+        to_json(payload, "data")
+    except (TypeError, ValueError, RecursionError) as error:
         raise click.UsageError(f"--data is not JSON: {error}") from error
     if not isinstance(payload, dict):
         raise click.UsageError('--data must be a JSON object, such as {"path": "a.py"}')

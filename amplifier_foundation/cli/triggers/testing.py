@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from amplifier_core.clock import SystemClock
 from amplifier_core.errors import AmplifierError
+from amplifier_core.storable import to_json
 from amplifier_core.triggers import JudgingSource, TriggerEvent, TriggerType
 
 from ..app import bundle_at, bundle_option, json_option, opened_inbox, plugins_of, run_async
@@ -99,7 +100,8 @@ def _read(name: str, text: str) -> TriggerEvent:
 
     try:
         written = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        to_json(written, "event")
+    except (TypeError, ValueError, RecursionError) as error:
         raise click.UsageError(f"{name} is not JSON: {error}") from error
     if not isinstance(written, dict):
         raise click.UsageError(f'{name} must hold a JSON object, such as {{"type": "timer", "data": {{"tick": 1}}}}')

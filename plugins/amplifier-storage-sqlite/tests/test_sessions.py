@@ -75,8 +75,8 @@ async def test_listing_the_newest_visits_the_newest_alone(path: Path, store: Sql
         sessions.create(db, SESSIONS.row(SessionRecord(f"s{n}", project=f"/p{n % 2}")))
     db.execute("COMMIT")
     db.close()
-    assert steps(lambda db: sessions.listed(db, None, 20)) < 5_000
-    assert steps(lambda db: sessions.listed(db, "/p1", 20)) < 5_000
+    assert steps(lambda db: sessions.listed(db, {}, 20)) < 5_000
+    assert steps(lambda db: sessions.listed(db, {"project": "/p1"}, 20)) < 5_000
     assert len(await store.sessions()) == 10_000
     assert [record.session_id for record in await store.sessions(project="/p1", limit=2)] == ["s9999", "s9997"]
 

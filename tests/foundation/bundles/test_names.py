@@ -133,9 +133,10 @@ async def test_every_wrong_key_of_a_trigger_is_told_at_once(write: Any) -> None:
         "        config:\n          port: 70000\n          path: x\n          hots: [y]\n"
     )
     assert [str(problem) for problem in await check_bundle(path, load_plugins(environ={}))] == [
-        f"bundle.md:{line}:11: error[AMP112] background_sessions[0].triggers[0].config.{key}: trigger-webhook: {key}: {told}"
+        f"bundle.md:{line}:11: error[AMP112] background_sessions[0].triggers[0].config.{key}: "
+        f"trigger-webhook: {key}: {told}"
         for line, key, told in (
-            (10, "hots", "unknown key; did you mean 'host'?"),
+            (10, "hots", "unknown key; did you mean 'hosts'?"),
             (9, "path", "must match ^/[A-Za-z0-9._~/-]{0,255}$"),
             (8, "port", "must be at most 65535"),
         )
