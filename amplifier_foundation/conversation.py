@@ -14,6 +14,7 @@ from amplifier_core.transcript import Transcript, settled_length
 from .events import EventRouter
 from .history import turn_starts
 from .interruptions import resumed_transcript, settling_results
+from .lock import session_lock
 from .paths import project_of
 from .recording import recorded
 from .runners import final_answer, take_turn
@@ -187,31 +188,35 @@ async def open_conversation(
 
     A session that is resumed is the bundle's from then on: its instruction is applied anew, and the record names it. A
     fork does not go on with what a provider keeps of its source's conversation. `name` (default: the bundle's) and
-    `working_dir` are a new session's. `observe` is called with the session before its first turn.
+    `working_dir` are a new session's. `observe` is called with the session before its first turn. Raises
+    `SessionConflict` while somebody else talks in the session.
     """
     prepared = await prepared_bundle(bundle)
     record = resume or _new(prepared, name, project_of(working_dir))
-    transcript = await resumed_transcript(store, record) if resume else Transcript()
-    agents = AgentSpawner(prepared, store, _router(store), plugins)
-    session = await prepared.create_session(
-        session_id=record.session_id,
-        parent_id=record.parent_id,
-        approval_system=approval_system,
-        display_system=display_system,
-        session_cwd=record.project,
-        is_resumed=bool(record.message_count),
-        config=_config(prepared, record) if resume else None,
-        transcript=transcript,
-        plugins=plugins,
-        capabilities=agents.capabilities_of(record.session_id),
-    )
-    agents.take(session)
-    turns = turns_so_far(record, transcript) if resume else 0
-    async with recorded(session, store, record.message_count) as recorder:
-        assert recorder is not None  # there is a store
-        yield Conversation(
-            session, prepared, store, recorder, record, is_stored=resume is not None, turns=turns, observe=observe
+    with session_lock(record.session_id):
+        if resume is not None:
+            record = await store.get(resume.session_id)  # somebody may have gone on with it meanwhile
+        transcript = await resumed_transcript(store, record) if resume else Transcript()
+        agents = AgentSpawner(prepared, store, _router(store), plugins)
+        session = await prepared.create_session(
+            session_id=record.session_id,
+            parent_id=record.parent_id,
+            approval_system=approval_system,
+            display_system=display_system,
+            session_cwd=record.project,
+            is_resumed=bool(record.message_count),
+            config=_config(prepared, record) if resume else None,
+            transcript=transcript,
+            plugins=plugins,
+            capabilities=agents.capabilities_of(record.session_id),
         )
+        agents.take(session)
+        turns = turns_so_far(record, transcript) if resume else 0
+        async with recorded(session, store, record.message_count) as recorder:
+            assert recorder is not None  # there is a store
+            yield Conversation(
+                session, prepared, store, recorder, record, is_stored=resume is not None, turns=turns, observe=observe
+            )
 
 
 async def converse(

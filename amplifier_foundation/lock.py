@@ -39,6 +39,43 @@ def owner_lock(facts: dict[str, Any]) -> Iterator[None]:
             file.truncate(0)
 
 
+@contextmanager
+def session_lock(session_id: str) -> Iterator[None]:
+    """Be the one who talks in a session while the block runs.
+
+    Raises `SessionConflict` when somebody else does, in this process or in another.
+    """
+    path = make_private(data_home() / "locks" / "sessions") / session_id
+    while True:
+        with path.open("a+", encoding="utf-8") as file:
+            if not _acquire(file.fileno()):
+                raise SessionConflict(session_id, _busy(session_id, _facts(path)))
+            if not _is_at(path, file.fileno()):  # who had it has taken it away with them
+                continue
+            file.truncate(0)
+            json.dump({"pid": os.getpid()}, file)
+            file.flush()
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _busy(session_id: str, facts: dict[str, Any]) -> str:
+    return (
+        f"process {facts.get('pid', '?')} talks in session '{session_id}'. Wait until that has ended, "
+        f"or go on with a fork of it: amplifier run --fork {session_id}"
+    )
+
+
 def running_owner() -> dict[str, Any] | None:
     """Return what the process that owns the data folder said of itself, None when nobody does."""
     path = _path()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_core import AmplifierSession
+from amplifier_core.errors import SessionConflict
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_foundation import PreparedBundle, converse
@@ -88,3 +89,18 @@ def test_spans_and_costs_are_told_as_people_read_them() -> None:
     costs = ["0", "0.0042", "1.5", "1234.5"]
     assert [str(Spent(Usage(cost_usd=Decimal(cost)))) for cost in costs] == ["$0", "$0.0042", "$1.50", "$1,234.50"]
     assert str(Spent(Usage(cost_usd=Decimal("1.5"), cost_is_partial=True), 3)) == "3.0 s, ≥ $1.50"
+
+
+async def test_a_session_that_somebody_talks_in_is_refused_before_anything_is_asked(
+    make_bundle: Callable[..., PreparedBundle], store: DurableStore, plugins: Plugins
+) -> None:
+    bundle = make_bundle("talk", providers=[PLAYBOOK])
+    first = await converse(bundle.bundle, "one", store, plugins)
+    record = await store.get(first.session_id)
+    async with open_conversation(bundle, store, plugins, resume=record) as conversation:
+        with pytest.raises(SessionConflict, match=f"amplifier run --fork {record.session_id}"):
+            await converse(bundle.bundle, "two", store, plugins, resume=record)
+        await conversation.say("three")
+    await converse(bundle.bundle, "four", store, plugins, resume=record)  # as it was read before: it is read again
+    said = [message["content"] for message in await store.read(record.session_id) if message["role"] == "user"]
+    assert said == ["one", "three", "four"]

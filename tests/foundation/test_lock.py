@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_core.errors import SessionConflict
-from amplifier_foundation.lock import owner_lock, running_owner
+from amplifier_foundation.lock import owner_lock, running_owner, session_lock
 
 HOLD = """
 import sys
@@ -58,3 +58,12 @@ def test_lock_files_are_for_their_user_alone(home: Path) -> None:
         [path] = (home / "locks").iterdir()
         assert path.stat().st_mode & 0o777 == 0o600
         assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_one_at_a_time_talks_in_a_session(home: Path) -> None:
+    for _ in range(2):
+        with session_lock("a-1"), session_lock("a-2"):
+            told = rf"process {os.getpid()} talks in session 'a-1'.* amplifier run --fork a-1"
+            with pytest.raises(SessionConflict, match=told), session_lock("a-1"):
+                raise AssertionError("two talk in it")
+    assert list((home / "locks" / "sessions").iterdir()) == []

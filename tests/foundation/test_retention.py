@@ -82,6 +82,7 @@ async def test_an_inbox_that_cannot_be_trimmed_is_said_and_tried_again(caplog: p
             raise StoreUnavailable(Path("store.db"), "the disk is full")
 
     store, clock = Full(), VirtualClock(NOW)
+    caplog.set_level("WARNING")
     async with kept_small(store, clock):
         await clock.advance(2 * TRIM_EVERY + 1)
     assert store.tries == 3
