@@ -26,9 +26,9 @@ LONGEST_PATH = 100
 LONGEST_REQUEST = 1024 * 1024
 """Bytes."""
 PATIENCE = 30.0
-"""Seconds that an answer may take."""
+"""Seconds that an answer may take: one session that is stopped may end its work first."""
 AT_ONCE = 5.0
-"""Seconds for what is answered at once, by a process that is not stopped."""
+"""Seconds for what is answered at once, by a process that is not stopped itself."""
 
 
 class NothingRuns(AmplifierError, LookupError):
@@ -107,7 +107,7 @@ async def _answer(
         return {"ok": False, "error": f"no request: {type(error).__name__}", "kind": "ValueError"}
 
 
-async def ask(owner: Mapping[str, Any], operation: str, *, patience: float = PATIENCE, **arguments: Any) -> Any:
+async def ask(owner: Mapping[str, Any], operation: str, *, patience: float = AT_ONCE, **arguments: Any) -> Any:
     """Return what the process that owns the data folder answers; `owner` is what `running_owner` returns.
 
     Raises `SessionConflict` with its words when it refuses, and when it does not answer within `patience` seconds.

@@ -194,12 +194,12 @@ async def wake(project: str, name: str) -> bool:
 
     Without it, that process looks within a second.
     """
-    from ..control import AT_ONCE, ask
+    from ..control import ask
     from ..lock import running_owner
 
     owner = running_owner()
     if owner is None or project not in owner.get("projects", ()):
         return False
     with suppress(SessionConflict):
-        await ask(owner, "wake", patience=AT_ONCE, project=project, name=name)
+        await ask(owner, "wake", project=project, name=name)
     return True

@@ -99,10 +99,10 @@ async def _found(ctx: click.Context) -> tuple[dict[str, Any] | None, list[dict[s
 async def _running(owner: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """Return a row for each background session that the owner runs; `owner` gets a `problem` when it does not say."""
     from ..background.lane import lane_key
-    from ..control import AT_ONCE, ask
+    from ..control import ask
 
     try:
-        answer = await ask(owner, "status", patience=AT_ONCE)
+        answer = await ask(owner, "status")
     except SessionConflict as error:
         owner["problem"] = str(error)
         return {}

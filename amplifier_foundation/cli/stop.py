@@ -50,28 +50,28 @@ def _owner() -> dict[str, Any]:
 
 async def _stop_one(name: str) -> None:
     from ..background.lane import lane_key
-    from ..control import AT_ONCE, NoSuchBackgroundSession, ask
+    from ..control import PATIENCE, NoSuchBackgroundSession, ask
 
     owner = _owner()
     running = {
         session_id: (each["bundle"], row["name"])
-        for each in await ask(owner, "status", patience=AT_ONCE)
+        for each in await ask(owner, "status")
         for session_id, row in each["sessions"].items()
     }
     if not any(name in (session_id, own, lane_key(bundle, own)) for session_id, (bundle, own) in running.items()):
         raise NoSuchBackgroundSession(name, [own for _, own in running.values()])
-    for session_id in await ask(owner, "stop", name=name):
+    for session_id in await ask(owner, "stop", patience=PATIENCE, name=name):
         click.echo(f"{'/'.join(running.get(session_id, (session_id,)))} is stopped", err=True)
     click.echo("It runs again when its bundle changes, and at the next: amplifier up", err=True)
 
 
 async def _stop_all(patience: float) -> None:
-    from ..control import AT_ONCE, ask
+    from ..control import ask
 
     owner = _owner()
     pid = int(owner["pid"])
     try:
-        await ask(owner, "stop", patience=AT_ONCE)
+        await ask(owner, "stop")
     except SessionConflict:  # it does not answer: it has not started, or ends already
         _signal(pid)
     if not await _gone(pid, min(LATE, patience)):
