@@ -64,6 +64,7 @@ SPAWNERS = {
     "amplifier_foundation/background/manager.py:_late": "cancels what it waits for before it returns",
     "amplifier_foundation/background/manager.py:_start": "one task a background session, which `stop` ends and awaits",
     "amplifier_foundation/spawning/family.py:start": "one task a child, which the end of its parent cancels and awaits",
+    "amplifier_foundation/background/worker.py:_claim": "waits for it, also when it is cancelled itself",
     "amplifier_foundation/recording.py:carried_out": "waits for it, also when it is cancelled itself",
     "amplifier_foundation/retention.py:kept_small": "cancels it and waits for it at the end of its block",
     "amplifier_tool_filesystem/tools.py:to_the_end": "waits for it, also when it is cancelled itself",

@@ -29,9 +29,7 @@ async def make_trigger(
     module = declared.module
     registered = module in plugins.triggers
     try:
-        trigger = (
-            plugins.triggers.get(module)() if registered else await _mounted(declared, context, plugins, loader)
-        )
+        trigger = plugins.triggers.get(module)() if registered else await _mounted(declared, context, plugins, loader)
         bind = getattr(trigger, "bind", None)
         if bind is not None:
             bind(context)

@@ -79,16 +79,31 @@ class Worker:
         await self._idle(STORE_PAUSE)
 
     async def _claim(self) -> Delivery | None:
-        delivery = await self.engine.store.claim(
-            self.lane.project,
-            self.lane.key,
-            owner=self.engine.owner,
-            lease=self.engine.lease,
-            session_id=new_session_id(self.lane.config.name),
-            now=self.engine.clock.now(),
+        claiming = asyncio.ensure_future(
+            self.engine.store.claim(
+                self.lane.project,
+                self.lane.key,
+                owner=self.engine.owner,
+                lease=self.engine.lease,
+                session_id=new_session_id(self.lane.config.name),
+                now=self.engine.clock.now(),
+            )
         )
+        try:
+            delivery = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await self._unclaimed(claiming)
+            raise
         self.engine.well(self.lane, STORE)
         return delivery
+
+    async def _unclaimed(self, claiming: asyncio.Future[Delivery | None]) -> None:
+        """Give back what is claimed by a worker that ends meanwhile."""
+        await asyncio.wait({claiming})
+        delivery = None if claiming.cancelled() or claiming.exception() is not None else claiming.result()
+        if delivery is not None:
+            now = self.engine.clock.now()
+            await self.engine.store.retry(delivery, reason="interrupted", available_at=now, counted=False)
 
     async def _until_due(self, most: float) -> float:
         """Return in how many seconds a delivery that is not due yet will be, or `most`."""

@@ -305,6 +305,37 @@ async def test_what_was_interrupted_goes_on_at_the_next_start(
     assert messages[0]["content"] == "number 1"
 
 
+class Slow:
+    """A store whose `claim` takes its time when it has claimed something."""
+
+    def __init__(self, store: DurableStore) -> None:
+        self._store = store
+        self.has_claimed, self.go = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def claim(self, *arguments: Any, **given: Any) -> Any:
+        delivery = await self._store.claim(*arguments, **given)
+        if delivery is not None:
+            self.has_claimed.set()
+            await self.go.wait()
+        return delivery
+
+
+async def test_what_is_claimed_while_its_worker_ends_is_given_back(open_bench: OpenBench, store: DurableStore) -> None:
+    slow = Slow(store)
+    async with open_bench(store=slow) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await slow.has_claimed.wait()
+        bench.manager.interrupt()
+        await asyncio.sleep(0)
+        slow.go.set()
+    [delivery] = await store.deliveries()
+    assert (delivery.state, delivery.attempts, delivery.reason) == ("pending", 0, "interrupted")
+
+
 async def test_a_session_that_is_deleted_while_it_runs_is_begun_again(
     open_bench: OpenBench, held: Held, store: DurableStore
 ) -> None:
