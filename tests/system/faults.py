@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FLIPS = int(os.environ.get("FLIPS", "200"))
-STRIDE = int(os.environ.get("STRIDE", "6"))
+STRIDE = int(os.environ.get("STRIDE", "17"))
 """Of so many system calls, the process is killed at one."""
 CUTS = int(os.environ.get("CUTS", "64"))
 SEED = int(os.environ.get("SEED", "20261121"))
