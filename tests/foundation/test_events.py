@@ -140,7 +140,7 @@ async def test_what_is_read_by_all_is_freed() -> None:
     assert first() is None
 
 
-# the seed's table of tests, by name
+# the cases of the specification, by name
 
 
 async def test_emit_to_single_subscriber() -> None:

@@ -1,4 +1,4 @@
-"""What the timer was planned to do, under the names that the plan gave its tests."""
+"""What the timer promises, by the names that its specification gives the cases."""
 
 from __future__ import annotations
 
