@@ -11,7 +11,7 @@ from .paths import kind_of, leaves
 from .prepared import PreparedBundle
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ..background.config import BackgroundSessionConfig
@@ -100,11 +100,29 @@ class Bundle:
         sections = ("session", "providers", "tools", "hooks", "agents", "spawn")
         return {name: deepcopy(getattr(self, name)) for name in sections if getattr(self, name)}
 
-    async def prepare(self, *, source_resolver: Any = None) -> PreparedBundle:
-        """Return the bundle ready to make sessions. Nothing is downloaded or installed.
+    async def prepare(
+        self,
+        install_deps: bool = False,
+        source_resolver: Any = None,
+        progress_callback: Callable[[str, str], object] | None = None,
+        strict: bool = False,
+    ) -> PreparedBundle:
+        """Return the bundle ready to make sessions.
 
-        `source_resolver` finds modules in place of the bundle's own resolver.
+        Nothing is downloaded or installed, also with `install_deps`, which programs for other kernels say:
+        `amplifier bundle install` does that, when somebody asks for it. `source_resolver` finds modules in place of the
+        bundle's own resolver, `progress_callback` is called with what is done and with what. With `strict`, raises
+        `BundleValidationError` for what is a warning else.
         """
+        if progress_callback is not None:
+            progress_callback("preparing", self.name)
+        if strict:
+            from .check import problems_of
+            from .problems import InvalidBundle, as_errors
+
+            problems = as_errors(problems_of(self))
+            if problems:
+                raise InvalidBundle(problems)
         return PreparedBundle.of(self, source_resolver)
 
     def resolve_context_path(self, name: str) -> Path | None:

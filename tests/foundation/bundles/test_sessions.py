@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core.errors import BundleValidationError
 from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
 from amplifier_foundation.bundles import Bundle, BundleModuleResolver, load_bundle, load_bundle_sync, problems_of
 
@@ -217,3 +218,12 @@ def test_a_context_file_outside_of_the_folder_is_refused_and_a_missing_one_is_a_
         ("warning", "AMP108", "context.include[0]"),
         ("error", "AMP107", "context.include[1]"),
     ]
+
+
+async def test_a_bundle_is_prepared_as_programs_for_other_kernels_say_it(write: Any) -> None:
+    bundle = load_bundle_sync(write("seasons: [winter]\nproviders: [{module: provider-playbook}]\n"))
+    told: list[tuple[str, str]] = []
+    prepared = await bundle.prepare(True, None, lambda *step: told.append(step))
+    assert (prepared.bundle, told) == (bundle, [("preparing", bundle.name)])
+    with pytest.raises(BundleValidationError, match="unknown section"):
+        await bundle.prepare(strict=True)
