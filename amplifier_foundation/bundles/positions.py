@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,6 @@ def format_path(path: KeyPath) -> str:
 
 def show_file(path: Path) -> str:
     """Return `path` relative to the current folder when it lies below it, else whole; always on one line."""
-    folder = Path.cwd()
-    shown = str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+    whole, folder = str(path), str(Path.cwd())
+    shown = "." if whole == folder else whole.removeprefix(folder.rstrip(os.sep) + os.sep)
     return shown if shown.isprintable() else json.dumps(shown)
