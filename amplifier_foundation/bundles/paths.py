@@ -58,7 +58,8 @@ def leaves(root: Path, path: Path) -> bool:
     if len(str(path)) > LONGEST:
         return False  # it leads nowhere, and following it would take long
     try:
-        return not path.resolve().is_relative_to(root.resolve())
+        real = path.resolve()
+        return not real.is_relative_to(root.resolve()) or real.is_symlink()  # which is a loop, where that is no error
     except (OSError, RuntimeError, ValueError):  # a loop of symlinks, or what no path is, leads nowhere
         return True
 
