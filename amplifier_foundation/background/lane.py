@@ -59,16 +59,15 @@ def lane_key(bundle: str, session: str) -> str:
     return f"{bundle}/{session}"
 
 
-def trigger_key(lane: str, trigger: TriggerConfig, number: int) -> str:
-    """Return what the `number`th trigger of a lane (from 1) is known by in the store."""
-    return f"{lane}/{trigger.name or trigger.module}#{number}"
+def triggers_by_key(lane: str, triggers: Sequence[TriggerConfig]) -> dict[str, TriggerConfig]:
+    """Return the triggers of a lane in their order, by what the store knows each as."""
+    return {f"{lane}/{each.name or each.module}#{number}": each for number, each in enumerate(triggers, start=1)}
 
 
 def manual_key(lane: str, triggers: Sequence[TriggerConfig]) -> str:
     """Return what an event that a person fires is stored under: the `trigger-manual` that the lane declares, if any."""
-    numbered = enumerate(triggers, start=1)
-    declared = (trigger_key(lane, trigger, number) for number, trigger in numbered if trigger.module == MANUAL)
-    return next(declared, f"{lane}/{MANUAL}")
+    declared = triggers_by_key(lane, triggers).items()
+    return next((key for key, trigger in declared if trigger.module == MANUAL), f"{lane}/{MANUAL}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +116,11 @@ class Lane:
     """Held while a throttled one is counted and claimed: no worker overtakes the count of another."""
     task: asyncio.Task[None] | None = None
 
-    @property
-    def declared(self) -> dict[str, TriggerConfig]:
-        """Its triggers, by what the store knows each as."""
-        numbered = enumerate(self.config.triggers, start=1)
-        return {trigger_key(self.key, trigger, number): trigger for number, trigger in numbered}
+    declared: dict[str, TriggerConfig] = field(init=False)
+    """Its triggers, by what the store knows each as."""
+
+    def __post_init__(self) -> None:
+        self.declared = triggers_by_key(self.key, self.config.triggers)
 
     def replaced(self, by: Delivery) -> None:
         """End what is at work on other deliveries of its key: `by` is handled in their place."""

@@ -15,7 +15,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 from ..paths import project_of
 from ..spawn import prepared_bundle
 from .admission import Gate, SlidingCount
-from .lane import MANUAL, Activity, Engine, Lane, lane_key, manual_key, trigger_key
+from .lane import MANUAL, Activity, Engine, Lane, lane_key, manual_key
 from .watch import Watch, accept, first_cause
 from .worker import Worker
 
@@ -83,10 +83,7 @@ class BackgroundSessionManager:
     async def _start(self, config: BackgroundSessionConfig, *, catches_up: bool = True) -> str:
         self._refuse_a_second(config.name)
         lane = await self._lane(config)
-        watches = [
-            Watch(self._engine, lane, trigger_key(lane.key, trigger, number), trigger)
-            for number, trigger in enumerate(config.triggers, start=1)
-        ]
+        watches = [Watch(self._engine, lane, key, trigger) for key, trigger in lane.declared.items()]
         for watch in watches:
             await watch.configured()
         if catches_up:

@@ -125,3 +125,5 @@ async def test_a_trigger_in_a_folder_of_modules_wakes_a_background_session(
     code, out, err = await amplifier("up", "--once", "bundle.md")
     assert code == 0, err
     assert out.count("Counted.") == 2
+    code, _, err = await amplifier("trigger", "simulate")
+    assert code == 0, err

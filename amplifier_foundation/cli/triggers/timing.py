@@ -47,11 +47,10 @@ class Declared(NamedTuple):
 
 def declared_in(bundle: Bundle, session: BackgroundSessionConfig) -> Iterator[Declared]:
     """Yield the triggers of a background session, in the order in which they are written."""
-    from ...background.lane import lane_key, trigger_key
+    from ...background.lane import lane_key, triggers_by_key
 
-    lane = lane_key(bundle.name, session.name)
-    for number, config in enumerate(session.triggers, start=1):
-        yield Declared(session.name, trigger_key(lane, config, number), config)
+    for key, config in triggers_by_key(lane_key(bundle.name, session.name), session.triggers).items():
+        yield Declared(session.name, key, config)
 
 
 def session_named(bundle: Bundle, name: str) -> BackgroundSessionConfig:
@@ -71,8 +70,9 @@ async def scheduled_source(
 
     Raises `UnknownName`, `TriggerConfigError`.
     """
-    if not isinstance(plugins.triggers.get(declared.config.module)(), ScheduledSource):
-        return None
+    module = declared.config.module
+    if module in plugins.triggers and not isinstance(plugins.triggers.get(module)(), ScheduledSource):
+        return None  # and its configuration, which may not do here, is not looked at
     trigger = await declared.source(project, plugins, store)
     return trigger if isinstance(trigger, ScheduledSource) else None
 
