@@ -275,7 +275,7 @@ class AmplifierSession:
         `initialize=False` leaves time to register capabilities; `session:fork` is emitted when the child is
         initialised. Raises `ForkRefused` when a plugin refuses, `IndexError` when `at` lies outside the history.
         """
-        shared = (await self._history()).fork(at) if share_history else Transcript()
+        shared = (await self.history()).fork(at) if share_history else Transcript()
         shared = shared.fork(shared.settled())
         child_id = session_id or self._next_fork_id()
         self._fork_ids[child_id] = None
@@ -289,7 +289,8 @@ class AmplifierSession:
             await self.plugins.after_fork(ForkResult(self.session_id, child_id, len(shared)))
         return child
 
-    async def _history(self) -> Transcript:
+    async def history(self) -> Transcript:
+        """Return what was said so far: the session's `transcript`, or a copy of what its context keeps elsewhere."""
         context = self.coordinator.get("context")
         if context is None or getattr(context, "transcript", None) is self.transcript:
             return self.transcript

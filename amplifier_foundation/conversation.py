@@ -22,7 +22,7 @@ from .spawn import prepared_bundle
 from .spawning.agents import AgentSpawner
 from .spawning.inheritance import child_config
 from .spawning.records import bundle_identity, new_record, taken_up
-from .spent import as_metadata, spent_of
+from .spent import spent_of, with_spent
 from .stored_history import turns_so_far
 from .usage import Usage, UsageMeter
 
@@ -123,9 +123,7 @@ class Conversation:
 
     async def is_cut(self) -> bool:
         """Return whether the last turn has no answer yet: an empty prompt goes on with it."""
-        context, history = self.session.coordinator.get("context"), self.session.transcript
-        if getattr(context, "transcript", None) is not history:  # a context that keeps messages of its own
-            history = await context.get_messages()
+        history = await self.session.history()
         return len(history) > 0 and final_answer(history) is None
 
     async def stored(self) -> SessionRecord | None:
@@ -133,8 +131,7 @@ class Conversation:
         return await self._store.get(self.session.session_id) if self.is_stored else None
 
     def _told(self) -> dict[str, Any]:
-        duration = (self._spent_before.duration or 0.0) + self._duration
-        return {**self._metadata, **as_metadata(self.total, duration)}
+        return with_spent(self._metadata, self.usage, self._duration)
 
     async def _take_up(self) -> None:
         if not self.is_stored:

@@ -70,10 +70,7 @@ class SessionRecorder:
 
 async def said_since(session: AmplifierSession, position: int) -> list[Message]:
     """Return the messages of a session from `position` on, wherever its context keeps them."""
-    context, shared = session.coordinator.get("context"), session.transcript
-    shares = getattr(context, "transcript", None) is shared
-    messages: list[Message] = [] if shares else await context.get_messages()
-    return shared.since(position) if shares else messages[position:]
+    return (await session.history()).since(position)
 
 
 @asynccontextmanager

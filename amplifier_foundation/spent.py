@@ -27,14 +27,20 @@ class Spent(NamedTuple):
 
 def spent_of(record: SessionRecord) -> Spent:
     """Return what a session took, as far as its record says; what cannot be is left out."""
-    usage, duration = record.metadata.get(USAGE), record.metadata.get(DURATION)
+    return _told(record.metadata)
+
+
+def with_spent(metadata: Mapping[str, Any], usage: Usage, seconds: float) -> dict[str, Any]:
+    """Return the metadata of a record that tells this on top of what it told before."""
+    before = _told(metadata)
+    total = (before.usage or Usage()) + usage
+    return {**metadata, USAGE: total.to_dict(), DURATION: round((before.duration or 0.0) + seconds, 3)}
+
+
+def _told(metadata: Mapping[str, Any]) -> Spent:
+    usage, duration = metadata.get(USAGE), metadata.get(DURATION)
     known = isinstance(duration, int | float) and not isinstance(duration, bool) and duration >= 0
     return Spent(Usage.from_dict(usage) if isinstance(usage, Mapping) and usage else None, duration if known else None)
-
-
-def as_metadata(usage: Usage, duration: float) -> dict[str, Any]:
-    """Return the members of the metadata that tell it."""
-    return {USAGE: usage.to_dict(), DURATION: round(duration, 3)}
 
 
 def lasted(seconds: float) -> str:

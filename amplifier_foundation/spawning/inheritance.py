@@ -71,10 +71,9 @@ async def inherited(session: AmplifierSession, depth: Depth, scope: Scope, turns
 
     if depth == "none":
         return Beginning(Transcript(), 0)
-    context, history = session.coordinator.get("context"), session.transcript
-    if getattr(context, "transcript", None) is not history:  # a context that keeps messages of its own
-        return Inheritance().take(Transcript(await context.get_messages()), depth, scope, turns)
-    return Family.of(session).inheritance.take(history, depth, scope, turns)
+    history = await session.history()
+    inheritance = Family.of(session).inheritance if history is session.transcript else Inheritance()
+    return inheritance.take(history, depth, scope, turns)
 
 
 class Inheritance:

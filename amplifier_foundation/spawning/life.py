@@ -14,6 +14,7 @@ from amplifier_core.moments import SpawnOutcome
 from ..history import turn_starts
 from ..recording import recorded, said_since
 from ..runners import final_answer
+from ..spent import with_spent
 from ..usage import Usage, UsageMeter, bridge_child_cost
 from .approvals import ChildApprovals
 from .family import TREE, Tree, end_children
@@ -198,16 +199,11 @@ async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:
 
 def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
     """Return the fields of the session's record that its outcome changes."""
-    before = Usage.from_dict(spawn.metadata.get("usage") or {"requests": 0})
-    told = {
-        "duration": round(outcome.duration + float(spawn.metadata.get("duration") or 0.0), 3),
-        "usage": (before + (spawn.usage or Usage())).to_dict(),
-    }
     return {
         "status": outcome.status,
         "turn_count": outcome.turn_count,
         "error": outcome.error,
-        "metadata": {**spawn.metadata, **told},
+        "metadata": with_spent(spawn.metadata, spawn.usage or Usage(), outcome.duration),
     }
 
 
