@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager, contextmanager
-from itertools import count
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_jsonl import open_jsonl
 
 from .measure import Row, awaited, called, in_turns
+from .storing import (
+    CALLS,
+    LONG,
+    LONGEST,
+    MESSAGE,
+    ROUNDS,
+    SHORT,
+    TURN,
+    closing_store,
+    forking,
+    more_turns,
+    next_turns,
+    session,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from contextlib import AbstractAsyncContextManager
 
     from amplifier_core.storage import SessionStore
 
     from .measure import Sample
 
-SHORT, LONG, LONGEST = 10, 10_000, 100_000
-"""Messages of a history."""
-CALLS, ROUNDS = 20, 15
 MANY = 10_000
 """Sessions of a list."""
 TAIL = 50
@@ -35,9 +45,6 @@ TURN_GROWTH_AT_MOST = 1.2  # goal: times one more turn of a short session
 FORK_GROWTH_AT_MOST = 1.5  # goal: times the fork of a short session
 LIST_AT_MOST = 0.2  # goal: seconds
 TAIL_GROWTH_AT_MOST = 1.5  # goal: times the whole of a session that has no more
-
-MESSAGE = {"role": "user", "content": "x" * 200}
-TURN = [{"role": "user", "content": "x" * 1000}, {"role": "assistant", "content": "y" * 1000}]
 
 
 async def rows() -> AsyncIterator[Row]:
@@ -52,10 +59,10 @@ async def _turns(folder: Path) -> AsyncIterator[Row]:
     async with _store(folder) as store:
         shorts = [f"short-{number}" for number in range(CALLS * (ROUNDS + 1))]
         for name in shorts:
-            await _session(store, name, SHORT)
-        await _session(store, "long", LONG)
+            await session(store, name, SHORT)
+        await session(store, "long", LONG)
         with _by_hand(folder, await _bytes_of_a_turn(store, folder)) as by_hand:
-            samples = _next_turns(store, iter(shorts)), _more_turns(store, "long"), by_hand
+            samples = next_turns(store, iter(shorts)), more_turns(store, "long"), by_hand
             short, long, limit = await in_turns(*samples, rounds=ROUNDS)
     yield Row(f"one more turn of 2 KB, {SHORT} messages / a raw append", short, limit, at_most_ratio=TURN_AT_MOST)
     yield Row(f"one more turn of 2 KB, {LONG:,} messages / a raw append", long, limit, at_most_ratio=TURN_AT_MOST)
@@ -65,15 +72,15 @@ async def _turns(folder: Path) -> AsyncIterator[Row]:
 async def _forks(folder: Path) -> AsyncIterator[Row]:
     async with _store(folder) as store:
         for name, messages in (("short", SHORT), ("long", LONGEST)):
-            await _session(store, name, messages)
-        short, long = await in_turns(_forking(store, "short"), _forking(store, "long"), rounds=ROUNDS)
+            await session(store, name, messages)
+        short, long = await in_turns(forking(store, "short"), forking(store, "long"), rounds=ROUNDS)
     yield Row(f"durable fork, {LONGEST:,} / {SHORT} messages", long, short, at_most_ratio=FORK_GROWTH_AT_MOST)
 
 
 async def _tails(folder: Path) -> AsyncIterator[Row]:
     async with _store(folder) as store:
         for name, messages in (("short", TAIL), ("long", LONGEST)):
-            await _session(store, name, messages)
+            await session(store, name, messages)
         ends = [called(lambda: store.read_sync("short", 0, TAIL), CALLS)]
         ends.append(called(lambda: store.read_sync("long", LONGEST - TAIL, LONGEST), CALLS))
         short, long = await in_turns(*ends, rounds=ROUNDS)
@@ -102,43 +109,8 @@ async def _lists(folder: Path) -> AsyncIterator[Row]:
 # sessions and samples
 
 
-@asynccontextmanager
-async def _store(folder: Path) -> AsyncIterator[SessionStore]:
-    store = open_jsonl({"path": folder})
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-async def _session(store: SessionStore, name: str, messages: int) -> None:
-    await store.create(SessionRecord(name))
-    await store.append(name, [MESSAGE] * messages, at=0)
-
-
-def _next_turns(store: SessionStore, names: Iterator[str]) -> Sample:
-    """Return a sample of the next turn of sessions that nobody went on with yet."""
-    return awaited(lambda: store.append(next(names), TURN, at=SHORT), CALLS)
-
-
-def _more_turns(store: SessionStore, name: str) -> Sample:
-    async def sample() -> float:
-        at = (await store.get(name)).message_count
-        start = perf_counter()
-        for _ in range(CALLS):
-            at = await store.append(name, TURN, at=at)
-        return (perf_counter() - start) / CALLS
-
-    return sample
-
-
-def _forking(store: SessionStore, source: str) -> Sample:
-    numbers = count()
-
-    async def fork() -> Any:
-        return await store.create(SessionRecord(f"{source}-{next(numbers)}", parent_id=source, fork_of=source))
-
-    return awaited(fork, CALLS)
+def _store(folder: Path) -> AbstractAsyncContextManager[SessionStore]:
+    return closing_store(open_jsonl({"path": folder}))
 
 
 async def _bytes_of_a_turn(store: SessionStore, folder: Path) -> bytes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import AsyncExitStack, asynccontextmanager, closing
-from itertools import count
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -19,18 +18,29 @@ from amplifier_storage_sqlite import open_sqlite
 
 from .environment import peers_python
 from .measure import Row, awaited, called, in_turns
+from .storing import (
+    CALLS,
+    LONG,
+    LONGEST,
+    ROUNDS,
+    SHORT,
+    TURN,
+    closing_store,
+    forking,
+    more_turns,
+    next_turns,
+    session,
+)
 from .worker import worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
     from amplifier_core.storage import SessionStore
 
     from .measure import Sample
 
-SHORT, LONG, LONGEST = 10, 10_000, 100_000
-"""Messages of a history."""
-CALLS, ROUNDS = 20, 15
 TOGETHER, MANY, KEPT = 16, 10_000, 2_000
 """Sessions that write at the same time; sessions of a list, and forks of one session; messages of that session."""
 TAIL = 50
@@ -52,9 +62,6 @@ RESUME_GROWTH_AT_MOST = 12.0  # a page of 256 messages is read where the short s
 PEERS = ("langgraph", "openai-agents")
 """Those that keep sessions in SQLite."""
 
-MESSAGE = {"role": "user", "content": "x" * 200}
-TURN = [{"role": "user", "content": "x" * 1000}, {"role": "assistant", "content": "y" * 1000}]
-
 
 async def rows() -> AsyncIterator[Row]:
     """Measure each in a store of its own."""
@@ -68,10 +75,10 @@ async def _turns(folder: Path) -> AsyncIterator[Row]:
     async with _store(folder) as store:
         shorts = [f"short-{number}" for number in range(CALLS * (ROUNDS + 1))]
         for name in shorts:
-            await _session(store, name, SHORT)
-        await _session(store, "long", LONG)
+            await session(store, name, SHORT)
+        await session(store, "long", LONG)
         with closing(_raw(folder)) as raw:
-            samples = _next_turns(store, iter(shorts)), _more_turns(store, "long"), _by_hand(raw, 2100)
+            samples = next_turns(store, iter(shorts)), more_turns(store, "long"), _by_hand(raw, 2100)
             short, long, limit = await in_turns(*samples, rounds=ROUNDS)
     yield Row(f"one more turn of 2 KB, {SHORT} messages / a transaction", short, limit, at_most_ratio=TURN_AT_MOST)
     yield Row(f"one more turn of 2 KB, {LONG:,} messages / a transaction", long, limit, at_most_ratio=TURN_AT_MOST)
@@ -81,9 +88,9 @@ async def _turns(folder: Path) -> AsyncIterator[Row]:
 async def _forks(folder: Path) -> AsyncIterator[Row]:
     async with _store(folder) as store:
         for name, messages in (("short", SHORT), ("long", LONGEST)):
-            await _session(store, name, messages)
+            await session(store, name, messages)
         with closing(_raw(folder)) as raw:
-            samples = _forking(store, "short"), _forking(store, "long"), _by_hand(raw, 200)
+            samples = forking(store, "short"), forking(store, "long"), _by_hand(raw, 200)
             short, long, limit = await in_turns(*samples, rounds=ROUNDS)
     yield Row(f"durable fork, {LONGEST:,} messages / a one-row transaction", long, limit, at_most_ratio=FORK_AT_MOST)
     yield Row(f"durable fork, {LONGEST:,} / {SHORT} messages", long, short, at_most_ratio=FORK_GROWTH_AT_MOST)
@@ -94,12 +101,12 @@ async def _peers(folder: Path) -> AsyncIterator[Row]:
     python = peers_python()
     async with AsyncExitStack() as opened:
         store = await opened.enter_async_context(_store(folder))
-        await _session(store, "long", LONG)
+        await session(store, "long", LONG)
         scripts = [f"store_{name.replace('-', '_')}" for name in PEERS if python]
         workers = [await opened.enter_async_context(worker(python or Path(), script)) for script in scripts]
         for what, ours, question in (
-            ("one more turn", _more_turns(store, "long"), f"turn_{LONG}"),
-            ("durable fork", _forking(store, "long"), f"fork_{LONG}"),
+            ("one more turn", more_turns(store, "long"), f"turn_{LONG}"),
+            ("durable fork", forking(store, "long"), f"fork_{LONG}"),
         ):
             here, *there = await in_turns(ours, *(each.sample(question) for each in workers), rounds=3)
             for index, name in enumerate(PEERS):
@@ -111,8 +118,8 @@ async def _together(folder: Path) -> AsyncIterator[Row]:
     async with _store(folder) as store:
         names = [f"s{number}" for number in range(TOGETHER)]
         for name in names:
-            await _session(store, name, SHORT)
-        each = [_more_turns(store, name) for name in names]
+            await session(store, name, SHORT)
+        each = [more_turns(store, name) for name in names]
 
         async def together() -> float:
             return sum(await asyncio.gather(*(sample() for sample in each))) / TOGETHER / TOGETHER
@@ -124,8 +131,8 @@ async def _together(folder: Path) -> AsyncIterator[Row]:
 
 async def _tails(folder: Path) -> AsyncIterator[Row]:
     async with _store(folder) as store:
-        await _session(store, "short", TAIL)
-        await _session(store, "long", LONGEST)
+        await session(store, "short", TAIL)
+        await session(store, "long", LONGEST)
         ends = [awaited(lambda: store.read("short", 0), CALLS)]
         ends.append(awaited(lambda: store.read("long", LONGEST - TAIL), CALLS))
         short, long = await in_turns(*ends, rounds=ROUNDS)
@@ -179,43 +186,8 @@ async def _many_forks(folder: Path) -> AsyncIterator[Row]:
 # sessions and samples
 
 
-@asynccontextmanager
-async def _store(folder: Path) -> AsyncIterator[SessionStore]:
-    store = open_sqlite({"path": folder / "store.db"})
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-async def _session(store: SessionStore, name: str, messages: int) -> None:
-    await store.create(SessionRecord(name))
-    await store.append(name, [MESSAGE] * messages, at=0)
-
-
-def _next_turns(store: SessionStore, names: Iterator[str]) -> Sample:
-    """Return a sample of the next turn of sessions that nobody went on with yet."""
-    return awaited(lambda: store.append(next(names), TURN, at=SHORT), CALLS)
-
-
-def _more_turns(store: SessionStore, name: str) -> Sample:
-    async def sample() -> float:
-        at = (await store.get(name)).message_count
-        start = perf_counter()
-        for _ in range(CALLS):
-            at = await store.append(name, TURN, at=at)
-        return (perf_counter() - start) / CALLS
-
-    return sample
-
-
-def _forking(store: SessionStore, source: str) -> Sample:
-    numbers = count()
-
-    async def fork() -> Any:
-        return await store.create(SessionRecord(f"{source}-{next(numbers)}", parent_id=source, fork_of=source))
-
-    return awaited(fork, CALLS)
+def _store(folder: Path) -> AbstractAsyncContextManager[SessionStore]:
+    return closing_store(open_sqlite({"path": folder / "store.db"}))
 
 
 def _by_hand(db: sqlite3.Connection, size: int) -> Sample:

@@ -254,7 +254,7 @@ async def check_19_a_store_is_closed_more_than_once(store: SessionStore) -> None
     await store.close()
 
 
-async def check_41_a_deleted_session_is_gone(store: SessionStore) -> None:
+async def check_55_a_deleted_session_is_gone(store: SessionStore) -> None:
     """From everything that could name it; the others stay as they were, and its id is free again."""
     await _session(store, "gone", 3)
     messages = await _session(store, "other", 2)
@@ -272,7 +272,7 @@ async def check_41_a_deleted_session_is_gone(store: SessionStore) -> None:
     require(await store.read("gone") == [], "a session that takes the id of a deleted one must begin empty")
 
 
-async def check_42_forks_keep_what_they_share_of_a_deleted_session(store: SessionStore) -> None:
+async def check_56_forks_keep_what_they_share_of_a_deleted_session(store: SessionStore) -> None:
     """Whichever of them goes first."""
     messages = await _session(store, "source", 4)
     await store.create(SessionRecord("fork", fork_of="source", fork_at=3))
@@ -289,7 +289,7 @@ async def check_42_forks_keep_what_they_share_of_a_deleted_session(store: Sessio
     require(await store.sessions() == [], "nothing may be left when all were deleted")
 
 
-async def check_43_nothing_is_wrong_with_a_session_as_it_was_stored(store: SessionStore) -> None:
+async def check_57_nothing_is_wrong_with_a_session_as_it_was_stored(store: SessionStore) -> None:
     """And mending it changes nothing."""
     await _session(store, "source", 3)
     await store.create(SessionRecord("fork", fork_of="source", fork_at=2, parent_id="source"))
@@ -305,7 +305,7 @@ async def check_43_nothing_is_wrong_with_a_session_as_it_was_stored(store: Sessi
         await refuses(method("../up"), InvalidSessionId, f"{method.__name__} of what is no session id")
 
 
-async def check_44_a_lost_parent_is_found_and_mended(store: SessionStore) -> None:
+async def check_58_a_lost_parent_is_found_and_mended(store: SessionStore) -> None:
     """Which costs the session no message."""
     messages = await _session(store, "child", 2, parent_id="nobody")
     found = await store.examine("child")
@@ -317,7 +317,7 @@ async def check_44_a_lost_parent_is_found_and_mended(store: SessionStore) -> Non
     require(await store.read("child") == messages, "a lost parent must not cost a message")
 
 
-async def check_45_a_fork_of_a_deleted_session_is_whole_when_it_was_mended(store: SessionStore) -> None:
+async def check_59_a_fork_of_a_deleted_session_is_whole_when_it_was_mended(store: SessionStore) -> None:
     """With every message that it had."""
     messages = await _session(store, "source", 3)
     await store.create(SessionRecord("fork", fork_of="source", fork_at=2, parent_id="source"))
@@ -328,7 +328,7 @@ async def check_45_a_fork_of_a_deleted_session_is_whole_when_it_was_mended(store
     require(await store.read("fork") == [*messages[:2], *_messages(1)], "mend must keep what the fork shares")
 
 
-async def check_46_no_session_descends_from_itself(store: SessionStore) -> None:
+async def check_60_no_session_descends_from_itself(store: SessionStore) -> None:
     """A parent is for good; and one that is gone does not come back below those that name it."""
     await store.create(SessionRecord("above"))
     await store.create(SessionRecord("child", parent_id="above"))
