@@ -1,18 +1,24 @@
-# make demo   the whole loop on a folder it makes: no key, no network
-# make test   all tests
-# make check  ruff, mypy --strict, the architecture
-# make ecosystem  modules of others on our kernel, ours on the published one, and what differs
-# make bench  speed, beside limits measured in the same run
-# make chaos  kill the program at each step and at random moments (KILLS=200), and compare what was accepted with what was done
-# make faults  kill stores at each STRIDE=1 system call, cut them at CUTS=4096 places, flip FLIPS=2000 bits: said, or harmless
-# make mutations  damage real bundles in COUNT=100000 ways; each loads, or is told what is wrong and where
+# make demo       try everything in a new folder: no key, no network
+# make test       run all tests
+# make check      run ruff, mypy --strict and the tests of the architecture
+# make ecosystem  run modules of others on this kernel and these on the published one, and list the differences
+# make bench      measure speed, beside limits of the same run
+# make chaos      kill the program at each step and at KILLS=200 random moments; compare accepted and handled events
+# make streams    let model services fail by SCHEDULES=10000 random schedules, and kill the program after each event of a stream
+# make soak       run for MINUTES=60 while disks fill, folders go, ports are taken and bundles change
+# make year       let DAYS=365 pass on a simulated clock; the store stays within its bound
+# make faults     fail stores at each STRIDE=1 system call, cut them at CUTS=4096 places, flip FLIPS=2000 bits; expect an error, or no harm
+# make mutations  damage real bundles in COUNT=100000 ways; each loads, or gets an error with its place
 
 PYTHON ?= python3
 KILLS ?= 200
+SCHEDULES ?= 10000
 COUNT ?= 100000
 STRIDE ?= 1
 FLIPS ?= 2000
 CUTS ?= 4096
+MINUTES ?= 60
+DAYS ?= 365
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -20,14 +26,16 @@ PROJECTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PACKAGES := amplifier_core amplifier_foundation $(foreach plugin,$(PLUGINS),$(wildcard $(plugin)/amplifier_*))
 
-.PHONY: demo test check bench chaos faults mutations ecosystem
+unexport PYTHONDONTWRITEBYTECODE # Python keeps what it has compiled: tests begin sooner, and so does each process of theirs
+
+.PHONY: demo test check bench chaos streams soak year faults mutations ecosystem
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
 	@$(BIN)/amplifier demo
 
 test: $(READY)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	@$(BIN)/ruff check .
@@ -44,12 +52,22 @@ bench: $(READY)
 chaos: $(READY)
 	@KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/system/test_kills.py
 
+streams: $(READY)
+	@SCHEDULES=$(SCHEDULES) PLACES=1000 $(BIN)/python -m pytest -q -n 2 -rP -o faulthandler_timeout=0 \
+		tests/system/test_streams.py tests/system/test_stream_kills.py tests/system/test_many_streams.py
+
+soak: $(READY)
+	@MINUTES=$(MINUTES) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/system/test_soak.py
+
+year: $(READY)
+	@DAYS=$(DAYS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/system/test_year.py
+
 faults: $(READY)
 	@STRIDE=$(STRIDE) FLIPS=$(FLIPS) CUTS=$(CUTS) $(BIN)/python -m pytest -q -n 2 --durations=10 \
 		tests/system/test_store_faults.py tests/system/test_jsonl_faults.py
 
 mutations: $(READY)
-	@COUNT=$(COUNT) $(BIN)/python -m pytest -q -n 2 -rP tests/foundation/bundles/test_mutations.py
+	@COUNT=$(COUNT) $(BIN)/python -m pytest -q -n 2 -rP tests/foundation/bundle/test_mutations.py
 
 $(READY): $(PROJECTS) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "amplifier needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'

@@ -1,19 +1,19 @@
-"""The kernel: contracts, hooks, sessions and lineage. Mechanism, no policy.
+"""Offer the kernel: contracts, hooks, sessions and lineage. Mechanism, no policy.
 
-Two doors lead in. *Modules* are mounted into one session by name: an entry point in the group `amplifier.modules`
-names an `async def mount(coordinator, config)`; providers, tools, orchestrators, contexts and hooks are modules, and
-one written for the published `amplifier-core` mounts here unchanged. *Plugins* extend the process: an entry point in
-the group `amplifier` names an object with `@hookimpl` functions; triggers, storages and runners are offered by plugins,
-and forks, spawns and triggers are refused or observed by them (`amplifier_core.hookspecs`).
+Two doors lead in. *Modules* are mounted into one session by name: an entry point in the group `amplifier.modules` names
+an `async def mount(coordinator, config)`. Providers, tools, orchestrators, contexts and hooks are modules; a module for
+the published `amplifier-core` mounts here unchanged. *Plugins* extend the process: an entry point in the group
+`amplifier` names an object with `@hookimpl` functions. Plugins register triggers, storages and runners, and refuse or
+observe forks, spawns and trigger events (`amplifier_core.hookspecs`).
 
-Every name below is imported when it is first used: `import amplifier_core` costs nothing that nobody asked for.
+Every name below is imported at its first use: `import amplifier_core` costs nothing else.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # what type checkers take for true; importing typing would be half of this module's cost
+TYPE_CHECKING = False  # true for type checkers; to import typing would be half of this module's cost
 if TYPE_CHECKING:
     from .approval import ApprovalSystem, ApprovalTimeoutError
     from .cancellation import CancellationState, CancellationToken
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .display import DisplaySystem
     from .errors import (
         AmplifierError,
+        AnswerUnfinished,
+        BudgetExceeded,
         BundleDependencyError,
         BundleError,
         BundleLoadError,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         ForkRefused,
         InvalidSessionId,
         NameTaken,
+        NoProviderMounted,
         PluginError,
         PluginLoadFailed,
         SessionConflict,
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
         UnknownName,
     )
     from .events import SessionEvent
+    from .hook_data import ForkRequest, ForkResult, Runner, SessionBuilder, SpawnOutcome, SpawnRequest
     from .hooks import HookRegistry
     from .hookspecs import hookimpl, hookspec
     from .ids import new_session_id, validate_session_id
@@ -120,10 +124,18 @@ if TYPE_CHECKING:
         SessionStatus,
         ToolResult,
     )
-    from .moments import ForkRequest, ForkResult, Runner, SessionBuilder, SpawnOutcome, SpawnRequest
     from .plugins import PluginRow, Plugins, load_plugins
     from .session import AmplifierSession
-    from .storage import Admission, Delivery, DurableStore, Inbox, SessionRecord, SessionStorage, SessionStore, Tally
+    from .storage import (
+        Admission,
+        Delivery,
+        DeliveryCounts,
+        DurableStore,
+        Inbox,
+        SessionRecord,
+        SessionStorage,
+        SessionStore,
+    )
     from .testing import (
         EventRecorder,
         MockContextManager,
@@ -149,9 +161,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 RUST_AVAILABLE = False
-"""Modules ask for it; this kernel is Python."""
+"""Read by modules; this kernel is Python."""
 DISTRIBUTION = "amplifier"
-"""What installed this package; another distribution uses its import name."""
+"""The distribution of this package; another distribution uses the same import name."""
 
 _HOMES = {
     "approval": "ApprovalSystem ApprovalTimeoutError",
@@ -161,10 +173,11 @@ _HOMES = {
     "coordinator": "ModuleCoordinator",
     "display": "DisplaySystem",
     "errors": (
-        "AmplifierError BundleDependencyError BundleError BundleLoadError BundleNotFoundError "
-        "BundleValidationError DeliveryConflict DeliveryNotFound ForkRefused InvalidSessionId NameTaken PluginError "
-        "PluginLoadFailed SessionConflict SessionError SessionExists SessionNotFound SpawnRefused SpawnTimeout "
-        "StaleEpoch StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
+        "AmplifierError AnswerUnfinished BudgetExceeded BundleDependencyError BundleError BundleLoadError "
+        "BundleNotFoundError BundleValidationError DeliveryConflict DeliveryNotFound ForkRefused InvalidSessionId "
+        "NameTaken NoProviderMounted PluginError PluginLoadFailed SessionConflict SessionError SessionExists "
+        "SessionNotFound SpawnRefused SpawnTimeout StaleEpoch StoreDamaged StoreError StoreUnavailable "
+        "TriggerConfigError TriggerError UnknownName"
     ),
     "events": "SessionEvent",
     "hooks": "HookRegistry",
@@ -187,10 +200,10 @@ _HOMES = {
     "models": (
         "ConfigField ContextInjection HookResult ModelInfo ModuleInfo Pricing ProviderInfo SessionStatus ToolResult"
     ),
-    "moments": "ForkRequest ForkResult Runner SessionBuilder SpawnOutcome SpawnRequest",
+    "hook_data": "ForkRequest ForkResult Runner SessionBuilder SpawnOutcome SpawnRequest",
     "plugins": "PluginRow Plugins load_plugins",
     "session": "AmplifierSession",
-    "storage": "Admission Delivery DurableStore Inbox SessionRecord SessionStorage SessionStore Tally",
+    "storage": "Admission Delivery DurableStore Inbox SessionRecord SessionStorage SessionStore DeliveryCounts",
     "testing": (
         "EventRecorder MockContextManager MockCoordinator MockTool ScriptedOrchestrator "
         "create_test_coordinator wait_for"
@@ -208,12 +221,14 @@ __all__ = [
     "Admission",
     "AmplifierError",
     "AmplifierSession",
+    "AnswerUnfinished",
     "ApprovalProvider",
     "ApprovalRequest",
     "ApprovalResponse",
     "ApprovalSystem",
     "ApprovalTimeoutError",
     "AuthenticationError",
+    "BudgetExceeded",
     "BundleDependencyError",
     "BundleError",
     "BundleLoadError",
@@ -235,6 +250,7 @@ __all__ = [
     "Degradation",
     "Delivery",
     "DeliveryConflict",
+    "DeliveryCounts",
     "DeliveryNotFound",
     "DisplaySystem",
     "DurableStore",
@@ -265,6 +281,7 @@ __all__ = [
     "ModuleValidationError",
     "NameTaken",
     "NetworkError",
+    "NoProviderMounted",
     "NotFoundError",
     "Orchestrator",
     "PluginError",
@@ -307,7 +324,6 @@ __all__ = [
     "StoreUnavailable",
     "StreamError",
     "SystemClock",
-    "Tally",
     "TextBlock",
     "TextContent",
     "ThinkingBlock",

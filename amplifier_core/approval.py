@@ -1,4 +1,4 @@
-"""How a session asks its user for permission."""
+"""Define how a session asks its user for permission."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class ApprovalTimeoutError(Exception):
 
 @runtime_checkable
 class ApprovalSystem(Protocol):
-    """Whatever can put a question to the user."""
+    """Puts questions to the user."""
 
     async def request_approval(
         self,
@@ -20,7 +20,7 @@ class ApprovalSystem(Protocol):
         timeout: float,  # noqa: ASYNC109 - a published signature
         default: Literal["allow", "deny"],
     ) -> str:
-        """Return the option that was chosen.
+        """Return the chosen option.
 
         Raises `ApprovalTimeoutError` when `timeout` seconds pass without an answer.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -24,9 +25,10 @@ _RANK = {CancellationState.NONE: 0, CancellationState.GRACEFUL: 1, CancellationS
 
 
 class CancellationToken:
-    """The wish to stop one session. Children take over the state of their parent, now and later.
+    """The request to stop one session. Children take over the state of their parent, now and later.
 
-    Graceful: running tools finish, nothing new begins. Immediate: running tools are cancelled.
+    Graceful: running tools finish, a response of the model is closed, nothing new begins. Immediate: running tools are
+    cancelled.
     """
 
     def __init__(self) -> None:
@@ -34,6 +36,7 @@ class CancellationToken:
         self._running: dict[str, str] = {}
         self._children: list[CancellationToken] = []
         self._callbacks: list[Callable[[], Awaitable[None]]] = []
+        self._listeners: list[Callable[[], None]] = []
 
     @property
     def state(self) -> CancellationState:
@@ -57,26 +60,31 @@ class CancellationToken:
 
     @property
     def running_tools(self) -> set[str]:
-        """The ids of the tool calls that run now."""
+        """The ids of the running tool calls."""
         return set(self._running)
 
     @property
     def running_tool_names(self) -> list[str]:
-        """Their tools' names."""
+        """The names of the running tools."""
         return list(self._running.values())
 
     def request_graceful(self) -> bool:
-        """Ask to stop when running tools have finished. Return whether that changed the state."""
+        """Ask to stop when running tools have finished; return whether the state changed."""
         return self._advance(CancellationState.GRACEFUL)
 
     def request_immediate(self) -> bool:
-        """Ask to stop now. Return whether that changed the state."""
+        """Ask to stop now; return whether the state changed."""
         return self._advance(CancellationState.IMMEDIATE)
 
     def _advance(self, state: CancellationState) -> bool:
         changed = _RANK[state] > _RANK[self._state]
         if changed:
             self._state = state
+            for listener in list(self._listeners):
+                try:
+                    listener()
+                except Exception:
+                    logger.exception("a listener to a cancellation failed")
         for child in list(self._children):
             child._advance(state)
         return changed
@@ -89,11 +97,11 @@ class CancellationToken:
             child.reset()
 
     def register_tool_start(self, tool_call_id: str, tool_name: str) -> None:
-        """Note that a tool call runs."""
+        """Note the start of a tool call."""
         self._running[tool_call_id] = tool_name
 
     def register_tool_complete(self, tool_call_id: str) -> None:
-        """Note that it ended."""
+        """Note the end of a tool call."""
         self._running.pop(tool_call_id, None)
 
     def register_child(self, child: CancellationToken) -> None:
@@ -112,12 +120,31 @@ class CancellationToken:
         """Have `callback` awaited by `trigger_callbacks`."""
         self._callbacks.append(callback)
 
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever a stop is requested, here or above, before the request returns."""
+        self._listeners.append(listener)
+
     async def trigger_callbacks(self) -> None:
-        """Await every callback in order, then the children's; one that fails is logged, and the rest still run."""
-        for callback in list(self._callbacks):
-            try:
-                await callback()
-            except Exception:
-                logger.exception("a cancellation callback failed")
-        for child in list(self._children):
-            await child.trigger_callbacks()
+        """Await every callback in order, then the children's; a failing one is logged, and the rest still run.
+
+        A callback's own `CancelledError` is such a failure. Raises the first exit of the program (`KeyboardInterrupt`),
+        or the cancellation of the calling task, when every callback has run.
+        """
+        errors = [await _run_callback(callback) for callback in list(self._callbacks)]
+        errors += [await _run_callback(child.trigger_callbacks) for child in list(self._children)]
+        for error in filter(None, errors):
+            raise error
+
+
+async def _run_callback(callback: Callable[[], Awaitable[None]]) -> BaseException | None:
+    """Await `callback` and log a failure; return an exception only if it must end the caller."""
+    try:
+        await callback()
+    except (Exception, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            return error
+        logger.exception("a cancellation callback failed")
+    except BaseException as error:
+        return error
+    return None

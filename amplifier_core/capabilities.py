@@ -1,4 +1,4 @@
-"""The words in which providers and models say what they can do."""
+"""Name the abilities of providers and models."""
 
 from __future__ import annotations
 

@@ -1,15 +1,18 @@
-"""Time, as a thing that is handed in: triggers and retries never look at a clock of their own."""
+"""Define clocks: time is passed in, so triggers and retries never look at a clock of their own."""
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 @runtime_checkable
 class Clock(Protocol):
-    """What tells the time and waits. `amplifier_core.testing.VirtualClock` is one whose time a test moves."""
+    """Tells the time and waits. Tests move the time of `amplifier_core.testing.VirtualClock`."""
 
     def now(self) -> datetime:
         """Return the wall-clock time, aware, in UTC."""
@@ -40,3 +43,24 @@ class SystemClock:
         import asyncio  # not at import: `amplifier --help` needs the kernel, not an event loop
 
         await asyncio.sleep(max(0.0, seconds))
+
+
+async def sleep_until(clock: Clock, due: datetime) -> None:
+    """Wait once for the seconds until `due`, wherever the clock moves before this begins to wait.
+
+    A clock that is set back meanwhile prolongs nothing.
+    """
+    await clock.sleep((due - clock.now()).total_seconds())
+
+
+async def wait_for(clock: Clock, event: asyncio.Event, due: datetime) -> bool:
+    """Wait for an event until the wall-clock time is `due`; return whether the event is set."""
+    import asyncio
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(event.wait())
+        sleeping = group.create_task(sleep_until(clock, due))
+        await asyncio.wait({waiting, sleeping}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        sleeping.cancel()
+    return event.is_set()

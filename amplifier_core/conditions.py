@@ -1,4 +1,4 @@
-"""Conditions on data: small expressions that people write, such as `data.exit_code != 0 and name in ['build', 'test']`.
+"""Read and evaluate conditions: small expressions on data, such as `data.exit_code != 0 and name in ['build', 'test']`.
 
     condition   = and ("or" and)*
     and         = not ("and" not)*
@@ -7,18 +7,18 @@
     value       = "(" condition ")" | path | text | number | "true" | "false" | "null" | "[" [value ("," value)*] "]"
     path        = name ("." (name | digits))*
 
-There is nothing else: no calls, no attributes, no arithmetic. A condition reads the data that it is given, and nothing
-of Python: a path goes into mappings by key and into lists by number, and what is not there is null.
+There is nothing else: no calls, no attributes, no arithmetic. A condition reads its data and nothing of Python: a path
+goes into mappings by key and into lists by number, and an absent value is null.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import AmplifierError
+from .frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from .triggers import TriggerEvent
 
 LONGEST = 2_000
-"""Characters of a condition."""
+"""The most characters of a condition."""
 DEEPEST = 50
-"""Parentheses, lists and `not`s within each other."""
+"""The most parentheses, lists and `not`s within each other."""
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]))
@@ -42,7 +42,7 @@ _RESERVED = frozenset({"and", "or", "not", "in"})
 
 
 class ConditionError(AmplifierError, ValueError):
-    """A condition cannot be read; `column` (from 1) is where, `condition` the whole text."""
+    """A condition cannot be read; `column` (from 1) is the place, `condition` the whole text."""
 
     def __init__(self, condition: str, column: int, message: str) -> None:
         self.condition, self.column, self.message = condition, column, message
@@ -61,7 +61,7 @@ class _Token(NamedTuple):
     column: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Literal:
     value: Any
 
@@ -72,7 +72,7 @@ class _Literal:
         return iter(())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Path:
     steps: tuple[str, ...]
 
@@ -91,9 +91,9 @@ class _Path:
         yield ".".join(self.steps)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Of:
-    """What `combine` makes of the values of the parts."""
+    """A combination of the values of its parts."""
 
     combine: Callable[[Iterator[Any]], Any]
     parts: tuple[_Node, ...]
@@ -109,44 +109,44 @@ class _Of:
 _Node = _Literal | _Path | _Of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Condition:
-    """A condition that was read; made by `parse`."""
+    """A condition, made by `parse`."""
 
     text: str
     _root: _Node
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Read a condition. Raises `ConditionError`, also for one that is too long or nested too deep."""
+        """Read a condition. Raises `ConditionError`, also for an expression too long or too deep."""
         if len(text) > LONGEST:
             raise ConditionError(text, LONGEST + 1, f"a condition has at most {LONGEST} characters, this {len(text)}")
         return cls(text, _Parser(text).parse())
 
     def holds(self, data: Mapping[str, Any]) -> bool:
-        """Return whether it is true of `data`; a value by itself is true unless null, false, 0 or empty.
+        """Return whether the condition is true of `data`; a lone value is true unless null, false, 0 or empty.
 
-        Never raises for data as JSON has it. Values of different types are unequal, and a comparison of their order is
-        false; whole numbers and others are one type, true and false are no numbers.
+        Never raises for JSON data. Values of different types are unequal, and a comparison of their order is false;
+        whole numbers and others are one type, true and false are not numbers.
         """
         try:
             return _truth(self._root.of(data))
-        except RecursionError:  # two values that are nested deeper than Python compares
+        except RecursionError:  # two values too deep for a comparison in Python
             return False
 
     def paths(self) -> tuple[str, ...]:
-        """Return the dotted paths that it reads, each once, in their order."""
+        """Return the dotted paths in the condition, each once, in their order."""
         return tuple(dict.fromkeys(self._root.paths()))
 
 
 def facts_of(event: TriggerEvent) -> dict[str, Any]:
-    """Return what the `if:` of a background session is asked of, for one event.
+    """Return the data of one event for the `if:` of a background session.
 
         {"type": "file_change", "source": "trigger-file-watcher", "timestamp": "2026-01-31T09:00:00+00:00",
          "data": {…}, "file_path": "src/a.py", "change_type": "modified", "event_name": null,
          "source_session_id": null, "depth": 0}
 
-    `data` is what the trigger says of it; what does not apply to the kind of event is null.
+    `data` is the trigger's own; facts of other kinds of events are null.
     """
     return {
         "type": event.type.value,
@@ -184,7 +184,7 @@ class _Parser:
         return ConditionError(self._text, self._token.column, message)
 
     def _take(self, *texts: str) -> str:
-        """Return the next word or sign, and pass it, if it is one of `texts`; else return an empty text."""
+        """Consume and return the next word or sign if it is one of `texts`; else return an empty text."""
         token = self._token
         if token.kind in ("word", "sign") and token.text in texts:
             self._next += 1
@@ -201,16 +201,16 @@ class _Parser:
     def _deeper(self) -> None:
         self._depth += 1
         if self._depth > DEEPEST:
-            self._next -= 1  # to what was just taken
+            self._next -= 1  # back to the taken token
             raise self._error(f"nested deeper than {DEEPEST}")
 
     def _any(self) -> _Node:
-        return self._joined("or", self._all, lambda values: any(map(_truth, values)))
+        return self._join("or", self._all, lambda values: any(map(_truth, values)))
 
     def _all(self) -> _Node:
-        return self._joined("and", self._not, lambda values: all(map(_truth, values)))
+        return self._join("and", self._not, lambda values: all(map(_truth, values)))
 
-    def _joined(self, word: str, part: Callable[[], _Node], combine: Callable[[Iterator[Any]], Any]) -> _Node:
+    def _join(self, word: str, part: Callable[[], _Node], combine: Callable[[Iterator[Any]], Any]) -> _Node:
         parts = [part()]
         while self._take(word):
             parts.append(part())
@@ -269,7 +269,9 @@ class _Parser:
             if token.text in _CONSTANTS:
                 return _Literal(_CONSTANTS[token.text])
             return _Path(tuple(token.text.split(".")))
-        return _Literal(_number(token.text) if token.kind == "number" else _unquoted(token.text))
+        if token.kind == "number":
+            return _Literal(float(token.text) if set(token.text) & set(".eE") else int(token.text))
+        return _Literal(re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.DOTALL))
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -293,20 +295,12 @@ def _unreadable(text: str, position: int) -> ConditionError:
     return ConditionError(text, column, f"unexpected {letter!r}{hint}")
 
 
-def _number(text: str) -> int | float:
-    return float(text) if set(text) & set(".eE") else int(text)
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
-
-
 def _truth(value: Any) -> bool:
     return bool(value)
 
 
 def _kind(value: Any) -> type:
-    """Return the type that a value is compared as."""
+    """Return the type for comparisons of a value."""
     for kind in (bool, str, list):
         if isinstance(value, kind):
             return kind
@@ -326,7 +320,7 @@ def _equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+def _compare_order(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     """Return the comparison for two numbers or two texts; of anything else it is false."""
     return lambda left, right: _kind(left) is _kind(right) and _kind(left) in (float, str) and compare(left, right)
 
@@ -343,10 +337,10 @@ def _within(left: Any, right: Any) -> bool:
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": _equal,
     "!=": lambda left, right: not _equal(left, right),
-    "<=": _ordered(lambda left, right: left <= right),
-    ">=": _ordered(lambda left, right: left >= right),
-    "<": _ordered(lambda left, right: left < right),
-    ">": _ordered(lambda left, right: left > right),
+    "<=": _compare_order(lambda left, right: left <= right),
+    ">=": _compare_order(lambda left, right: left >= right),
+    "<": _compare_order(lambda left, right: left < right),
+    ">": _compare_order(lambda left, right: left > right),
     "in": _within,
     "not in": lambda left, right: not _within(left, right),
 }

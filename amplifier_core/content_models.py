@@ -1,4 +1,4 @@
-"""Content blocks as plain dataclasses: what a provider shows of a response while, and after, it streams."""
+"""Define content blocks as plain dataclasses: a provider shows them while a response streams, and afterwards."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class ContentBlockType(str, Enum):  # noqa: UP042  # str() of a member is publis
 
 @dataclass
 class ContentBlock:
-    """One block; `raw` is what the provider sent, where it is kept."""
+    """One block; `raw` is the provider's own form of it, if it is kept."""
 
     type: ContentBlockType
     raw: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, `raw` only when there is one."""
+        """Return the fields by name; an empty `raw` is left out."""
         data = {field.name: getattr(self, field.name) for field in fields(self)} | {"type": self.type.value}
         if self.raw is None:
             del data["raw"]
@@ -33,7 +33,7 @@ class ContentBlock:
 
 @dataclass
 class TextContent(ContentBlock):
-    """Text that is meant to be read."""
+    """Text for a reader."""
 
     type: ContentBlockType = ContentBlockType.TEXT
     text: str = ""
@@ -49,7 +49,7 @@ class ThinkingContent(ContentBlock):
 
 @dataclass
 class ToolCallContent(ContentBlock):
-    """The wish of a model to have a tool called."""
+    """A model's request to call a tool."""
 
     type: ContentBlockType = ContentBlockType.TOOL_CALL
     id: str = ""
@@ -59,7 +59,7 @@ class ToolCallContent(ContentBlock):
 
 @dataclass
 class ToolResultContent(ContentBlock):
-    """What a tool returned, or the error that it ended with."""
+    """The output, or the error, of a tool call."""
 
     type: ContentBlockType = ContentBlockType.TOOL_RESULT
     tool_call_id: str = ""

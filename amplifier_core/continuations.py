@@ -1,15 +1,15 @@
-"""What a provider keeps of a conversation, and messages name: it belongs to one session alone, and to no fork of it."""
+"""Remove the ids of conversations that providers keep: such an id belongs to one session, and to no fork of it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 CONTINUATIONS = frozenset({"response_id", "previous_response_id", "conversation_id", "continuation"})
-"""Metadata by which a provider goes on with a conversation that it keeps itself; its name may stand before: openai:…"""
+"""Keys of metadata that continue a provider's own conversation; the provider's name may stand before: `openai:…`."""
 
 
-def detached(message: dict[str, Any]) -> dict[str, Any]:
-    """Return `message` without its continuation ids: itself when it has none, else a copy."""
+def detach(message: dict[str, Any]) -> dict[str, Any]:
+    """Return `message` without its continuation ids: itself if it has none, else a copy."""
     metadata = message.get("metadata")
     if not metadata or (len(metadata) == 1 and "timestamp" in metadata):
         return message
@@ -18,11 +18,11 @@ def detached(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_continuations(value: Any) -> Any:
-    """Return metadata without the continuation ids in it, however deep."""
+    """Return metadata without its continuation ids, at any depth."""
     if not isinstance(value, dict):
         return value
-    return {key: without_continuations(each) for key, each in value.items() if not _continues(str(key))}
-
-
-def _continues(key: str) -> bool:
-    return key.replace(".", ":").rpartition(":")[2] in CONTINUATIONS
+    return {
+        key: without_continuations(each)
+        for key, each in value.items()
+        if str(key).replace(".", ":").rpartition(":")[2] not in CONTINUATIONS
+    }

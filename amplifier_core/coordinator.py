@@ -1,10 +1,10 @@
-"""What a session's modules are mounted on, and how they find each other."""
+"""Connect a session's modules: mount points, capabilities, contributions and clean-ups."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from .cancellation import CancellationToken
 from .events import CANCEL_REQUESTED
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .approval import ApprovalSystem
     from .display import DisplaySystem
     from .models import HookResult
+    from .permissions import PermissionGate
     from .session import AmplifierSession
 
 logger = logging.getLogger(__name__)
@@ -23,18 +24,23 @@ logger = logging.getLogger(__name__)
 _SINGLE = ("orchestrator", "context", "module-source-resolver")
 _MANY = ("providers", "tools", "triggers")
 
-DEFAULT_INJECTION_SIZE_LIMIT = 10_240
-"""Characters that one hook may inject at once."""
-DEFAULT_INJECTION_BUDGET = 10_000
-"""Tokens (characters / 4) that all hooks may inject in one turn before a warning."""
+
+class Contribution(TypedDict):
+    """One contributor to a channel: the name of its module, and the function to call."""
+
+    name: str
+    callback: Callable[[], Any]
 
 
 class ModuleCoordinator:
     """The mount points, capabilities, contributions and clean-ups of one session.
 
     `orchestrator`, `context` and `module-source-resolver` hold one module; `providers`, `tools` and `triggers` hold one
-    a name; `hooks` is the hook registry. Modules may set attributes of their own on it.
+    module per name; `hooks` is the hook registry. Modules may set attributes of their own on it.
     """
+
+    permissions: PermissionGate | None = None
+    """The gate of the session's tool calls, see `guard`."""
 
     def __init__(
         self,
@@ -58,7 +64,7 @@ class ModuleCoordinator:
         self.session_state: dict[str, Any] = {}
         self.mount_points: dict[str, Any] = dict.fromkeys(_SINGLE)
         self.mount_points.update({name: {} for name in _MANY}, hooks=self.hooks)
-        self.channels: dict[str, list[tuple[str, Callable[[], Any]]]] = {}
+        self.channels: dict[str, list[Contribution]] = {}
         self._capabilities: dict[str, Any] = {}
         self._cleanup_fns: list[Callable[[], Any]] = []
         self._current_turn_injections = 0
@@ -66,10 +72,10 @@ class ModuleCoordinator:
     # mounting
 
     async def mount(self, mount_point: str, module: Any, name: str | None = None) -> None:
-        """Put `module` at a mount point; `name` defaults to `module.name` where many are held.
+        """Put `module` at a mount point; a point for many modules takes `name`, by default `module.name`.
 
-        `trigger` is another word for `triggers`, and a trigger's name defaults to that of its class. Raises
-        `ValueError` for an unknown point, for `hooks`, and where a name is needed and there is none.
+        `trigger` is another word for `triggers`, and a trigger's name defaults to the name of its class. Raises
+        `ValueError` for an unknown point, for `hooks`, and for a missing name.
         """
         if mount_point in ("trigger", "triggers"):
             mount_point, name = "triggers", name or getattr(module, "name", None) or type(module).__name__
@@ -85,52 +91,66 @@ class ModuleCoordinator:
         self.mount_points[mount_point][chosen] = module
 
     async def unmount(self, mount_point: str, name: str | None = None) -> None:
-        """Take a module away; one that is not there is ignored."""
+        """Take a module away; an absent one is ignored.
+
+        Raises `ValueError` for an unknown point, and for a missing name at a point for many modules.
+        """
         self._require_point(mount_point)
         if mount_point in _SINGLE:
             self.mount_points[mount_point] = None
-        elif mount_point in _MANY and name is not None:
+        elif mount_point in _MANY:
+            if name is None:
+                raise ValueError(f"Name required to unmount from {mount_point}")
             self.mount_points[mount_point].pop(name, None)
 
     def get(self, mount_point: str, name: str | None = None) -> Any:
-        """Return what is mounted: a module, or a dict of them where many are held and no name is given; else None."""
-        self._require_point(mount_point)
-        mounted = self.mount_points[mount_point]
-        return mounted.get(name) if mount_point in _MANY and name is not None else mounted
+        """Return a mounted module, or None; of a point for many modules without a name, return the dict of them."""
+        try:
+            mounted = self.mount_points[mount_point]
+        except KeyError:
+            raise ValueError(f"Unknown mount point: {mount_point}") from None
+        return mounted.get(name) if name is not None and mount_point in _MANY else mounted
 
     def _require_point(self, mount_point: str) -> None:
         if mount_point not in self.mount_points:
             raise ValueError(f"Unknown mount point: {mount_point}")
 
+    # permissions
+
+    def guard(self, gate: PermissionGate) -> None:
+        """Hold every tool call of the session to the permissions of `gate`, ahead of all handlers of `tool:pre`."""
+        self.permissions = gate
+        self.hooks.guard(lambda data: gate.check(data, self.mount_points["tools"]))
+
     # capabilities and contributions
 
     def register_capability(self, name: str, value: Any) -> None:
-        """Offer `value` under `name`; the last one wins."""
+        """Offer `value` under `name`; the last offer wins."""
         self._capabilities[name] = value
 
     def get_capability(self, name: str) -> Any:
-        """Return what was offered under `name`, or None."""
+        """Return the capability `name`, or None."""
         return self._capabilities.get(name)
 
     def register_contributor(self, channel: str, name: str, callback: Callable[[], Any]) -> None:
-        """Have `callback` (plain or async) asked when `channel` is collected."""
-        self.channels.setdefault(channel, []).append((name, callback))
+        """Have `callback` (plain or async) called when `channel` is collected."""
+        self.channels.setdefault(channel, []).append({"name": name, "callback": callback})
 
     async def collect_contributions(self, channel: str) -> list[Any]:
-        """Return the contributions in the order of registration, without None; a callback that fails is logged.
+        """Return the contributions in the order of registration, without None; a failing callback is logged.
 
-        A cancellation ends the collection, and what was gathered so far is returned.
+        A cancellation ends the collection; the contributions before it are returned.
         """
         gathered: list[Any] = []
-        for name, callback in list(self.channels.get(channel, ())):
+        for contributor in list(self.channels.get(channel, ())):
             try:
-                contribution = callback()
+                contribution = contributor["callback"]()
                 if hasattr(contribution, "__await__"):
                     contribution = await contribution
             except asyncio.CancelledError:
                 break
             except Exception as error:
-                logger.warning("contributor '%s' to %s failed: %s", name, channel, error)
+                logger.warning("contributor '%s' to %s failed: %s", contributor["name"], channel, error)
                 continue
             if contribution is not None:
                 gathered.append(contribution)
@@ -144,9 +164,9 @@ class ModuleCoordinator:
             self._cleanup_fns.append(cleanup_fn)
 
     async def cleanup(self) -> None:
-        """Call every clean-up once, the last registered first; what a failing one raises does not stop the others.
+        """Call every clean-up once, the last registered first, also when one of them fails.
 
-        Errors are logged; the first that is no `Exception` (an exit, a cancellation) is raised when all have run.
+        Errors are logged. The first exit or cancellation is raised when all clean-ups have run.
         """
         fatal: BaseException | None = None
         while self._cleanup_fns:
@@ -179,19 +199,19 @@ class ModuleCoordinator:
         await token.trigger_callbacks()
 
     def reset_turn(self) -> None:
-        """Begin a turn: its injection budget is untouched."""
+        """Begin a turn with its whole injection budget."""
         self._current_turn_injections = 0
 
     @property
     def injection_size_limit(self) -> int | None:
-        """Characters that one injection may have; None: any number."""
-        limit: int | None = self._session_config().get("injection_size_limit", DEFAULT_INJECTION_SIZE_LIMIT)
+        """The most characters of one injection, `session.injection_size_limit`; None: no limit."""
+        limit: int | None = self._session_config().get("injection_size_limit")
         return limit
 
     @property
     def injection_budget_per_turn(self) -> int | None:
-        """Tokens that hooks may inject in one turn before a warning; None: any number."""
-        budget: int | None = self._session_config().get("injection_budget_per_turn", DEFAULT_INJECTION_BUDGET)
+        """The tokens (characters / 4) of a turn's injections before a warning; None: no limit."""
+        budget: int | None = self._session_config().get("injection_budget_per_turn")
         return budget
 
     def _session_config(self) -> Mapping[str, Any]:
@@ -199,7 +219,7 @@ class ModuleCoordinator:
         return section if isinstance(section, dict) else {}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is mounted, by name."""
+        """Return the names of the mounted modules, capabilities and channels."""
         return {
             "session_id": self.session_id,
             "parent_id": self.parent_id,
@@ -211,10 +231,10 @@ class ModuleCoordinator:
             "channels": sorted(self.channels),
         }
 
-    # what hooks ask for
+    # results of hooks
 
     async def process_hook_result(self, result: HookResult, event: str, hook_name: str = "unknown") -> HookResult:
-        """Do what a hook's result asks for (inject, ask, show), and return the result that stands then."""
+        """Carry out a hook's result (inject, ask, show), and return the result in force afterwards."""
         from .hook_results import process
 
         return await process(self, result, event, hook_name)

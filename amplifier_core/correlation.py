@@ -1,4 +1,4 @@
-"""One id for a request to a model and what becomes of it: its retries, its error, its response."""
+"""Give a request to a model, its retries, its error and its response one id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
 CORRELATED = frozenset({LLM_REQUEST, LLM_RESPONSE, PROVIDER_ERROR, PROVIDER_RETRY, PROVIDER_THROTTLE})
-"""The events that carry a `request_id`."""
+"""The events with a `request_id`."""
 
 _request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
@@ -20,7 +20,7 @@ _request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 def correlate(event: str, data: MutableMapping[str, Any]) -> None:
     """Give `data` the `request_id` of this task's present request, unless it has its own.
 
-    `llm:request` begins one, and `llm:response` ends it. Requests of tasks that run side by side are kept apart.
+    `llm:request` begins a request, and `llm:response` ends it. Concurrent tasks have requests of their own.
     """
     if event == LLM_REQUEST:
         _request_id.set(data.setdefault("request_id", str(uuid4())))

@@ -1,4 +1,4 @@
-"""How a session shows its user a message that is no part of the conversation."""
+"""Define how a session shows its user a message outside the conversation."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 @runtime_checkable
 class DisplaySystem(Protocol):
-    """Whatever can show a line to the user."""
+    """Shows a line to the user."""
 
     def show_message(self, message: str, level: Literal["info", "warning", "error"], source: str = "hook") -> None:
-        """Show `message`; `source` says where it comes from (`hook:NAME`)."""
+        """Show `message`; `source` names its origin (`hook:NAME`)."""
         ...

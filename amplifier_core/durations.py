@@ -1,4 +1,4 @@
-"""How long something takes, as people write it: a number of seconds, or text such as `15m`, `1h30m`, `500ms`."""
+"""Read durations as people write them: a number of seconds, or text such as `15m`, `1h30m`, `500ms`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Any
 
 SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 PATTERN = r"^(?:\d+(?:\.\d+)?(?:ms|[wdhms]))+$"
+_TOO_LONG = 1e300
+"""Seconds; a larger number may overflow."""
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])", re.ASCII)
 
 
 def seconds_of(value: Any) -> float:
-    """Return the seconds that `value` says. Raises `ValueError` for what is no duration, or one below zero."""
+    """Return a duration in seconds. Raises `ValueError` for anything else, and for a duration below zero."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value) if value < 1e300 else float("inf")
+        seconds = float(value) if value < _TOO_LONG else _TOO_LONG
     elif isinstance(value, str) and re.fullmatch(PATTERN, value.strip(), re.ASCII):
         seconds = sum(float(number) * SECONDS[unit] for number, unit in _PART.findall(value))
     else:
-        raise ValueError(f"{value!r} is no duration; give seconds, or text such as '15m', '1h30m' or '500ms'")
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{value!r} is no duration; it must be zero or more, and finite")
+        raise ValueError(f"{value!r} is not a duration; give seconds, or text such as '15m', '1h30m' or '500ms'")
+    if not 0 <= seconds < _TOO_LONG:
+        raise ValueError(f"{value!r} is not a duration; it must be zero or more, and finite")
     return seconds

@@ -1,4 +1,4 @@
-"""Everything amplifier raises on purpose.
+"""Define the errors of amplifier.
 
     AmplifierError
     ├── PluginError
@@ -12,10 +12,14 @@
     │   ├── SessionConflict (RuntimeError)
     │   ├── ForkRefused (PermissionError)
     │   ├── SpawnRefused (PermissionError)
-    │   └── SpawnTimeout (TimeoutError)
+    │   ├── SpawnTimeout (TimeoutError)
+    │   ├── AnswerUnfinished (RuntimeError)
+    │   ├── NoProviderMounted (RuntimeError)
+    │   └── BudgetExceeded (RuntimeError)
     ├── StoreError (OSError)
     │   ├── StoreUnavailable
-    │   └── StoreDamaged
+    │   ├── StoreDamaged
+    │   └── QueueFull
     ├── StaleEpoch (RuntimeError)
     ├── DeliveryNotFound (LookupError)
     ├── DeliveryConflict (RuntimeError)
@@ -27,26 +31,29 @@
         ├── BundleValidationError (ValueError)
         └── BundleDependencyError (ValueError)
 
-Each error is also the built-in that a caller would catch, carries its facts as attributes and builds its own message.
-A model's errors are a tree of their own: `amplifier_core.llm_errors`.
+A class is named by a state (`SessionNotFound`, `NameTaken`) or ends in `Error`; a base class always ends in `Error`.
+Each error is also a built-in error for callers to catch, carries its facts as attributes and builds its own message.
+Messages name no command of a program: the program adds its own remedy. The errors of models are a tree of their own:
+`amplifier_core.llm_errors`.
 """
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
+    from decimal import Decimal
     from pathlib import Path
 
 
 class AmplifierError(Exception):
-    """Base of every error below; its text is one line that says what to do."""
+    """Base of every error below; its text is one line, with the remedy if there is one."""
 
 
 class PluginError(AmplifierError):
-    """A plugin, or a name that a plugin should have registered, is at fault."""
+    """A plugin is at fault, or a name that a plugin should register."""
 
 
 class PluginLoadFailed(PluginError, ImportError):
@@ -71,19 +78,20 @@ class NameTaken(PluginError, ValueError):
 
 
 class UnknownName(PluginError, LookupError):
-    """A trigger, storage, runner or module was asked for that nothing installed provides; or an agent that is none."""
+    """No installed package provides this name; or no agent has it. The name of a missing package is never guessed."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.known = kind, name, tuple(sorted(known))
+        from difflib import get_close_matches  # rarely needed, and not free
+
         close = get_close_matches(name, self.known, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else "."
-        there_are = ", ".join(self.known) or "none"
-        remedy = f"Installed: {there_are}. Install it with: pip install amplifier-{name}"
-        super().__init__(f"unknown {kind} '{name}'{hint} {f'There are: {there_are}' if kind == 'agent' else remedy}")
+        label = "There are" if kind == "agent" else "Installed"
+        super().__init__(f"unknown {kind} '{name}'{hint} {label}: {', '.join(self.known) or 'none'}")
 
 
 class SessionError(AmplifierError):
-    """One session is at fault; `session_id` says which."""
+    """One session is at fault: `session_id`."""
 
     def __init__(self, session_id: str, message: str) -> None:
         self.session_id = session_id
@@ -91,7 +99,7 @@ class SessionError(AmplifierError):
 
 
 class InvalidSessionId(SessionError, ValueError):
-    """The text cannot name a session; raised before it reaches a path, a query or a log."""
+    """The text is not a session id; raised before it reaches a path, a query or a log."""
 
     def __init__(self, session_id: object) -> None:
         shown = repr(session_id) if len(repr(session_id)) <= 60 else repr(session_id)[:57] + "..."
@@ -105,20 +113,18 @@ class SessionNotFound(SessionError, LookupError):
     """No stored session has this id."""
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(session_id, f"no session '{session_id}'. See: amplifier session list --all")
+        super().__init__(session_id, f"no session '{session_id}'")
 
 
 class SessionExists(SessionError, ValueError):
-    """A session of this id is stored already."""
+    """A stored session has this id already."""
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(
-            session_id, f"session '{session_id}' exists already. Resume it with --resume, or choose another id"
-        )
+        super().__init__(session_id, f"session '{session_id}' exists already; choose another id")
 
 
 class SessionConflict(SessionError, RuntimeError):
-    """Somebody else wrote this session, or owns this work, first."""
+    """Another process or task wrote this session, or owns this work, first."""
 
 
 class ForkRefused(SessionError, PermissionError):
@@ -130,26 +136,97 @@ class ForkRefused(SessionError, PermissionError):
 
 
 class SpawnRefused(SessionError, PermissionError):
-    """A plugin refused a spawn in `amplifier_before_spawn`."""
+    """A plugin refused a spawn in `amplifier_before_spawn`.
 
-    def __init__(self, session_id: str, reason: str) -> None:
-        self.reason = reason
-        super().__init__(session_id, f"spawn from session '{session_id}' refused: {reason}")
+    `session_id` is the spawning session, `SpawnRequest.parent_id`. By default the refusal holds for now: a delivery of
+    a background session is postponed. With `not_before` (aware) it is postponed to that time at least; with `final` it
+    is never tried again. Raises `ValueError` for a time without a zone.
+    """
+
+    def __init__(
+        self, session_id: str, reason: str, *, not_before: datetime | None = None, final: bool = False
+    ) -> None:
+        if not_before is not None and not_before.tzinfo is None:
+            raise ValueError(f"not_before must have a time zone: {not_before}")
+        self.reason, self.not_before, self.final = reason, not_before, final
+        until = " for good" if final else f" until {not_before.isoformat()}" if not_before else ""
+        super().__init__(session_id, f"spawn from session '{session_id}' refused{until}: {reason}")
 
 
 class SpawnTimeout(SessionError, TimeoutError):
-    """A spawned session ran past its time limit; what it did so far is stored."""
+    """A spawned session ran past its time limit; `partial` is the text of its last answer by then, '' for none.
 
-    def __init__(self, session_id: str, seconds: float) -> None:
-        self.seconds = seconds
+    A session with a store keeps its messages and can be resumed by its id.
+    """
+
+    def __init__(self, session_id: str, seconds: float, partial: str = "") -> None:
+        self.seconds, self.partial = seconds, partial
+        super().__init__(session_id, f"session '{session_id}' was stopped after {seconds:g} s")
+
+
+class AnswerUnfinished(SessionError, RuntimeError):
+    """A model ended its answer early: `finish_reason` is `length`, `refusal`, `content_filter` or `empty`.
+
+    `partial` is its text so far. Resumed without a prompt, the session goes on from there.
+    """
+
+    def __init__(self, session_id: str, finish_reason: str, partial: str = "") -> None:
+        self.finish_reason, self.partial = finish_reason, partial
+        cause = {
+            "length": "the answer is cut: it is as long as the model may answer (length). Allow more output in the "
+            "provider's configuration, or ask for less",
+            "refusal": "the model refused to answer (refusal). Ask in other words, or another model",
+            "empty": "the model gave no answer, and its provider does not say why (empty)",
+            "content_filter": "the service held the answer back (content_filter). Ask in other words",
+        }.get(finish_reason, f"the answer is unfinished ({finish_reason})")
+        super().__init__(session_id, f"session '{session_id}': {cause}")
+
+
+class NoProviderMounted(SessionError, RuntimeError):
+    """A session has no model to ask; `causes` says of each provider of its plan why it is missing."""
+
+    def __init__(self, session_id: str, causes: Iterable[str] = ()) -> None:
+        self.causes = tuple(causes)
+        told = f" ({'; '.join(self.causes)})" if self.causes else ""
+        super().__init__(session_id, f"No providers mounted{told}")
+
+
+class BudgetExceeded(SessionError, RuntimeError):
+    """A budget is spent; `limit` and `spent` count its `unit`: `usd`, `tokens`, `turns` or `seconds`.
+
+    `scope` tells whose budget it is: of the `session` alone, of its `tree` (with the sessions below it), or of all
+    sessions of its `bundle` or of its `background session`. A daily budget goes on at `until`; None: it is spent for
+    good. `key` names its place in the bundle.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        limit: Decimal,
+        spent: Decimal,
+        *,
+        unit: str = "usd",
+        scope: str = "tree",
+        key: str = "spawn: {max_cost_usd: …}",
+        until: datetime | None = None,
+    ) -> None:
+        self.limit, self.spent, self.unit, self.scope, self.key, self.until = limit, spent, unit, scope, key, until
+        whose = {
+            "session": f"session '{session_id}'",
+            "tree": f"session '{session_id}' and those below it",
+            "bundle": f"session '{session_id}': the sessions of its bundle",
+            "background session": f"session '{session_id}': the sessions of its background session",
+        }[scope]
+        amounts = f"cost ${spent} of ${limit}" if unit == "usd" else f"used {spent:,} of {limit:,} {unit}"
+        today = f" today, until {until:%Y-%m-%dT%H:%M:%SZ}" if until is not None else ""
         super().__init__(
             session_id,
-            f"session '{session_id}' was stopped after {seconds:g} s. Go on with: amplifier run --resume {session_id}",
+            f"{whose} {amounts}{today}, and no request begins beyond that. Allow more in the bundle: '{key}'",
         )
 
 
 class StoreError(AmplifierError, OSError):
-    """The store cannot do what was asked; `path` says which file."""
+    """The store cannot perform an operation; `path` names its file."""
 
     def __init__(self, path: Path | str, message: str) -> None:
         self.path = str(path)
@@ -161,11 +238,20 @@ class StoreUnavailable(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """The store's file is not what was written."""
+    """The store's file is damaged: its content is not what was written."""
+
+
+class QueueFull(StoreError):
+    """As many events wait in a queue as may wait; a caller of a trigger is to try again in `retry_after` seconds."""
+
+    def __init__(self, queue: str, most: int, retry_after: int = 60) -> None:
+        self.retry_after = retry_after
+        self.problem = f"{most} events wait, as many as max_waiting allows"
+        super().__init__(queue, self.problem)
 
 
 class StaleEpoch(AmplifierError, RuntimeError):
-    """A worker tried to commit a delivery that was given to another one since."""
+    """A worker tried to commit a delivery that another worker has claimed since."""
 
     def __init__(self, delivery_id: str, epoch: int) -> None:
         self.delivery_id, self.epoch = delivery_id, epoch
@@ -177,11 +263,11 @@ class DeliveryNotFound(AmplifierError, LookupError):
 
     def __init__(self, delivery_id: str) -> None:
         self.delivery_id = delivery_id
-        super().__init__(f"no delivery '{delivery_id}'. See: amplifier trigger dead")
+        super().__init__(f"no delivery '{delivery_id}'")
 
 
 class DeliveryConflict(AmplifierError, RuntimeError):
-    """A delivery is not in a state in which this can be done with it; `state` says which one it is in."""
+    """The `state` of a delivery does not allow the operation."""
 
     def __init__(self, delivery_id: str, state: str, what: str) -> None:
         self.delivery_id, self.state = delivery_id, state
@@ -189,7 +275,7 @@ class DeliveryConflict(AmplifierError, RuntimeError):
 
 
 class TriggerError(AmplifierError, RuntimeError):
-    """A trigger failed while it watched; `trigger` says which."""
+    """The trigger `trigger` failed while it watched."""
 
     def __init__(self, trigger: str, message: str) -> None:
         self.trigger = trigger
@@ -199,7 +285,7 @@ class TriggerError(AmplifierError, RuntimeError):
 class TriggerConfigError(TriggerError, ValueError):
     """A trigger's configuration cannot work; `key` is the offending key, or '' for the whole.
 
-    `others` are errors of other keys that were found with it.
+    `others` are the errors of other keys.
     """
 
     def __init__(self, trigger: str, key: str, message: str, others: Iterable[TriggerConfigError] = ()) -> None:
@@ -212,7 +298,7 @@ class BundleError(AmplifierError):
 
 
 class BundleNotFoundError(BundleError, LookupError):
-    """Nothing is at the place that was named."""
+    """The named place holds no bundle."""
 
 
 class BundleLoadError(BundleError, ValueError):
@@ -220,8 +306,8 @@ class BundleLoadError(BundleError, ValueError):
 
 
 class BundleValidationError(BundleError, ValueError):
-    """The bundle was read, and what it says is wrong."""
+    """The bundle's content is wrong."""
 
 
 class BundleDependencyError(BundleError, ValueError):
-    """Bundles include each other in a circle, or one that is included is missing."""
+    """Bundles include each other in a circle, or an included one is missing."""

@@ -1,18 +1,18 @@
-"""Event names, and the event that sessions send each other.
+"""Name the events of a session, and define the event between sessions.
 
-A hook registered for one of these names is called inside its session. A `SessionEvent` crosses sessions: it is
-emitted by one, wakes others, and is kept by a store.
+A hook is registered for one of these names and called inside its session. A `SessionEvent` crosses sessions: one
+session emits it, it wakes others, and a store keeps it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+import datetime
+from collections.abc import Mapping  # noqa: TC003 - no `TYPE_CHECKING` here: see `ALL_EVENTS`
+from dataclasses import field
+from typing import Any
 from uuid import uuid4
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from .frozen import frozen
 
 SESSION_START = "session:start"
 SESSION_END = "session:end"
@@ -66,24 +66,25 @@ CANCEL_COMPLETED = "cancel:completed"
 MODULE_ON_SESSION_READY_FAILED = "module:on_session_ready_failed"
 MODULE_LOAD_FAILED = "module:load_failed"
 
-ALL_EVENTS: list[str] = [
-    value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str) and ":" in value
-]
+ALL_EVENTS: list[str] = [value for name, value in list(globals().items()) if name.isupper()]
+"""Every event name above. Programs read them off this module too: nothing else in it has an upper-case name."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionEvent:
     """One event between sessions.
 
-    `cause` is the id of the event that led to this one and `depth` the length of that chain (0: from outside);
-    `sequence` is its place in the store's log, or in the router's where there is no store; None while it is in neither.
+    `cause` is the id of the event before it in the chain and `depth` the length of the chain (0: from outside).
+    `sequence` is its place in the store's log, or in the router's log without a store; None until it has one. `project`
+    is the working folder of its session (a real, absolute path); None for an event that a program emits for everybody.
     """
 
     name: str
     data: Mapping[str, Any]
     source_session_id: str | None = None
-    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    timestamp: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     event_id: str = field(default_factory=lambda: uuid4().hex)
     cause: str | None = None
     depth: int = 0
     sequence: int | None = None
+    project: str | None = None

@@ -1,4 +1,4 @@
-"""Carry out what a hook's result asks for: add to the context, ask the user, show a message."""
+"""Carry out a hook's result: add to the context, ask the user, show a message."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _ALLOWING = ("allow", "yes", "approve", "approved", "ok", "always")
 
 
 async def process(coordinator: ModuleCoordinator, result: HookResult, event: str, hook_name: str) -> HookResult:
-    """Do what `result` asks for; return it, or what an approval made of it."""
+    """Carry out `result`; return it, or the outcome of its question. A question shows no message."""
     if result.action == "inject_context":
         for injection in result.context_injections or [_single(result, event, hook_name)]:
             await _inject(coordinator, injection)
-    standing = await _ask(coordinator, result, hook_name) if result.action == "ask_user" else result
+    elif result.action == "ask_user":
+        return await _ask(coordinator, result, hook_name)
     if result.user_message:
         _show(coordinator, result, hook_name)
-    return standing
+    return result
 
 
 def _single(result: HookResult, event: str, hook_name: str) -> ContextInjection:
@@ -69,10 +70,14 @@ async def _ask(coordinator: ModuleCoordinator, result: HookResult, hook_name: st
     try:
         answer = await system.request_approval(prompt, options, result.approval_timeout, result.approval_default)
     except ApprovalTimeoutError:
+        if not _allows(result.approval_default):
+            return HookResult(action="deny", reason=f"Approval timeout - denied by default: {prompt}")
         answer = result.approval_default
     except Exception as error:
         logger.error("the approval system failed for hook '%s': %s", hook_name, error)
         return HookResult(action="deny", reason=f"Approval failed: {error}")
+    if coordinator.permissions is not None:
+        coordinator.permissions.hear(prompt, str(answer))
     if _allows(str(answer)):
         return HookResult(action="continue", data=result.data)
     return HookResult(action="deny", reason=f"User denied: {prompt}")

@@ -1,10 +1,11 @@
-"""Handlers of a session's events: they observe, change, refuse, ask, or add to the context."""
+"""Call the handlers of a session's events: they observe, change, refuse, ask, or add to the context."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
+import sys
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,21 +13,20 @@ from . import events
 from .correlation import CORRELATED, correlate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from .models import ContextInjection, HookResult
 
     Handler = Callable[[str, dict[str, Any]], Awaitable[HookResult | dict[str, Any] | None] | Any]
+    Gate = Callable[[dict[str, Any]], HookResult | None]
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["ContextInjection", "HookRegistry", "HookResult"]
 
-_PRECEDENCE = ("ask_user", "inject_context", "modify", "continue")
-
 
 def __getattr__(name: str) -> object:
-    """Import what modules expect to find here, and only then."""
+    """Import a name of `models` at its first use: modules expect it here."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import models
@@ -43,7 +43,7 @@ class _Registration:
         self.handler = handler
         self.priority = priority
         self.name = name
-        code = getattr(handler, "__code__", None)  # to inspect costs ten times as much
+        code = getattr(handler, "__code__", None)  # `inspect` takes ten times as long
         self.is_async = bool(code.co_flags & inspect.CO_COROUTINE) if code else inspect.iscoroutinefunction(handler)
 
 
@@ -51,8 +51,11 @@ class HookRegistry:
     """The handlers of one session.
 
     They run in ascending priority, equal ones in the order of registration. `deny` ends the run; otherwise the
-    strongest answer wins: ask_user (the first), inject_context (all of them), modify (the last), continue. Whichever
-    wins carries the data as the handlers changed it. A handler that fails is logged with its name and skipped.
+    strongest answer wins: ask_user (the first), inject_context (all of them), continue. The result carries the data
+    with the changes of all handlers; `modify` changes the data and is never a result. A failing handler is logged with
+    its name and skipped, also one that raises `CancelledError` by itself. A cancellation of the emitting task is raised
+    all the same, also when a handler fails over it. On `tool:pre` a failing handler refuses the call: it may be a
+    guard.
     """
 
     SESSION_START: ClassVar[str] = events.SESSION_START
@@ -64,15 +67,20 @@ class HookRegistry:
     ORCHESTRATOR_COMPLETE: ClassVar[str] = events.ORCHESTRATOR_COMPLETE
     USER_NOTIFICATION: ClassVar[str] = events.USER_NOTIFICATION
 
+    _gate: Gate | None = None  # on the class: an idle session has no gate, and is small
+
     def __init__(self) -> None:
         self._handlers: dict[str, tuple[_Registration, ...]] = {}
         self._defaults: dict[str, Any] = {}
 
     def register(self, event: str, handler: Handler, priority: int = 0, name: str | None = None) -> Callable[[], None]:
-        """Have `handler(event, data)` called for `event`; return what takes exactly this registration back."""
+        """Have `handler(event, data)` called for `event`; return a function to undo this registration alone."""
         entry = _Registration(handler, priority, name or str(getattr(handler, "__name__", type(handler).__name__)))
-        kept = (*self._handlers.get(event, ()), entry)
-        self._handlers[event] = tuple(sorted(kept, key=lambda each: each.priority))
+        others = self._handlers.get(event)
+        if others is None:
+            self._handlers[event] = (entry,)
+        else:
+            self._handlers[event] = tuple(sorted((*others, entry), key=lambda each: each.priority))
 
         def unregister() -> None:
             self._keep(event, [each for each in self._handlers.get(event, ()) if each is not entry])
@@ -82,7 +90,7 @@ class HookRegistry:
     on = register
 
     def unregister(self, name: str) -> None:
-        """Take back every registration under `name`."""
+        """Undo every registration under `name`."""
         for event, entries in list(self._handlers.items()):
             self._keep(event, [entry for entry in entries if entry.name != name])
 
@@ -102,23 +110,39 @@ class HookRegistry:
         return {name: [entry.name for entry in entries] for name, entries in chosen.items()}
 
     def has_handlers(self, event: str) -> bool:
-        """Return whether anybody listens to `event`: emitting it otherwise only costs time.
+        """Return whether `event` has a handler: to emit it otherwise only costs time.
 
-        An `emit` that a test has put in place of this one hears everything.
+        An `emit` replaced by a test double hears everything.
         """
-        return event in self._handlers or "emit" in self.__dict__
+        return (
+            event in self._handlers or "emit" in self.__dict__ or (event == events.TOOL_PRE and self._gate is not None)
+        )
+
+    def guard(self, gate: Gate) -> None:
+        """Ask `gate` about the data of each `tool:pre`, before its handlers, and again about what they changed.
+
+        It returns a refusal (`deny`), a question (`ask_user`), or None. A refusal is final; a question is put unless
+        the handlers refuse.
+        """
+        self._gate = gate
 
     async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
-        """Call the handlers of `event` and return what they agreed on.
+        """Call the handlers of `event` and return their common result.
 
-        Without a handler the result continues with `data` itself; with one, `data` has the default fields and a
-        `timestamp` (UTC, ISO 8601).
+        Without a handler the result continues with `data` itself; with one, `data` has the default fields and the
+        registry's own `timestamp` (UTC, ISO 8601) in place of the caller's.
         """
-        entries = self._handlers.get(event)
-        if entries is None:
-            return _passed(data)
-        payload = self._stamped(event, data)
+        entries, gate = self._handlers.get(event, ()), self._gate if event == events.TOOL_PRE else None
+        if not entries and gate is None:
+            return _continue_with(data)
+        payload = {**self._defaults, **data, "timestamp": _timestamp()}
+        if event in CORRELATED:
+            correlate(event, payload)
+        question = gate(payload) if gate is not None else None
+        if question is not None and question.action == "deny":
+            return question
         answers: list[tuple[str, HookResult]] = []
+        before = _count_cancellations() if sys.exception() else 0  # the count takes a third of an emit
         for entry in entries:
             try:
                 answer = entry.handler(event, payload)
@@ -126,7 +150,10 @@ class HookRegistry:
                     answer = await answer
                 result = None if answer is None else _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
+                await _raise_cancellation(error, before)
                 _report(entry, event, error)
+                if event == events.TOOL_PRE:
+                    return _hook_result()(action="deny", reason=f"the guard '{entry.name}' failed: {error}")
                 continue
             if result is None or (result.action == "continue" and not result.user_message):
                 continue
@@ -135,12 +162,23 @@ class HookRegistry:
             if result.action == "modify" and result.data is not None:
                 payload = result.data
             answers.append((entry.name, result))
-        return _agreed(event, payload, answers) if answers else _passed(payload)
+        outcome = _merge_answers(event, payload, answers) if answers else _continue_with(payload)
+        if gate is None:
+            return outcome
+        if entries:
+            question = gate(payload)  # again: a handler may have changed the call
+        return outcome if question is None else _put_question(question, outcome)
 
     async def emit_and_collect(self, event: str, data: dict[str, Any], timeout: float = 1.0) -> list[Any]:  # noqa: ASYNC109 - a published signature
-        """Return the `data` of every handler's result that has any; each handler may take `timeout` seconds."""
-        payload = self._stamped(event, data)
+        """Return the `data` of the handlers' results, without None; each handler may take `timeout` seconds.
+
+        The default fields are added, and no `timestamp`.
+        """
+        payload = {**self._defaults, **data}
+        if event in CORRELATED:
+            correlate(event, payload)
         collected: list[Any] = []
+        before = _count_cancellations()
         for entry in self._handlers.get(event, ()):
             try:
                 answer = entry.handler(event, payload)
@@ -148,26 +186,31 @@ class HookRegistry:
                     answer = await asyncio.wait_for(answer, timeout)
                 result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
+                await _raise_cancellation(error, before)
                 _report(entry, event, error)
                 continue
             if result is not None and result.data is not None:
                 collected.append(result.data)
         return collected
 
-    def _stamped(self, event: str, data: Mapping[str, Any]) -> dict[str, Any]:
-        payload = {**self._defaults, **data}
-        if "timestamp" not in payload:
-            payload["timestamp"] = _timestamp()
-        if event in CORRELATED:
-            correlate(event, payload)
-        return payload
+
+def _count_cancellations() -> int:
+    """Return how often the current task was cancelled."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+async def _raise_cancellation(error: BaseException, before: int) -> None:
+    """Raise the cancellation of the current task if one came since its count was `before`."""
+    if _count_cancellations() <= before:
+        return
+    if isinstance(error, asyncio.CancelledError):
+        raise error
+    await asyncio.sleep(0)  # raises one that is still to come; a handler has lost one that came
+    raise asyncio.CancelledError from error
 
 
 def _report(entry: _Registration, event: str, error: BaseException) -> None:
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise error
     logger.error("hook '%s' failed on %s and was skipped: %s: %s", entry.name, event, type(error).__name__, error)
 
 
@@ -179,20 +222,27 @@ def _as_result(answer: Any) -> HookResult | None:
     return answer if isinstance(answer, _hook_result()) else None
 
 
-def _agreed(event: str, payload: dict[str, Any], answers: list[tuple[str, HookResult]]) -> HookResult:
-    for action in _PRECEDENCE:
-        chosen = [(name, result) for name, result in answers if result.action == action]
-        if chosen and action == "ask_user":
-            first = chosen[0][1]
-            return first if first.data is not None else first.model_copy(update={"data": payload})
-        if chosen and action == "inject_context":
-            return _merged_injections(event, payload, chosen)
-        if chosen:
-            return chosen[-1][1].model_copy(update={"data": payload})
-    return _passed(payload)
+def _merge_answers(event: str, payload: dict[str, Any], answers: list[tuple[str, HookResult]]) -> HookResult:
+    question = next((result for _, result in answers if result.action == "ask_user"), None)
+    if question is not None:
+        return question if question.data is not None else question.model_copy(update={"data": payload})
+    if injecting := [answer for answer in answers if answer[1].action == "inject_context"]:
+        return _merge_injections(event, payload, injecting)
+    last = next((result for _, result in reversed(answers) if result.user_message), answers[-1][1])
+    return last.model_copy(update={"action": "continue", "data": payload})
 
 
-def _merged_injections(event: str, payload: dict[str, Any], chosen: list[tuple[str, HookResult]]) -> HookResult:
+def _put_question(question: HookResult, outcome: HookResult) -> HookResult:
+    """Return the gate's refusal, or its question together with the handlers' own one; injections wait for nobody."""
+    if question.action == "deny":
+        return question
+    changes: dict[str, Any] = {"data": outcome.data}
+    if outcome.action == "ask_user":
+        changes["approval_prompt"] = f"{outcome.approval_prompt}\n{question.approval_prompt}"
+    return question.model_copy(update=changes)
+
+
+def _merge_injections(event: str, payload: dict[str, Any], chosen: list[tuple[str, HookResult]]) -> HookResult:
     from .models import ContextInjection
 
     injections = [
@@ -238,8 +288,8 @@ def _hook_result() -> type[HookResult]:
     return _cached_class
 
 
-def _passed(data: dict[str, Any]) -> HookResult:
-    """Return `HookResult(data=data)` without validating what is known to be valid: the kernel's hottest path."""
+def _continue_with(data: dict[str, Any]) -> HookResult:
+    """Return `HookResult(data=data)` without a second validation: the kernel's hottest path."""
     result: HookResult = _new(_cached_class or _hook_result())
     fields = _template.copy()
     fields["data"], fields["context_injections"] = data, []
@@ -256,7 +306,7 @@ _stamped_second = ("", "")
 
 def _timestamp() -> str:
     """Return the time in UTC as ISO 8601 with microseconds; the text of a second is made once in it."""
-    global _stamped_second  # one pair, so that a thread never joins another's second to its own text
+    global _stamped_second  # one pair: a thread never joins another's second to its own text
     now = str(time.time_ns())
     second = now[:-9]
     known, text = _stamped_second

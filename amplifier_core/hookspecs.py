@@ -1,8 +1,8 @@
-"""The doors of the process: every hook a plugin can implement.
+"""Specify the doors of the process: every hook of a plugin.
 
-A hook's first word says who calls it and what it may do. `register_` hooks are called once at start and offer things by
-name. `before_` hooks are awaited before something happens and may refuse it by raising. `after_` hooks are awaited when
-it has happened; what they raise is reported with the plugin's name and changes nothing.
+A hook's first word tells its caller and its power. `register_` hooks are called once at start and offer things by name.
+`before_` hooks are awaited before something happens and may refuse it by raising. `after_` hooks are awaited when it
+has happened; an exception of theirs is reported with the plugin's name and changes nothing.
 
     from amplifier_core.hookspecs import hookimpl
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, TypeAlias
 
-    from .moments import ForkRequest, ForkResult, Runner, SpawnOutcome, SpawnRequest
+    from .hook_data import ForkRequest, ForkResult, Runner, SpawnOutcome, SpawnRequest
     from .storage import Delivery, SessionStorage, SessionStore
     from .triggers import TriggerEvent, TriggerSource
 
@@ -40,7 +40,7 @@ Factory_contra = TypeVar("Factory_contra", contravariant=True)
 
 
 class Register(Protocol[Factory_contra]):
-    """Offers one thing under the name that bundles use for it."""
+    """Offers one thing under its name in bundles."""
 
     def __call__(self, name: str, factory: Factory_contra) -> None: ...
 
@@ -49,13 +49,17 @@ class Register(Protocol[Factory_contra]):
 def amplifier_register_trigger(register: Register[TriggerFactory]) -> None:
     """Offer triggers: `register("trigger-timer", TimerTrigger)`; the factory is called without arguments.
 
-    A name that another plugin registered is an error that names both distributions.
+    A name taken by another plugin is an error with the names of both distributions.
     """
 
 
 @hookspec
 def amplifier_register_storage(register: Register[StorageFactory]) -> None:
-    """Offer storages: `register("storage-sqlite", open_sqlite)`; the factory is called with its configuration."""
+    """Offer storages: `register("storage-sqlite", open_sqlite)`; the factory is called with its configuration.
+
+    That is a dict: `config` of the settings' `storage: {name, config}`, and `folder`, the path of the data folder,
+    unless the config says a `folder` or a `path`.
+    """
 
 
 @hookspec
@@ -70,17 +74,23 @@ async def amplifier_before_fork(request: ForkRequest) -> None:
 
 @hookspec
 async def amplifier_after_fork(result: ForkResult) -> None:
-    """See a fork that was made."""
+    """See a finished fork."""
 
 
 @hookspec
 async def amplifier_before_spawn(request: SpawnRequest) -> None:
-    """Allow a session to make a session by returning, refuse it by raising `SpawnRefused`: limits, budgets, hours."""
+    """Allow a session to make a session by returning, refuse it by raising `SpawnRefused`: limits, budgets, hours.
+
+        raise SpawnRefused(request.parent_id, "quiet hours", not_before=tomorrow_at_seven)
+
+    A refused delivery of a background session is postponed: by default as its queue retries, with `not_before` to that
+    time at least. With `final=True` it is skipped for good. The reason is recorded in each case.
+    """
 
 
 @hookspec
 async def amplifier_after_spawn(result: SpawnOutcome) -> None:
-    """See how a spawned session ended."""
+    """See the end of a spawned session."""
 
 
 @hookspec
@@ -90,4 +100,4 @@ async def amplifier_before_trigger(event: TriggerEvent) -> None:
 
 @hookspec
 async def amplifier_after_trigger(delivery: Delivery) -> None:
-    """See an event that was handled: `delivery.state` says done or dead, `delivery.session_id` by which session."""
+    """See the end of a delivery: `delivery.state` is done or dead, `delivery.session_id` names its session."""

@@ -1,13 +1,13 @@
-"""Session ids: what may be one, and how a new one is made."""
+"""Check session ids, and make new ones."""
 
 from __future__ import annotations
 
 import re
-import secrets
 
 from .errors import InvalidSessionId
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_MADE_FROM = re.compile(r"(.+)-[0-9a-f]{12}")
 _DEVICE = re.compile(r"(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])")
 
 
@@ -25,15 +25,27 @@ def validate_session_id(session_id: object) -> str:
 
 
 def new_session_id(name: str = "") -> str:
-    """Return an id nobody has yet: 48 random bits in hex, after `name` reduced to the letters an id may hold.
+    """Return an unused id: 48 random bits in hex, after `name` reduced to the letters of an id.
 
     >>> new_session_id("code reviewer")  # doctest: +SKIP
     'code-reviewer-3f9a0c1b77de'
     """
+    import secrets  # not at import: it loads the libraries of cryptography
+
     return session_id_of(name, secrets.token_hex(6))
 
 
+def name_in_session_id(session_id: str) -> str:
+    """Return the name that `new_session_id` made an id from, '' for any other id.
+
+    >>> name_in_session_id("code-reviewer-3f9a0c1b77de")
+    'code-reviewer'
+    """
+    found = _MADE_FROM.fullmatch(session_id)
+    return found[1] if found else ""
+
+
 def session_id_of(name: str, suffix: str) -> str:
-    """Return the id that ends with `suffix`, after `name` reduced to the letters an id may hold, 64 at most."""
+    """Return an id of `name`, reduced to the letters of an id (64 at most), and `suffix`."""
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-_")[:64]
     return f"{stem}-{suffix}" if stem else suffix

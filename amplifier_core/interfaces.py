@@ -1,4 +1,4 @@
-"""What a module must offer to be mounted as orchestrator, provider, tool, context or hook."""
+"""Define the protocols of modules: orchestrator, provider, tool, context and hook."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ __all__ = [
 ]
 
 
-@runtime_checkable
 class Orchestrator(Protocol):
     """The loop between model and tools."""
 
@@ -57,47 +56,50 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name it is mounted under unless the mount names another."""
+        """Return the default name of its mount."""
         ...
 
     def get_info(self) -> ProviderInfo:
-        """Return what this provider is."""
+        """Return the provider's description."""
         ...
 
     async def list_models(self) -> list[ModelInfo]:
-        """Return the models it offers."""
+        """Return the models on offer."""
         ...
 
     async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
-        """Return the model's answer; raises an `LLMError`."""
+        """Return the model's answer; raises an `LLMError`.
+
+        A provider that streams emits the events of `amplifier_core.streaming` meanwhile, on the hooks of the
+        coordinator that mounted it. Cancelled, it closes its connection at once and raises `CancelledError`.
+        """
         ...
 
     def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
-        """Return the tool calls that `response` holds."""
+        """Return the tool calls in `response`."""
         ...
 
 
-@runtime_checkable
 class Tool(Protocol):
-    """Something a model can have done."""
+    """A function for a model to call."""
 
     @property
     def name(self) -> str:
-        """Return the name the model calls it by."""
+        """Return the name that the model calls it by."""
         ...
 
     @property
     def description(self) -> str:
-        """Return what the model should know about it."""
+        """Return its description for the model."""
         ...
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of its input; a class that inherits this and has none takes anything."""
+        """Return the JSON Schema of its input; by default anything is accepted."""
         return {}
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
-        """Do it; a failure is a result with `success=False`."""
+        """Do the work; a failure is a result with `success=False`."""
         ...
 
 
@@ -112,7 +114,7 @@ class ContextManager(Protocol):
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[dict[str, Any]]:
-        """Return what the model should read now, within `token_budget` tokens where that can be done."""
+        """Return the messages for the next request, within `token_budget` tokens if possible."""
         ...
 
     async def get_messages(self) -> list[dict[str, Any]]:
@@ -130,10 +132,10 @@ class ContextManager(Protocol):
 
 @runtime_checkable
 class HookHandler(Protocol):
-    """What is called when an event happens in a session."""
+    """Handles an event of a session."""
 
     async def __call__(self, event: str, data: dict[str, Any]) -> HookResult:
-        """Observe `event`, and say what should follow."""
+        """Observe `event`, and return the next action."""
         ...
 
 
@@ -147,7 +149,7 @@ class ApprovalRequest(BaseModel):
     timeout: float | None = None
 
     def model_post_init(self, context: Any, /) -> None:
-        """Refuse a timeout that has passed already."""
+        """Refuse a timeout of zero or less."""
         if self.timeout is not None and self.timeout <= 0:
             raise ValueError(f"timeout must be positive, or None to wait for ever: {self.timeout}")
 
@@ -162,7 +164,7 @@ class ApprovalResponse(BaseModel):
 
 @runtime_checkable
 class ApprovalProvider(Protocol):
-    """Whatever can answer an `ApprovalRequest`."""
+    """Answers an `ApprovalRequest`."""
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResponse:
         """Return the answer to `request`."""

@@ -1,4 +1,4 @@
-"""What a provider raises when its model cannot answer.
+"""Define the errors of providers.
 
     LLMError
     ├── RateLimitError            retryable
@@ -17,18 +17,31 @@
     ├── InvalidToolCallError
     └── ConfigurationError
 
-`retryable` is what the class says unless the provider knows better; `amplifier_core.utils.retry` goes by it.
+`retryable` defaults to the class's own value; `amplifier_core.utils.retry` goes by it.
 """
 
 from __future__ import annotations
+
+_UNSET: dict[str, object] = {
+    "provider": None,
+    "model": None,
+    "status_code": None,
+    "retryable": False,
+    "retry_after": None,
+    "delay_multiplier": 1.0,
+    "tool_name": None,
+}
+"""The attributes in `repr`, each with its unset value."""
 
 
 class LLMError(Exception):
     """Base of every error above.
 
-    `retry_after` is the wait in seconds that the service asked for; `delay_multiplier` stretches the wait that the
-    caller would choose.
+    `retry_after` is the service's own wait in seconds; `delay_multiplier` stretches the caller's wait. `remedy` is one
+    sentence for a person; a provider may set it, and otherwise the program does.
     """
+
+    remedy: str | None = None
 
     def __init__(
         self,
@@ -48,6 +61,12 @@ class LLMError(Exception):
         self.retryable = retryable
         self.retry_after = retry_after
         self.delay_multiplier = delay_multiplier
+
+    def __repr__(self) -> str:
+        """Return the message and the set attributes: `RateLimitError('Too fast', status_code=429)`."""
+        facts = {name: getattr(self, name, unset) for name, unset in _UNSET.items()}
+        shown = [f"{name}={value!r}" for name, value in facts.items() if value != _UNSET[name]]
+        return f"{type(self).__name__}({', '.join([repr(str(self)), *shown])})"
 
 
 def _init_retryable(
@@ -136,7 +155,7 @@ class AbortError(LLMError):
 
 
 class InvalidToolCallError(LLMError):
-    """The model called a tool in a way that cannot be read; `raw_arguments` is what it wrote."""
+    """The model's tool call cannot be read; `raw_arguments` is its text."""
 
     def __init__(
         self,
@@ -155,4 +174,4 @@ class InvalidToolCallError(LLMError):
 
 
 class ConfigurationError(LLMError):
-    """The provider is not set up in a way that can work."""
+    """The provider's configuration cannot work."""

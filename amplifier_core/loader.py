@@ -1,28 +1,31 @@
-"""Find a module by its id and mount it: from a source that the bundle names, or an installed entry point."""
+"""Find a module by its id and mount it: from the bundle's own source, a folder, or an installed entry point."""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+import logging
 import os
 import sys
+import threading
 from hashlib import sha256
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import search_path
+from .entry_points import find_entry_points
 from .errors import NameTaken, UnknownName
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from importlib.metadata import EntryPoint
     from types import ModuleType
 
     from .coordinator import ModuleCoordinator
     from .models import ModuleInfo
 
     MountFunction = Callable[[ModuleCoordinator], Awaitable[Callable[[], Any] | None]]
+
+logger = logging.getLogger(__name__)
 
 GROUP = "amplifier.modules"
 
@@ -32,6 +35,7 @@ __all__ = [
     "ModuleInfo",
     "ModuleLoader",
     "ModuleValidationError",
+    "find_package",
     "import_from_path",
     "installed_modules",
     "module_failure_reason",
@@ -60,7 +64,7 @@ MODULE_FAILURE_REASONS = frozenset(
 
 
 def __getattr__(name: str) -> object:
-    """Import what modules expect to find here, and only then."""
+    """Import `ModuleInfo` at its first use: modules expect it here."""
     if name != "ModuleInfo":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .models import ModuleInfo
@@ -69,7 +73,7 @@ def __getattr__(name: str) -> object:
 
 
 class ModuleValidationError(Exception):
-    """A module was found, and is not one: `reason_code` is one of `MODULE_FAILURE_REASONS`."""
+    """The found code is not a module: `reason_code` is one of `MODULE_FAILURE_REASONS`."""
 
     def __init__(self, message: str, *, reason_code: str = "validation_failed") -> None:
         self.reason_code = reason_code
@@ -77,7 +81,7 @@ class ModuleValidationError(Exception):
 
 
 def module_failure_reason(error: BaseException) -> str:
-    """Return the member of `MODULE_FAILURE_REASONS` that tells `error`."""
+    """Return the member of `MODULE_FAILURE_REASONS` for `error`."""
     if isinstance(error, ModuleValidationError):
         return error.reason_code if error.reason_code in MODULE_FAILURE_REASONS else "validation_failed"
     if isinstance(error, (UnknownName, FileNotFoundError)) or type(error).__name__ == "ModuleNotFoundError":
@@ -88,9 +92,9 @@ def module_failure_reason(error: BaseException) -> str:
 class ModuleLoader:
     """Loads modules for sessions; one loader may serve a session and its forks.
 
-    A module is looked for where the coordinator's `module-source-resolver` says, then in the folders of
-    `AMPLIFIER_MODULES` (separated as in PATH) and `search_paths`, then among the installed entry points. Nothing is
-    imported before a session asks for it, and a module is mounted once: what it is shows when it is mounted.
+    It looks for a module with the coordinator's `module-source-resolver`, then in the folders of `AMPLIFIER_MODULES`
+    (separated as in PATH) and `search_paths`, then among the installed entry points. Nothing is imported before a
+    session asks for it, and a module is mounted once: its mount shows its kind.
     """
 
     def __init__(
@@ -99,13 +103,13 @@ class ModuleLoader:
         self._coordinator = coordinator
         self._search_paths = [*_folders_of_environment(), *(Path(path) for path in search_paths or ())]
         self._added_paths: list[str] = []
-        self._sessions = 0
+        self._users: set[int] = set()
         self._installed: dict[str, Callable[..., Any]] = {}
         self._ready_queue: list[tuple[str, Callable[..., Any]]] = []
 
-    def another(self) -> ModuleLoader:
-        """Return a loader for a session beside those of this one; it knows already which modules are installed."""
-        loader = ModuleLoader()
+    def another(self, kind: type[ModuleLoader] | None = None) -> ModuleLoader:
+        """Return a loader for another session, of this or another kind; it knows the installed modules of this one."""
+        loader = (kind or type(self))()
         loader._search_paths, loader._installed = self._search_paths, self._installed
         return loader
 
@@ -116,23 +120,35 @@ class ModuleLoader:
         source_hint: str | dict[str, Any] | None = None,
         coordinator: ModuleCoordinator | None = None,
     ) -> MountFunction:
-        """Return an async function that mounts `module_id` with `config` on the coordinator it is given.
+        """Return an async function to mount `module_id` with `config` on a coordinator.
 
-        Raises `UnknownName` when nothing installed has this id, `NameTaken` when two distributions have it,
-        `ModuleValidationError` when what was found is no module, and whatever the import raises.
+        Raises `UnknownName` for an id without a module, `NameTaken` for an id of two distributions,
+        `ModuleValidationError` for code without a mount function, and every error of the import.
         """
         owner = coordinator or self._coordinator
         path = await self._source(module_id, source_hint, owner) or self._in_search_paths(module_id)
         module = self._from_path(module_id, path) if path else None
+        if module is None and module_id.startswith("provider-") and module_id not in self._installed:
+            from .preloading import wait_for_import
+
+            await wait_for_import(module_id, GROUP)
         mount = _mount_of(module, module_id) if module else self._from_entry_point(module_id)
+        whole = await self.complete_config(module_id, sys.modules.get(mount.__module__), config or {}, owner)
 
         async def mount_module(target: ModuleCoordinator) -> Callable[[], Any] | None:
-            outcome = mount(target, config or {})
+            outcome = mount(target, whole)
             cleanup = await outcome if inspect.isawaitable(outcome) else outcome
             self._enqueue_ready(module_id, mount)
             return cleanup if callable(cleanup) else None
 
+        mount_module.__wrapped__ = mount  # type: ignore[attr-defined]  # as `functools.wraps` does
         return mount_module
+
+    async def complete_config(
+        self, module_id: str, module: ModuleType | None, config: dict[str, Any], coordinator: ModuleCoordinator | None
+    ) -> dict[str, Any]:
+        """Return the configuration to mount a module with; a subclass adds what no mount plan holds, such as keys."""
+        return config
 
     async def _source(self, module_id: str, hint: Any, coordinator: ModuleCoordinator | None) -> Path | None:
         resolver = coordinator.get("module-source-resolver") if coordinator is not None else None
@@ -152,6 +168,8 @@ class ModuleLoader:
         return Path(source.resolve())
 
     def _in_search_paths(self, module_id: str) -> Path | None:
+        if not self._search_paths:
+            return None
         candidates = (folder / f"amplifier-module-{module_id}" for folder in self._search_paths)
         return next((candidate for candidate in candidates if candidate.is_dir()), None)
 
@@ -164,15 +182,21 @@ class ModuleLoader:
     def _from_entry_point(self, module_id: str) -> Callable[..., Any]:
         if module_id in self._installed:
             return self._installed[module_id]
-        entry = _only_entry_point(module_id)
+        entries = find_entry_points(GROUP, module_id)
+        if not entries:
+            raise UnknownName("module", module_id, {entry.name for entry in find_entry_points(GROUP)})
+        if len(entries) > 1:
+            first, second, *_ = sorted(str(entry.dist) for entry in entries)
+            raise NameTaken("module", module_id, (first, second))
+        (entry,) = entries
         mount = entry.load()
         if not callable(mount):
             raise ModuleValidationError(
-                f"module '{module_id}': entry point {entry.value} is no mount function",
+                f"module '{module_id}': entry point {entry.value} is not a mount function",
                 reason_code="invalid_entry_point",
             )
         self._installed[module_id] = mount
-        return mount  # type: ignore[no-any-return]  # an entry point is whatever its author named
+        return mount  # type: ignore[no-any-return]  # authors name any function
 
     def _enqueue_ready(self, module_id: str, mount: Callable[..., Any]) -> None:
         ready = getattr(sys.modules.get(mount.__module__), "on_session_ready", None)
@@ -186,86 +210,92 @@ class ModuleLoader:
         return cleanup if callable(cleanup) else None
 
     async def discover(self) -> list[ModuleInfo]:
-        """Return what is installed, sorted by id, without importing any of it."""
+        """Return the installed modules, sorted by id; none is imported."""
         return installed_modules()
 
     def enqueue_on_session_ready(self, module_id: str, fn: Callable[..., Any]) -> None:
-        """Have `fn(coordinator)` awaited when everything is mounted."""
+        """Have `fn(coordinator)` awaited after the last mount."""
         self._ready_queue.append((module_id, fn))
 
     def get_on_session_ready_queue(self) -> list[tuple[str, Callable[..., Any]]]:
-        """Return what waits for everything to be mounted."""
+        """Return the functions to await after the last mount."""
         return list(self._ready_queue)
 
     def clear_on_session_ready_queue(self) -> None:
-        """Forget it."""
+        """Forget these functions."""
         self._ready_queue.clear()
 
-    def attach(self) -> None:
-        """Count one more session that loads with this."""
-        self._sessions += 1
+    def attach(self, coordinator: ModuleCoordinator) -> None:
+        """Count the session of `coordinator` as a user of this loader."""
+        self._users.add(id(coordinator))
 
-    def detach(self) -> None:
-        """Count one less; with the last, the folders on `sys.path` are given back."""
-        self._sessions -= 1
-        if self._sessions <= 0:
-            self._give_back_paths()
-
-    def _give_back_paths(self) -> None:
-        while self._added_paths:
-            search_path.release(self._added_paths.pop())
+    def detach(self, coordinator: ModuleCoordinator) -> bool:
+        """Stop counting the session of `coordinator`; return whether no session uses this loader now."""
+        self._users.discard(id(coordinator))
+        return not self._users
 
     def cleanup(self) -> None:
-        """Forget what was loaded, and give back its folders on `sys.path`; idempotent."""
-        self._give_back_paths()
-        self._installed = {}
+        """Take the folders of modules off `sys.path`; idempotent.
+
+        The loader stays usable, and still knows its entry points: to find them takes longer than a session.
+        """
+        while self._added_paths:
+            search_path.release(self._added_paths.pop())
         self._ready_queue.clear()
 
 
-def use_loader(loader: Any, coordinator: ModuleCoordinator) -> None:
-    """Count a session as a user of `loader` until its clean-up; a loader of another make need not count."""
+def attach_loader(loader: Any, coordinator: ModuleCoordinator) -> None:
+    """Count a session as a user of `loader`; a loader of another make need not count."""
     if hasattr(loader, "attach"):
-        loader.attach()
-        coordinator.register_cleanup(loader.detach)
+        loader.attach(coordinator)
 
 
-def modules_in_folders() -> set[str]:
-    """Return the names of the modules that lie in the folders of `AMPLIFIER_MODULES`; none is imported."""
+def detach_loader(loader: Any, coordinator: ModuleCoordinator) -> None:
+    """End a session's use of `loader`; the last session cleans it up. An error of the clean-up is logged."""
+    is_free = not hasattr(loader, "detach") or loader.detach(coordinator)
+    try:
+        if is_free and hasattr(loader, "cleanup"):
+            loader.cleanup()
+    except Exception as error:
+        logger.error("the clean-up of a module loader failed: %s: %s", type(error).__name__, error)
+
+
+def modules_in_folders() -> dict[str, Path]:
+    """Return the folders of the modules in `AMPLIFIER_MODULES` by name, none imported; the first of a name counts."""
     prefix = "amplifier-module-"
-    found = (path for folder in _folders_of_environment() for path in folder.glob(f"{prefix}*") if path.is_dir())
-    return {path.name.removeprefix(prefix) for path in found}
+    found: dict[str, Path] = {}
+    for folder in _folders_of_environment():
+        for path in filter(Path.is_dir, folder.glob(f"{prefix}*")):
+            found.setdefault(path.name.removeprefix(prefix), path)
+    return found
 
 
 def _folders_of_environment() -> list[Path]:
     return [Path(folder) for folder in os.environ.get("AMPLIFIER_MODULES", "").split(os.pathsep) if folder]
 
 
-def _only_entry_point(module_id: str) -> EntryPoint:
-    found = entry_points(group=GROUP, name=module_id)
-    if not found:
-        raise UnknownName("module", module_id, entry_points(group=GROUP).names)
-    owners = sorted(f"{entry.dist.name} {entry.dist.version}" if entry.dist else "?" for entry in found)
-    if len(owners) > 1:
-        raise NameTaken("module", module_id, (owners[0], owners[1]))
-    return next(iter(found))
-
-
 def installed_modules() -> list[ModuleInfo]:
-    """Return the modules that entry points offer, sorted by id; none is imported."""
+    """Return the modules with an entry point, sorted by id; none is imported."""
+    from importlib_metadata import PackageNotFoundError, metadata
+
     from .models import ModuleInfo
 
     found = []
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+    for entry in find_entry_points(GROUP):
         kind = next((kind for prefix, kind in _PREFIXES.items() if entry.name.startswith(prefix)), "tool")
+        try:
+            summary = metadata(entry.dist.name).get("Summary", "")
+        except PackageNotFoundError:
+            summary = ""
         found.append(
             ModuleInfo.model_validate(
                 {
                     "id": entry.name,
                     "name": entry.name,
-                    "version": entry.dist.version if entry.dist else "",
+                    "version": entry.dist.version,
                     "type": kind,
                     "mount_point": _TYPES[kind],
-                    "description": (entry.dist.metadata["Summary"] or "") if entry.dist else "",
+                    "description": summary,
                 }
             )
         )
@@ -273,14 +303,14 @@ def installed_modules() -> list[ModuleInfo]:
 
 
 def import_from_path(module_id: str, path: Path) -> ModuleType:
-    """Import the module at `path`: a `.py` file, a package folder, or a folder that holds `amplifier_module_<id>`.
+    """Import the module at `path`: a `.py` file, a package folder, or a folder with `amplifier_module_<id>` in it.
 
-    A file is known by its content: one that changed is imported anew. A package keeps its name unless another module
-    has it already: two of one name must not get each other's parts.
+    A file is known by its content: a changed file is imported anew. A package keeps its name unless another module has
+    it already: two of one name must not get each other's parts.
     """
     if path.is_file():
         return _import(_own_name(path.read_bytes() + str(path).encode()), path, None)
-    package = _package_folder(module_id, path)
+    package = find_package(module_id, path)
     file = package / "__init__.py"
     known = sys.modules.get(package.name)
     is_free = known is None or getattr(known, "__file__", None) == str(file)
@@ -291,17 +321,28 @@ def _own_name(identity: bytes) -> str:
     return f"_amplifier_source_{sha256(identity).hexdigest()[:16]}"
 
 
-def _package_folder(module_id: str, path: Path) -> Path:
+def find_package(module_id: str, path: Path) -> Path:
+    """Return the folder of a module's package in `path`, or `path` itself. Raises `ModuleValidationError`."""
     stem = module_id.replace("-", "_")
     for candidate in (path / f"amplifier_module_{stem}", path / f"amplifier_{stem}", path / stem, path):
         if (candidate / "__init__.py").is_file():
             return candidate
     raise ModuleValidationError(
-        f"module '{module_id}': {path} holds no package amplifier_module_{stem}", reason_code="invalid_package_layout"
+        f"module '{module_id}': {path} holds no package amplifier_module_{stem} with an __init__.py",
+        reason_code="invalid_package_layout",
     )
 
 
+_importing: dict[str, threading.RLock] = {}
+"""A lock for each name, as in the standard import: another thread never gets half a module."""
+
+
 def _import(name: str, file: Path, search: list[str] | None) -> ModuleType:
+    with _importing.setdefault(name, threading.RLock()):
+        return _import_locked(name, file, search)
+
+
+def _import_locked(name: str, file: Path, search: list[str] | None) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(file):
         return known
@@ -325,4 +366,4 @@ def _mount_of(module: Any, module_id: str) -> Callable[..., Any]:
             f"module '{module_id}': {getattr(module, '__file__', module)} has no function 'mount(coordinator, config)'",
             reason_code="invalid_module_metadata",
         )
-    return mount  # type: ignore[no-any-return]  # a module's mount is whatever its author wrote
+    return mount  # type: ignore[no-any-return]  # authors write any function

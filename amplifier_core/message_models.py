@@ -1,11 +1,11 @@
-"""What a session and a model say to each other: messages, requests and responses, as they go over the wire.
+"""Define the data between a session and a model: messages, requests and responses, in their wire form.
 
-Every model takes fields that it does not know and gives them back: a provider may carry more than is named here.
+Every model keeps unknown fields and returns them: a provider may carry more than is named here.
 """
 
 from __future__ import annotations
 
-from decimal import Decimal  # noqa: TC003 - pydantic reads the annotations at run time
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
@@ -14,18 +14,18 @@ Visibility = Literal["internal", "developer", "user"]
 
 
 class _WireModel(BaseModel):
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
 
 def decimal_or_error(value: Any) -> Any:
-    """Return `value` unless it is a float: money that was a binary fraction once is wrong for good."""
+    """Return `value` unless it is a float: a binary fraction does not hold an amount of money exactly."""
     if isinstance(value, float):
-        raise ValueError(f"cost_usd must not be a float ({value!r}); pass a Decimal or a string")
+        raise ValueError(f"cost_usd must be Decimal, or text, and not float ({value!r})")
     return value
 
 
 class TextBlock(_WireModel):
-    """Text that is meant to be read."""
+    """Text for a reader."""
 
     type: Literal["text"] = "text"
     text: str
@@ -33,7 +33,7 @@ class TextBlock(_WireModel):
 
 
 class ThinkingBlock(_WireModel):
-    """A model's thinking; `signature` proves to its provider that it was not altered."""
+    """A model's thinking; `signature` proves to its provider that it is unchanged."""
 
     type: Literal["thinking"] = "thinking"
     thinking: str
@@ -43,7 +43,7 @@ class ThinkingBlock(_WireModel):
 
 
 class RedactedThinkingBlock(_WireModel):
-    """Thinking that only its provider can read; it is handed back as it came."""
+    """Thinking in the form of its provider, for its eyes only; it is sent back unchanged."""
 
     type: Literal["redacted_thinking"] = "redacted_thinking"
     data: str
@@ -51,7 +51,7 @@ class RedactedThinkingBlock(_WireModel):
 
 
 class ToolCallBlock(_WireModel):
-    """The wish of a model to have a tool called."""
+    """A model's request to call a tool."""
 
     type: Literal["tool_call"] = "tool_call"
     id: str
@@ -61,7 +61,7 @@ class ToolCallBlock(_WireModel):
 
 
 class ToolResultBlock(_WireModel):
-    """What the tool call `tool_call_id` returned."""
+    """The result of the tool call `tool_call_id`."""
 
     type: Literal["tool_result"] = "tool_result"
     tool_call_id: str
@@ -70,7 +70,7 @@ class ToolResultBlock(_WireModel):
 
 
 class ImageBlock(_WireModel):
-    """An image; `source` says where its bytes are, or holds them."""
+    """An image; `source` is its place, or its bytes."""
 
     type: Literal["image"] = "image"
     source: dict[str, Any]
@@ -78,7 +78,7 @@ class ImageBlock(_WireModel):
 
 
 class ReasoningBlock(_WireModel):
-    """A model's reasoning in the form of the providers that keep a summary of it."""
+    """A model's reasoning with a summary, in the form of some providers."""
 
     type: Literal["reasoning"] = "reasoning"
     content: list[Any]
@@ -135,7 +135,7 @@ ResponseFormat = ResponseFormatText | ResponseFormatJson | ResponseFormatJsonSch
 
 
 class ChatRequest(_WireModel):
-    """What a provider is asked; `timeout` is in seconds."""
+    """A request to a provider; `timeout` is in seconds."""
 
     messages: list[Message]
     tools: list[ToolSpec] | None = None
@@ -162,7 +162,12 @@ class ToolCall(_WireModel):
 
 
 class Usage(_WireModel):
-    """What a response cost, in tokens and in US dollars (a Decimal; written as a string, refused as a float)."""
+    """The cost of a response, in tokens and in US dollars (a Decimal; a string in JSON, never a float).
+
+    `input_tokens` are all tokens of the request. Those read from the provider's cache (`cache_read_tokens`) or written
+    to it (`cache_write_tokens`) are among them, and counted apart as well. `output_tokens` are all tokens of the
+    response, `reasoning_tokens` among them. `total_tokens` is the sum of input and output.
+    """
 
     input_tokens: int
     output_tokens: int
@@ -185,7 +190,7 @@ class Usage(_WireModel):
 
 
 class Degradation(_WireModel):
-    """What a provider gave instead of what was asked, and why."""
+    """A provider's substitute for something requested, with the reason."""
 
     requested: str
     actual: str
@@ -193,7 +198,7 @@ class Degradation(_WireModel):
 
 
 class ChatResponse(_WireModel):
-    """What a provider answered."""
+    """A provider's answer."""
 
     content: list[ContentBlockUnion]
     tool_calls: list[ToolCall] | None = None

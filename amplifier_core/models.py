@@ -1,14 +1,14 @@
-"""What tools, hooks, providers and modules tell the kernel about themselves and their results."""
+"""Define the data of tools, hooks, providers and modules: descriptions, results and statuses."""
 
 from __future__ import annotations
 
 import json
 import re
 from datetime import UTC, datetime
-from decimal import Decimal  # noqa: TC003 - pydantic reads the annotations at run time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, Field, field_serializer, field_validator, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_serializer
 
 from .message_models import ImageBlock, TextBlock, decimal_or_error
 
@@ -30,10 +30,16 @@ def _printable(value: Any) -> Any:
 
 
 def _to_json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    if "\\u00" in text:  # json escapes control characters, so that they would outlive the cleaning below
-        text = json.dumps(_printable(value), ensure_ascii=False, default=str)
+    text = json.dumps(value, ensure_ascii=False, default=_decimal_text)
+    if "\\u00" in text:  # json escapes control characters: they would outlive the cleaning below
+        text = json.dumps(_printable(value), ensure_ascii=False, default=_decimal_text)
     return text
+
+
+def _decimal_text(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def _without_image_data(item: Any) -> Any:
@@ -46,11 +52,15 @@ def _without_image_data(item: Any) -> Any:
     return {"type": "image", "source": kept, "omitted": "image data"}
 
 
-class ToolResult(BaseModel):
-    """What a tool returned: `output` for the model, `error` ({"message": …}) when it failed.
+class _Model(BaseModel):
+    model_config = ConfigDict(defer_build=True)  # each is built at its first use
 
-    `content` holds blocks instead of, or besides, `output`. A result that has an error and no output takes the error's
-    message as its output, for a model reads nothing else.
+
+class ToolResult(_Model):
+    """The result of a tool: `output` for the model, `error` ({"message": …}) for a failure.
+
+    `content` holds blocks instead of, or besides, `output`. A failure without output takes the error's message as its
+    output: a model reads nothing else.
     """
 
     success: bool = True
@@ -69,12 +79,12 @@ class ToolResult(BaseModel):
 
     def model_post_init(self, context: Any, /) -> None:
         """Fill an absent output from the error's message."""
-        if self.output is None and self.error is not None:
+        if not self.success and self.output is None and self.error is not None:
             self.output = self.error.get("message")
 
     @field_serializer("content", when_used="unless-none")
     def serialize_content(self, content: list[TextBlock | ImageBlock]) -> list[dict[str, Any]]:
-        """Write each block without the fields that it does not use."""
+        """Write each block without its unused fields."""
         return [block.model_dump(exclude_none=True) for block in content]
 
     @model_serializer(mode="wrap")
@@ -92,10 +102,14 @@ class ToolResult(BaseModel):
         return super().model_copy(update=update, deep=deep)
 
     def get_serialized_output(self) -> str:
-        """Return what a model reads: the output as text or JSON, else the blocks' text, without control characters."""
+        """Return the result as a model reads it: the output as text or JSON, else the blocks' text, else "Success".
+
+        A failure without any of them is an empty text. Control characters are left out, and a `Decimal` is written as a
+        string. Raises `TypeError` for an output outside JSON.
+        """
         output = self.output
         if output is None:
-            text = self._content_text()
+            text = self._content_text() or ("Success" if self.success else "")
         elif isinstance(output, str):
             text = output
         else:
@@ -107,7 +121,7 @@ class ToolResult(BaseModel):
         return "\n".join(block.text if isinstance(block, TextBlock) else "[image]" for block in blocks)
 
     def safe_hook_presentation(self) -> dict[str, Any]:
-        """Return the result as hooks may see and log it: a dict without the bytes of any image."""
+        """Return the result for hooks and logs: a dict without the bytes of any image."""
         output = self.output
         if isinstance(output, list):
             output = [_without_image_data(item) for item in output]
@@ -117,8 +131,8 @@ class ToolResult(BaseModel):
         return shown
 
 
-class ContextInjection(BaseModel):
-    """Text that one hook wants the model to read."""
+class ContextInjection(_Model):
+    """One hook's text for the model."""
 
     content: str
     role: Literal["system", "user", "assistant"] = "system"
@@ -128,8 +142,8 @@ class ContextInjection(BaseModel):
     event: str = ""
 
 
-class HookResult(BaseModel):
-    """What a hook wants done; `approval_timeout` is in seconds."""
+class HookResult(_Model):
+    """A hook's answer to an event; `approval_timeout` is in seconds."""
 
     action: Literal["continue", "deny", "modify", "inject_context", "ask_user"] = "continue"
     data: dict[str, Any] | None = None
@@ -149,8 +163,8 @@ class HookResult(BaseModel):
     context_injections: list[ContextInjection] = Field(default_factory=list)
 
 
-class Pricing(BaseModel):
-    """What a model costs, in `currency` per million tokens."""
+class Pricing(_Model):
+    """The price of a model, in `currency` per million tokens."""
 
     input_per_million: float
     output_per_million: float
@@ -159,8 +173,8 @@ class Pricing(BaseModel):
     currency: str = "USD"
 
 
-class ModelInfo(BaseModel):
-    """A model that a provider offers; `context_window` and `max_output_tokens` are in tokens."""
+class ModelInfo(_Model):
+    """A provider's model; `context_window` and `max_output_tokens` are in tokens."""
 
     id: str
     display_name: str
@@ -171,7 +185,7 @@ class ModelInfo(BaseModel):
     pricing: Pricing | None = None
 
 
-class ConfigField(BaseModel):
+class ConfigField(_Model):
     """One question of a provider's set-up."""
 
     id: str
@@ -186,8 +200,8 @@ class ConfigField(BaseModel):
     requires_model: bool = False
 
 
-class ProviderInfo(BaseModel):
-    """What a provider is, what it can do, and what it must be told first."""
+class ProviderInfo(_Model):
+    """The description of a provider: its abilities, and the settings that it needs."""
 
     id: str
     display_name: str
@@ -197,8 +211,8 @@ class ProviderInfo(BaseModel):
     config_fields: list[ConfigField] = Field(default_factory=list)
 
 
-class ModuleInfo(BaseModel):
-    """An installed module, as discovery found it."""
+class ModuleInfo(_Model):
+    """The description of an installed module."""
 
     id: str
     name: str
@@ -209,8 +223,8 @@ class ModuleInfo(BaseModel):
     config_schema: dict[str, Any] | None = None
 
 
-class SessionStatus(BaseModel):
-    """How a session goes: times in UTC, cost in US dollars (a Decimal; written as a string, refused as a float)."""
+class SessionStatus(_Model):
+    """The progress of a session: times in UTC, cost in US dollars (a Decimal; a string in JSON, never a float)."""
 
     session_id: str
     started_at: datetime = Field(default_factory=lambda: datetime.now(UTC))

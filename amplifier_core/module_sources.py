@@ -1,4 +1,4 @@
-"""Where the code of a module that is not installed comes from."""
+"""Find the code of a module that is not installed."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class ModuleLoadError(Exception):
 
 
 class ModuleSource(ABC):
-    """One place that holds one module's code."""
+    """The place of one module's code."""
 
     @abstractmethod
     def resolve(self) -> Path:
-        """Return the folder to import from, fetching it first where that is needed.
+        """Return the folder to import from, and fetch it first if necessary.
 
-        Raises `ModuleNotFoundError` when there is nothing to return.
+        Raises `ModuleNotFoundError` for an absent folder.
         """
 
 
 class FileSystemModuleSource(ModuleSource):
-    """Folders on this machine; the first that exists holds the module."""
+    """Folders on this machine; the module is in the first existing one."""
 
     def __init__(self, paths: Path | str | Iterable[Path | str] | None = None) -> None:
         listed = [paths] if isinstance(paths, str | Path) else list(paths or ())
         self.paths = [Path(path) for path in listed]
 
     def resolve(self) -> Path:
-        """Return the first of the folders that exists."""
+        """Return the first existing folder."""
         for path in self.paths:
             if path.is_dir():
                 return path.resolve()
@@ -45,17 +45,17 @@ class FileSystemModuleSource(ModuleSource):
         raise ModuleNotFoundError(f"no module folder found ({looked}); check the 'source' of the module")
 
     def get_module_paths(self) -> list[str]:
-        """Return the folders that exist."""
+        """Return the existing folders."""
         return [str(path) for path in self.paths if path.is_dir()]
 
     def get_mention_mappings(self) -> dict[str, str]:
-        """Return the names under which files of this source may be mentioned: none."""
+        """Return the names for mentions of this source's files: none."""
         return {}
 
 
 @runtime_checkable
 class ModuleSourceResolver(Protocol):
-    """What finds the source of a module; mounted at `module-source-resolver`."""
+    """Finds the source of a module; mounted at `module-source-resolver`."""
 
     def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> ModuleSource:
         """Return the source of `module_id`; raises `ModuleNotFoundError`."""

@@ -1,15 +1,17 @@
-"""Mount the modules of one session's plan, and keep account of those that could not be."""
+"""Mount the modules of one session's plan, and keep account of the failures."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import events
-from .loader import ModuleLoader, module_failure_reason, use_loader
+from .credentials import describe_missing, find_broken_key
+from .eager import Waiting, start
+from .frozen import frozen
+from .loader import ModuleLoader, attach_loader, detach_loader, module_failure_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,14 +21,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOUNT_TIME_LIMIT = 60.0
-"""Seconds that finding and mounting one module may take, unless `session.mount_timeout` says otherwise."""
+"""The most seconds to find and mount one module, unless `session.mount_timeout` sets another limit."""
 
 _OPTIONAL = (("provider", "providers"), ("tool", "tools"), ("hook", "hooks"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadFailure:
-    """A module that the session runs without."""
+    """A module missing in its session."""
 
     kind: str
     module_id: str
@@ -38,6 +40,8 @@ class Mounting:
 
     def __init__(self, coordinator: ModuleCoordinator, loader: ModuleLoader, config: dict[str, Any]) -> None:
         self.failures: list[LoadFailure] = []
+        self.without_key: list[str] = []
+        """The reasons of providers whose modules mounted none: usual among several, fatal for all of them."""
         self._coordinator = coordinator
         self._loader = loader
         self._config = config
@@ -48,8 +52,8 @@ class Mounting:
     async def mount_all(self, *, strict: bool = False) -> None:
         """Mount everything.
 
-        Raises `RuntimeError`, with the cause, without orchestrator or context, and with `strict` for any module that
-        fails; `ValueError` for two entries of one provider without an `instance_id`.
+        Raises `RuntimeError`, with the cause, without orchestrator or context, and with `strict` for any failing
+        module; `ValueError` for two entries of one provider without an `instance_id`.
         """
         _require_instance_ids(self._config.get("providers") or ())
         await self._mount_required("orchestrator", "orchestrator")
@@ -60,7 +64,7 @@ class Mounting:
                 await self._mount_optional(kind, entry, mounted, strict=strict)
 
     async def make_ready(self) -> list[tuple[str, dict[str, Any]]]:
-        """Await `on_session_ready` of every module that has it; return the events that tell what failed so far."""
+        """Await `on_session_ready` of the modules; return the events about all failures so far."""
         for module_id, ready in self._ready:
             try:
                 await ready(self._coordinator)
@@ -79,6 +83,7 @@ class Mounting:
         try:
             await self._mount(spec)
         except Exception as error:
+            _hide_secrets(error, self._config)
             raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
 
     async def _mount_optional(self, kind: str, entry: dict[str, Any], mounted: set[str], *, strict: bool) -> None:
@@ -86,9 +91,13 @@ class Mounting:
             if kind == "provider":
                 await self._mount_provider(entry)
             else:
-                _refuse_twice(entry, mounted)
+                module_id = _module_of(entry)
+                if module_id in mounted:
+                    raise ValueError("it is listed twice; its first entry was taken")
+                mounted.add(module_id)
                 await self._mount(entry)
         except Exception as error:
+            _hide_secrets(error, self._config)
             self._note_failure(kind, entry, error)
             if strict:
                 name = entry.get("module") if isinstance(entry, dict) else entry
@@ -105,23 +114,38 @@ class Mounting:
             failure["instance_id"] = str(entry["instance_id"])
         self._untold.append((events.MODULE_LOAD_FAILED, failure))
 
-    async def _mount(self, entry: dict[str, Any]) -> None:
+    async def _mount(self, entry: dict[str, Any]) -> Any:
+        """Mount a module, and return its own `mount` function."""
         module_id = _module_of(entry)
-        try:
-            async with asyncio.timeout(self._time_limit) as limit:
-                mount = await self._loader.load(module_id, _config_of(entry), entry.get("source"), self._coordinator)
-                cleanup = await mount(self._coordinator)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise TimeoutError(f"its mount took longer than {self._time_limit:g} s") from error
+        config = entry.get("config") or {}
+        if not isinstance(config, dict):
+            raise TypeError(f"its 'config' must be a mapping, not {type(config).__name__}")
+        mounted = start(self._load_and_mount(module_id, config, entry.get("source")))
+        if isinstance(mounted, Waiting):
+            try:
+                async with asyncio.timeout(self._time_limit) as limit:
+                    mounted = await mounted
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise
+                raise TimeoutError(f"its mount took longer than {self._time_limit:g} s") from error
+        mount, cleanup = mounted
         self._ready += self._loader.get_on_session_ready_queue()  # taken at once: others may use the loader too
         self._loader.clear_on_session_ready_queue()
         if cleanup is not None:
             self._coordinator.register_cleanup(cleanup)
+        return getattr(mount, "__wrapped__", mount)
+
+    async def _load_and_mount(self, module_id: str, config: dict[str, Any], source: Any) -> tuple[Any, Any]:
+        """Return the function that mounts the module, and the clean-up that it returned."""
+        mount = await self._loader.load(module_id, dict(config), source, self._coordinator)
+        return mount, await mount(self._coordinator)
 
     async def _mount_provider(self, entry: dict[str, Any]) -> None:
-        """Mount one provider under its `instance_id`; one that fails leaves the providers as they were."""
+        """Mount one provider under its `instance_id`; a failing one leaves the providers as they were.
+
+        Raises `ValueError` for a key that no request can carry.
+        """
         own_name = _module_of(entry).removeprefix("provider-")
         providers = self._coordinator.get("providers")
         before = dict(providers)
@@ -130,8 +154,14 @@ class Mounting:
             providers.pop(own_name, None)
         mounted: dict[str, Any] = {}
         try:
-            await self._mount(entry)
-            mounted = {name: module for name, module in providers.items() if before.get(name) is not module}
+            mount = await self._mount(entry)
+            found = {name: module for name, module in providers.items() if before.get(name) is not module}
+            if not found:
+                self.without_key.append(describe_missing(_module_of(entry), mount))
+            for module in found.values():
+                if problem := find_broken_key(module, entry.get("config") or {}, mount):
+                    raise ValueError(problem)
+            mounted = found
         finally:
             providers.clear()
             providers.update(before)
@@ -143,10 +173,11 @@ async def initialize_session(
 ) -> None:
     """Mount the plan `config` on a coordinator without a session, as `AmplifierSession` does on its own.
 
-    Its `loader` is used when it has one. Raises what `Mounting.mount_all` raises.
+    The coordinator's own `loader` is used, or a new one. Raises the errors of `Mounting.mount_all`.
     """
     loader = coordinator.loader or ModuleLoader(coordinator)
-    use_loader(loader, coordinator)
+    attach_loader(loader, coordinator)
+    coordinator.register_cleanup(lambda: detach_loader(loader, coordinator))
     mounting = Mounting(coordinator, loader, config)
     await mounting.mount_all()
     for event, data in await mounting.make_ready():
@@ -154,6 +185,12 @@ async def initialize_session(
     if parent_id is not None:
         fork = {"parent": parent_id, "session_id": session_id, "parent_id": parent_id}
         await coordinator.hooks.emit(events.SESSION_FORK, fork)
+
+
+def _hide_secrets(error: Exception, config: dict[str, Any]) -> None:
+    from .utils.secrets import redact_error, secrets_of
+
+    redact_error(error, secrets_of(config))
 
 
 def _module_of(entry: Any) -> str:
@@ -164,21 +201,9 @@ def _module_of(entry: Any) -> str:
     return str(entry["module"])
 
 
-def _config_of(entry: dict[str, Any]) -> dict[str, Any]:
-    config = entry.get("config") or {}
-    if not isinstance(config, dict):
-        raise TypeError(f"its 'config' must be a mapping, not {type(config).__name__}")
-    return dict(config)
-
-
-def _refuse_twice(entry: Any, mounted: set[str]) -> None:
-    module_id = _module_of(entry)
-    if module_id in mounted:
-        raise ValueError("it is listed twice; its first entry was taken")
-    mounted.add(module_id)
-
-
 def _require_instance_ids(providers: Sequence[Any]) -> None:
+    if len(providers) < 2:
+        return
     unnamed = Counter(
         entry.get("module") for entry in providers if isinstance(entry, dict) and not entry.get("instance_id")
     )

@@ -1,6 +1,6 @@
 """Load the plugins of this process, list them, and call their hooks.
 
-Entry points are loaded one by one: one that fails becomes a row that says why, and the rest go on.
+Entry points are loaded one by one: a failing one becomes a row with the cause, and the rest go on.
 """
 
 from __future__ import annotations
@@ -8,36 +8,37 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import signal
-import threading
-from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import pluggy
 
 from . import hookspecs
+from .entry_points import find_entry_points
 from .errors import AmplifierError, NameTaken, PluginError, PluginLoadFailed, UnknownName
+from .plugin_guard import Guard
+from .plugin_marks import LoadingMarks
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterable, Iterator, Mapping
-    from importlib.metadata import EntryPoint
-    from types import FrameType, ModuleType
+    from pathlib import Path
+    from types import ModuleType
 
+    from .entry_points import EntryPoint
+    from .hook_data import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
     from .hookspecs import RunnerFactory, StorageFactory, TriggerFactory
-    from .moments import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
     from .storage import Delivery
     from .triggers import TriggerEvent
 
 logger = logging.getLogger(__name__)
 
 IMPORT_TIME_LIMIT = 10.0
-"""Seconds that one plugin may take to import before it is given up."""
+"""The most seconds to import one plugin and have it register."""
 
 SPECS_GROUP = f"{hookspecs.GROUP}.hookspecs"
-"""Entry points of modules that specify hooks besides the kernel's."""
+"""Entry points of modules with further hook specifications."""
 _OFFER = "amplifier_register_"
 
 Factory = TypeVar("Factory")
@@ -45,7 +46,7 @@ Factory = TypeVar("Factory")
 
 @dataclass(slots=True)
 class PluginRow:
-    """One plugin as `amplifier plugin list` shows it."""
+    """One installed plugin, and whether it works."""
 
     name: str
     dist: str
@@ -62,14 +63,14 @@ class PluginRow:
 
 
 class Registry(Generic[Factory]):
-    """Names of one kind, each with its factory and the distribution that offered it."""
+    """The names of one kind, each with its factory and its distribution."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._offers: dict[str, list[tuple[Factory, str]]] = {}
 
     def add(self, name: str, factory: Factory, owner: str) -> None:
-        """Record an offer. Raises `NameTaken`; the name is then unusable until one of the owners is gone."""
+        """Record a factory. Raises `NameTaken`; the name is then unusable until one of the owners is gone."""
         offers = self._offers.setdefault(name, [])
         offers.append((factory, owner))
         if len(offers) > 1:
@@ -92,9 +93,9 @@ class Registry(Generic[Factory]):
 
 
 class Plugins:
-    """The plugins of one process: what they offer by name, and their moments.
+    """The plugins of one process: their offers by name, and their moment hooks.
 
-    `register` adds a plugin object, as `load_plugins` does for every entry point. Nothing here is global: two of these
+    `register` adds a plugin object, as `load_plugins` does for every entry point. Nothing here is global: two instances
     do not know each other.
     """
 
@@ -106,21 +107,27 @@ class Plugins:
         self._registries: dict[str, Registry[Any]] = {
             name: Registry(name.removeprefix(_OFFER)) for name in vars(self._manager.hook) if name.startswith(_OFFER)
         }
-        self.triggers: Registry[TriggerFactory] = self.offered("trigger")
-        self.storages: Registry[StorageFactory] = self.offered("storage")
-        self.runners: Registry[RunnerFactory] = self.offered("runner")
+        self.triggers: Registry[TriggerFactory] = self.registry_of("trigger")
+        self.storages: Registry[StorageFactory] = self.registry_of("storage")
+        self.runners: Registry[RunnerFactory] = self.registry_of("runner")
         self._owners: dict[str, str] = {}
+        self._offers: dict[str, dict[str, list[str]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def offered(self, kind: str) -> Registry[Any]:
-        """Return what is offered through `amplifier_register_<kind>`. Raises `KeyError` when there is no such hook."""
+    def registry_of(self, kind: str) -> Registry[Any]:
+        """Return the registry of `amplifier_register_<kind>`. Raises `KeyError` without such a hook."""
         return self._registries[f"{_OFFER}{kind}"]
+
+    def offers_of(self, plugin: str) -> dict[str, list[str]]:
+        """Return the registered names of a plugin by kind: `{"trigger": ["trigger-timer"]}`; {} for none."""
+        return {kind: list(names) for kind, names in self._offers.get(plugin, {}).items()}
 
     def register(self, plugin: object, name: str = "", row: PluginRow | None = None) -> PluginRow:
         """Take one plugin: a module or object with `@hookimpl` functions.
 
-        Raises `NameTaken` for a plugin's name, or a name that it offers, that is registered already, and
-        `PluginLoadFailed` for everything else: a hook that does not exist, has other arguments, or is not async where
-        the specification is. A plugin that is refused is never called later.
+        Raises `NameTaken` if its name, or a name that it offers, is registered already. Raises `PluginLoadFailed` for
+        every other fault: an unknown hook, wrong arguments, or a hook that is async where its specification is not, or
+        the reverse. A refused plugin is never called later.
         """
         name = name or getattr(plugin, "__name__", type(plugin).__name__)
         row = row or PluginRow(name, "this program", "", name)
@@ -149,17 +156,29 @@ class Plugins:
         for hook, implementation in self._implementations(plugin):
             registry = self._registries.get(hook.name)
             if registry is not None:
-                implementation.function(register=_registrar(registry, row))
+                implementation.function(register=self._registrar(registry, row))
+
+    def _registrar(self, registry: Registry[Any], row: PluginRow) -> Any:
+        def register(name: str, factory: object) -> None:
+            if not isinstance(name, str) or not name or factory is None:
+                raise ValueError(f"register({name!r}, {factory!r}): give a name and a factory")
+            registry.add(name, factory, row.owner)
+            row.offers.append(name)
+            self._offers.setdefault(row.name, {}).setdefault(registry.kind, []).append(name)
+
+        return register
 
     def _implementations(self, plugin: object) -> Iterator[tuple[pluggy.HookCaller, pluggy.HookImpl]]:
         for hook in self._manager.get_hookcallers(plugin) or ():
             yield from ((hook, each) for each in hook.get_hookimpls() if each.plugin is plugin)
 
     def _misuse(self, plugin: object) -> str | None:
-        """Return what is wrong with a plugin's hooks, as far as pluggy lets it pass."""
+        """Return the fault in a plugin's hooks that pluggy does not refuse; None without one."""
         known = [name for name, hook in vars(self._manager.hook).items() if hook.spec is not None]
         for hook, implementation in self._implementations(plugin):
             if hook.spec is None:
+                from difflib import get_close_matches  # rarely needed, and not free
+
                 close = get_close_matches(hook.name, known, n=1)
                 return f"no hook '{hook.name}'" + (f" (did you mean '{close[0]}'?)" if close else "")
             if implementation.wrapper or implementation.hookwrapper:
@@ -172,7 +191,20 @@ class Plugins:
                 return f"{name} is not marked with @hookimpl"
         return None
 
+    def bound_to(self, loop: asyncio.AbstractEventLoop) -> Plugins:
+        """Return the same plugins for another thread: their async hooks run in `loop`, and the caller waits."""
+        bound = copy(self)
+        bound._loop = loop
+        return bound
+
     async def _await_each(self, hook: str, argument: str, value: object, *, observing: bool) -> None:
+        if self._loop is not None:
+            import asyncio  # not at import: a command without a loop needs no loop of plugins
+
+            if asyncio.get_running_loop() is not self._loop:
+                asking = self._await_each(hook, argument, value, observing=observing)
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
+                return
         for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
             arguments = {argument: value} if argument in implementation.argnames else {}
             try:
@@ -217,61 +249,65 @@ def load_plugins(
     environ: Mapping[str, str] | None = None,
     safe_mode: bool = False,
     extra_specs: Iterable[ModuleType] = (),
+    marks: Path | None = None,
 ) -> Plugins:
-    """Load every installed plugin that may be loaded, and return them in a fresh `Plugins`.
+    """Load the installed plugins, and return them in a fresh `Plugins`.
 
     `AMPLIFIER_LOAD_PLUGINS=a,b` allows these alone (empty: none), `AMPLIFIER_BLOCK_PLUGINS=a,b` denies these; both name
-    entry points of the group `amplifier`. `safe_mode` loads none. Never raises for a bad plugin: its row says why.
-    Hooks that others specify come from the entry points of the group `amplifier.hookspecs`, and from `extra_specs`.
+    entry points of the group `amplifier`. `safe_mode` loads none. Never raises for a bad plugin: its row names the
+    cause. Further hook specifications come from the entry points of the group `amplifier.hookspecs`, and from
+    `extra_specs`.
+
+    While a plugin is loaded its text for stdout goes to stderr, a change of the working folder is undone, and both are
+    reported. In the folder `marks` a small file names the plugin: one that ended its process is tried in a new process
+    the next time, and skipped if it ends that one too.
     """
     environ = os.environ if environ is None else environ
     plugins = Plugins([*_specs_of_others(), *extra_specs])
-    for entry in sorted(entry_points(group=hookspecs.GROUP), key=lambda entry: entry.name):
-        row = _row(entry)
-        plugins.rows.append(row)
-        if safe_mode or not _allowed(entry.name, environ):
-            row.status = "blocked"
-        else:
-            _load(plugins, entry, row)
+    with LoadingMarks(None if safe_mode else marks) as loading:
+        for entry in find_entry_points(hookspecs.GROUP):
+            row = PluginRow(entry.name, *entry.dist, entry.value)
+            plugins.rows.append(row)
+            if safe_mode or not _may_load(entry.name, environ):
+                row.status = "blocked"
+            elif loading.is_guilty(entry.name):
+                _fail(row, PluginLoadFailed(row.name, row.dist, row.version, "it ends the process that loads it"))
+            else:
+                loading.note(entry.name)
+                _load(plugins, entry, row)
     return plugins
 
 
 def _specs_of_others() -> Iterator[ModuleType]:
-    for entry in entry_points(group=SPECS_GROUP):
+    for entry in find_entry_points(SPECS_GROUP):
         try:
             yield entry.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             logger.warning("the hooks that '%s' specifies are unknown: %s", entry.value, _one_line(error))
 
 
 def _load(plugins: Plugins, entry: EntryPoint, row: PluginRow) -> None:
+    guard = Guard()
     try:
-        with _time_limit(IMPORT_TIME_LIMIT):
-            plugin = entry.load()
-        plugins.register(plugin, entry.name, row)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a plugin that calls exit() while it is imported must not end the command line
-        row.status = "failed"
-        row.error = error.cause if isinstance(error, PluginLoadFailed) else _one_line(error)
-        logger.warning("%s", error if isinstance(error, PluginError) else PluginLoadFailed(
-            row.name, row.dist, row.version, row.error))  # fmt: skip
+        with guard.watch(IMPORT_TIME_LIMIT):
+            plugins.register(entry.load(), entry.name, row)
+    except BaseException as error:  # a plugin's exit() must not end the program
+        if guard.interrupted and isinstance(error, KeyboardInterrupt):
+            raise
+        _fail(row, error)
+    for fault in guard.faults:
+        logger.warning("plugin '%s' of %s: %s", row.name, row.owner, fault)
 
 
-def _registrar(registry: Registry[Any], row: PluginRow) -> Any:
-    def register(name: str, factory: object) -> None:
-        registry.add(name, factory, row.owner)
-        row.offers.append(name)
-
-    return register
-
-
-def _row(entry: EntryPoint) -> PluginRow:
-    dist = entry.dist
-    return PluginRow(entry.name, dist.name if dist else "?", dist.version if dist else "", entry.value)
+def _fail(row: PluginRow, error: BaseException) -> None:
+    """Write the cause of a failure into its row, and log it."""
+    row.status = "failed"
+    row.error = error.cause if isinstance(error, PluginLoadFailed) else _one_line(error)
+    failure = error if isinstance(error, PluginError) else PluginLoadFailed(row.name, row.dist, row.version, row.error)
+    logger.warning("%s", failure)
 
 
-def _allowed(name: str, environ: Mapping[str, str]) -> bool:
+def _may_load(name: str, environ: Mapping[str, str]) -> bool:
     allowed, blocked = environ.get("AMPLIFIER_LOAD_PLUGINS"), environ.get("AMPLIFIER_BLOCK_PLUGINS", "")
     if allowed is not None and name not in _names(allowed):
         return False
@@ -285,22 +321,3 @@ def _names(text: str) -> set[str]:
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-@contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeoutError` in the block after `seconds`, where the system can (main thread, with interval timers)."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def on_alarm(signum: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"its import took longer than {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, on_alarm)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -1,4 +1,4 @@
-"""The pytest plugin for the tests of modules: it finds the module under test and mounts it.
+"""Find and mount the module under test: the pytest plugin for the tests of modules.
 
     from amplifier_core.validation.behavioral import ToolBehaviorTests
 
@@ -6,8 +6,9 @@
         \"\"\"Inherits the tests of every tool.\"\"\"
 
 The module is found from the folder of the test (`pyproject.toml`, or the name of its package), or named by
-`--module-path`. This plugin is loaded in every test run of an environment that amplifier is installed in: until one of
-its fixtures is asked for, it looks at no folder and imports nothing of the kernel.
+`--module-path`. `--amplifier-replay DIR` plays back recorded sessions as tests. Every test run in an environment with
+amplifier loads this plugin: before a test asks for one of its fixtures, it looks at no folder and imports nothing of
+the kernel.
 """
 
 from __future__ import annotations
@@ -31,22 +32,23 @@ SUITES = ("amplifier_core.validation.behavioral", "amplifier_core.validation.str
 
 
 class AmplifierModulePlugin:
-    """What the command line, the ini file and the folders say of the module under test."""
+    """The module under test, named by the command line, the ini file or the folders."""
 
     def __init__(self) -> None:
         self.module_path: Path | None = None
         self.module_type: str | None = None
 
     def detect(self, config: Any) -> None:
-        """Set `module_path` and `module_type` to the module of the run's root folder, None where there is none."""
+        """Set `module_path` and `module_type` to the module of the run's root folder, or to None."""
         found = self.locate(config, Path(config.rootpath))
         self.module_path, self.module_type = (found.path, found.type) if found else (None, None)
 
     def locate(self, config: Any, start: Path, wanted: str | None = None) -> ModuleUnderTest | None:
-        """Return the module that a test in the folder `start` is of; what was named by option or ini wins."""
+        """Return the module of a test in the folder `start`; an option or ini key wins."""
         from .validation.locating import ModuleUnderTest, module_at, module_near, modules_in
 
-        path, kind = _named_path(config), _named_type(config)
+        path = _named_path(config)
+        kind = config.getoption("amplifier_module_type") or config.getini("amplifier_module_type") or None
         if path is None:
             found = module_near(start, kind or wanted)
         else:
@@ -58,7 +60,7 @@ PLUGIN = pytest.StashKey[AmplifierModulePlugin]()
 
 
 def pytest_addoption(parser: Any) -> None:
-    """Add the options that name the module under test, and their ini keys."""
+    """Add the options and ini keys for the module under test."""
     group = parser.getgroup("amplifier", "modules of amplifier")
     group.addoption(
         "--amplifier-module-path", default=None, metavar="PATH", help="package folder of the module under test"
@@ -66,13 +68,20 @@ def pytest_addoption(parser: Any) -> None:
     group.addoption(
         "--amplifier-module-type", default=None, metavar="TYPE", help="provider, tool, hook, orchestrator or context"
     )
+    group.addoption(
+        "--amplifier-replay",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="play back a recorded session, or each recording in a folder, as a test; repeatable",
+    )
     parser.addini("amplifier_module_path", "package folder of the module under test, from the root folder", default="")
     parser.addini("amplifier_module_type", "type of the module under test, when nothing else tells", default="")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(parser: Any) -> Generator[None, Any, Any]:
-    """Add `--module-path`, the published spelling, unless a project's own conftest has an option of that name."""
+    """Add `--module-path`, the published spelling, unless a project's own conftest has this option."""
     outcome = yield
     with suppress(ValueError):
         parser.addoption("--module-path", dest="amplifier_module_path", metavar="PATH", help="--amplifier-module-path")
@@ -80,7 +89,7 @@ def pytest_load_initial_conftests(parser: Any) -> Generator[None, Any, Any]:
 
 
 def pytest_configure(config: Any) -> None:
-    """Offer the fixtures that mount a module, where something can run them."""
+    """Offer the fixtures of modules if a plugin for async tests is there."""
     config.addinivalue_line("markers", "module_validation: a test of whether a module keeps the contract")
     config.stash[PLUGIN] = AmplifierModulePlugin()
     if config.pluginmanager.hasplugin("asyncio"):
@@ -90,17 +99,61 @@ def pytest_configure(config: Any) -> None:
 
 
 def pytest_collection_modifyitems(session: Any, config: Any, items: list[Any]) -> None:
-    """Refuse to run the suites where no plugin awaits them. Raises `pytest.UsageError`."""
+    """Add the recordings to play back. Raises `pytest.UsageError` for suites without a plugin for async tests."""
+    for folder in config.getoption("amplifier_replay"):
+        path = Path(config.invocation_params.dir, folder)
+        items += [
+            ReplayItem.from_parent(session, name=f"replay[{each.name}]", folder=each) for each in find_recordings(path)
+        ]
     if config.pluginmanager.hasplugin("asyncio"):
         return
     for item in items:
-        if _is_of_suite(item):
-            raise pytest.UsageError(f"{item.nodeid} is async. Install what runs it with: pip install pytest-asyncio")
+        classes = getattr(getattr(item, "cls", None), "__mro__", ())
+        if any(each.__module__.startswith(SUITES) for each in classes):
+            raise pytest.UsageError(f"{item.nodeid} is async. Install its runner with: pip install pytest-asyncio")
 
 
-def _is_of_suite(item: Any) -> bool:
-    classes = getattr(getattr(item, "cls", None), "__mro__", ())
-    return any(each.__module__.startswith(SUITES) for each in classes)
+class ReplayFailed(Exception):
+    """A recording was not played back as recorded; the text is the program's."""
+
+
+class ReplayItem(pytest.Item):
+    """A recorded session as a test: the program plays it back, in a process and with a data folder of its own."""
+
+    def __init__(self, *, folder: Path, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.folder = folder
+
+    def runtest(self) -> None:
+        """Play the recording back. Raises `ReplayFailed`."""
+        import os
+        import subprocess
+        import sys
+        from tempfile import TemporaryDirectory
+
+        command = [sys.executable, "-m", "amplifier_foundation", "session", "replay", str(self.folder)]
+        with TemporaryDirectory() as home:
+            run = subprocess.run(
+                command, env={**os.environ, "AMPLIFIER_HOME": home}, capture_output=True, text=True, check=False
+            )
+        if run.returncode:
+            raise ReplayFailed(run.stderr)
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        """Return the difference alone."""
+        return str(excinfo.value) if isinstance(excinfo.value, ReplayFailed) else super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return the folder as the place of the test."""
+        return self.folder, None, f"replay of {self.folder.name}"
+
+
+def find_recordings(folder: Path) -> list[Path]:
+    """Return a folder with a recording, or those in it. Raises `pytest.UsageError` without one."""
+    found = [each for each in (folder, *sorted(folder.glob("*"))) if any(each.glob("*.jsonl"))]
+    if not found:
+        raise pytest.UsageError(f"--amplifier-replay: there is no recording in {folder}")
+    return found[:1] if found[0] == folder else found
 
 
 def _named_path(config: Any) -> Path | None:
@@ -111,10 +164,6 @@ def _named_path(config: Any) -> Path | None:
     return None
 
 
-def _named_type(config: Any) -> str | None:
-    return config.getoption("amplifier_module_type") or config.getini("amplifier_module_type") or None
-
-
 def _module_under_test(request: Any) -> ModuleUnderTest | None:
     plugin: AmplifierModulePlugin = request.config.stash[PLUGIN]
     return plugin.locate(request.config, request.path.parent, getattr(request.cls, "module_kind", None))
@@ -122,14 +171,14 @@ def _module_under_test(request: Any) -> ModuleUnderTest | None:
 
 @pytest.fixture
 def module_path(request: pytest.FixtureRequest) -> Path | None:
-    """Return the package folder of the module under test, None where there is none."""
+    """Return the package folder of the module under test, or None."""
     found = _module_under_test(request)
     return found.path if found else None
 
 
 @pytest.fixture
 def module_type(request: pytest.FixtureRequest) -> str | None:
-    """Return what the module under test is (provider, tool, hook, orchestrator, context), None if nothing tells."""
+    """Return the type of the module under test (provider, tool, hook, orchestrator, context), or None."""
     found = _module_under_test(request)
     return found.type if found else None
 
@@ -142,7 +191,7 @@ def is_module_context(module_path: Path | None) -> bool:
 
 @pytest.fixture
 def coordinator(tmp_path: Path) -> MockCoordinator:
-    """Return a coordinator with nothing mounted, whose session works in an empty folder."""
+    """Return a coordinator with nothing mounted, for a session in an empty folder."""
     from .validation.validator import coordinator_for_tests
 
     coordinator = coordinator_for_tests()
@@ -152,7 +201,7 @@ def coordinator(tmp_path: Path) -> MockCoordinator:
 
 @pytest.fixture
 def mock_deps() -> Deps:
-    """Return what an orchestrator is run with: context, providers, tools, hooks."""
+    """Return the arguments of an orchestrator: context, providers, tools, hooks."""
     from .testing import EventRecorder, MockContextManager, MockTool
     from .validation.doubles import AnsweringProvider
 

@@ -1,4 +1,4 @@
-"""One agent session: its modules, its history, its life and its forks."""
+"""Run one agent session: its modules, its history, its life and its forks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from uuid import uuid4
 
 from . import events
 from .coordinator import ModuleCoordinator
-from .loader import ModuleLoader, use_loader
-from .moments import ForkRequest, ForkResult
+from .errors import NoProviderMounted
+from .forking import ask_to_fork
+from .loader import ModuleLoader, attach_loader, detach_loader
 from .mounting import Mounting, initialize_session
 from .transcript import Transcript
 from .utils import redact_secrets
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .display import DisplaySystem
     from .models import SessionStatus
     from .mounting import LoadFailure
+    from .permissions import PermissionGate
     from .plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,7 @@ SessionState = Literal["running", "completed", "failed", "cancelled"]
 
 
 def __getattr__(name: str) -> object:
-    """Import what modules expect to find here, and only then."""
+    """Import `SessionStatus` at its first use: modules expect it here."""
     if name != "SessionStatus":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .models import SessionStatus
@@ -53,9 +55,9 @@ def __getattr__(name: str) -> object:
 class AmplifierSession:
     """A session made from a mount plan.
 
-    `config` must name `session.orchestrator` and `session.context`. `parent_id` says who made it: it is in every event
-    of the session, and `initialize` then emits `session:fork`. `plugins` are asked before, and told after, it is forked
-    or makes a session. With `strict`, a module that cannot be mounted ends the session.
+    `config` must name `session.orchestrator` and `session.context`. `parent_id` names the session's maker: it is in
+    every event of the session, and `initialize` then emits `session:fork`. `plugins` are asked before a fork or a
+    spawn, and told afterwards. With `strict`, a failing mount ends the session. `permissions` hold for all tool calls.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class AmplifierSession:
         transcript: Transcript | None = None,
         plugins: Plugins | None = None,
         strict: bool = False,
+        permissions: PermissionGate | None = None,
     ) -> None:
         _require_session_section(config)
         self.config = config
@@ -79,6 +82,7 @@ class AmplifierSession:
         self.is_resumed = is_resumed
         self.initialized = False
         self.load_failures: list[LoadFailure] = []
+        self._without_key: list[str] = []
         self.state: SessionState = "running"
         self.started_at = datetime.now(UTC)
         self.ended_at: datetime | None = None
@@ -93,21 +97,23 @@ class AmplifierSession:
         self.coordinator = ModuleCoordinator(self, approval_system, display_system)
         self.loader = loader if loader is not None else ModuleLoader()
         self.coordinator.loader = self.loader
+        if permissions is not None:
+            self.coordinator.guard(permissions)
         self.coordinator.hooks.set_default_fields(session_id=self.session_id, parent_id=parent_id)
         shared = transcript if transcript is not None else Transcript()
         self.coordinator.register_capability("session.transcript", shared)
 
     @property
     def transcript(self) -> Transcript:
-        """The history; a context that begins a new one offers it as the capability `session.transcript`."""
+        """The history; a context with a new history offers it as the capability `session.transcript`."""
         transcript: Transcript = self.coordinator.get_capability("session.transcript")
         return transcript
 
     @property
     def status(self) -> SessionStatus:
-        """What the session has done so far, read off its history.
+        """The progress of the session, counted in its history.
 
-        Tokens and cost are not the kernel's to count: providers contribute them on the channel `session.cost`.
+        The kernel counts no tokens and no cost: providers contribute them on the channel `session.cost`.
         """
         from .session_status import read_status
 
@@ -118,28 +124,36 @@ class AmplifierSession:
     async def initialize(self, *, strict: bool | None = None) -> None:
         """Mount the modules; idempotent.
 
-        Without orchestrator or context there is no session: `RuntimeError`, with the cause. Any other module that fails
-        is left out, listed in `load_failures` and, when all hooks are there to hear it, told by `module:load_failed`;
-        with `strict` (default: as the session was made) it ends the session too. Raises `ValueError` for two entries of
-        one provider without an `instance_id`.
+        Without orchestrator or context there is no session: `RuntimeError`, with the cause. Any other failing module is
+        left out and listed in `load_failures`; `module:load_failed` tells it to the hooks once all are mounted. With
+        `strict` (default: the session's own) it ends the session too. Raises `ValueError` for two entries of one
+        provider without an `instance_id`.
         """
         if self.initialized:
             return
         mounting = Mounting(self.coordinator, self.loader, self.config)
-        self.load_failures = mounting.failures
-        use_loader(self.loader, self.coordinator)
+        self.load_failures, self._without_key = mounting.failures, mounting.without_key
+        attach_loader(self.loader, self.coordinator)
         try:
             await mounting.mount_all(strict=self._strict if strict is None else strict)
+            self._refuse_without_guards()
             await self._seed_context()
             self.initialized = True
             await self._announce_mounted(mounting)
         except BaseException:
             self.initialized = False
-            await self.coordinator.cleanup()
+            await self._undo_mounts()
             raise
 
+    def _refuse_without_guards(self) -> None:
+        """Refuse every tool call when a hook was not mounted: it may be a guard."""
+        missing = [each for each in self.load_failures if each.kind == "hook"]
+        if missing and self.coordinator.permissions is not None:
+            about = f"the hook '{missing[0].module_id}' was not mounted, and may be a guard: {missing[0].error}"
+            self.coordinator.permissions.refusal = about
+
     async def _seed_context(self) -> None:
-        """Hand the history to a context that does not read the shared transcript."""
+        """Hand the history to a context with messages of its own."""
         context = self.coordinator.get("context")
         if len(self.transcript) and getattr(context, "transcript", None) is not self.transcript:
             await context.set_messages([dict(message) for message in self.transcript])
@@ -147,7 +161,7 @@ class AmplifierSession:
     async def _announce_mounted(self, mounting: Mounting) -> None:
         for event, data in await mounting.make_ready():
             await self.coordinator.hooks.emit(event, data)
-        if self.parent_id is not None:
+        if self.parent_id is not None and self.coordinator.hooks.has_handlers(events.SESSION_FORK):
             fork = {"parent": self.parent_id, **self._identity(), **self._plan()}
             await self.coordinator.hooks.emit(events.SESSION_FORK, fork)
 
@@ -157,22 +171,29 @@ class AmplifierSession:
         return {**identity, "metadata": metadata} if metadata else identity
 
     def _plan(self) -> dict[str, Any]:
-        """Return the plan without its secrets, for hooks, when it says that they may see it (`session.raw`)."""
+        """Return the plan without its secrets for hooks if it allows them to see it (`session.raw`)."""
         return {"raw": redact_secrets(self.config)} if self.config["session"].get("raw") else {}
 
     async def execute(self, prompt: str) -> str:
-        """Run one turn and return its final text; initialises the session when nobody has.
+        """Run one turn and return its final text; an uninitialised session is initialised first.
 
-        The orchestrator's exceptions are raised as they are. Raises `RuntimeError` when no provider is mounted.
+        The orchestrator's exceptions are raised, without the secrets in their texts (`utils.secrets`). Raises
+        `NoProviderMounted` (a `RuntimeError`) without a provider.
         """
-        await self.initialize()
-        await self._announce_start()
+        if not self.initialized:
+            await self.initialize()
+        if not self._announced:
+            await self._announce_start()
         token = self.coordinator.cancellation
         self.state = "running"
         self.coordinator.reset_turn()
         try:
             answer: str = await self._orchestrate(prompt)
         except BaseException as error:
+            if isinstance(error, Exception):
+                from .utils.secrets import redact_error, secrets_of
+
+                redact_error(error, secrets_of(self.config))
             self.last_error = error
             self.state = "cancelled" if token.is_cancelled or not isinstance(error, Exception) else "failed"
             if token.is_cancelled:
@@ -191,7 +212,8 @@ class AmplifierSession:
         if context is None:
             raise RuntimeError("No context manager mounted")
         if not providers:
-            raise RuntimeError(self._without_provider())
+            failed = [f"{each.module_id}: {each.error}" for each in self.load_failures if each.kind == "provider"]
+            raise NoProviderMounted(self.session_id, [*failed, *self._without_key])
         answer: str = await orchestrator.execute(
             prompt=prompt,
             context=context,
@@ -202,18 +224,11 @@ class AmplifierSession:
         )
         return answer
 
-    def _without_provider(self) -> str:
-        causes = [
-            f"{failure.module_id}: {failure.error}" for failure in self.load_failures if failure.kind == "provider"
-        ]
-        return "No providers mounted" + (f" ({'; '.join(causes)})" if causes else "")
-
     async def _announce_start(self) -> None:
-        if self._announced:
-            return
         self._announced = True
         event = events.SESSION_RESUME if self.is_resumed else events.SESSION_START
-        await self.coordinator.hooks.emit(event, self._identity())
+        if self.coordinator.hooks.has_handlers(event):
+            await self.coordinator.hooks.emit(event, self._identity())
         if plan := self._plan():
             await self.coordinator.hooks.emit("session:config", {"session_id": self.session_id, **plan})
 
@@ -226,12 +241,15 @@ class AmplifierSession:
     async def cleanup(self, cascade_children: bool = False) -> None:
         """End the session: tell its hooks (`session:end`), then undo its mounts; idempotent.
 
-        With `cascade_children`, the sessions forked from it are ended first, the last one first. An exit or a
-        cancellation that ends one of them is raised when all have ended.
+        With `cascade_children`, its forks are ended first, the last one first. The exit or cancellation of one of them
+        is raised when all have ended.
         """
+        if not cascade_children or not self.children:
+            await self._end()
+            return
         async with AsyncExitStack() as endings:
             endings.push_async_callback(self._end)
-            for child in self.children if cascade_children else ():
+            for child in self.children:
                 endings.push_async_callback(child.cleanup, cascade_children=True)
 
     async def _end(self) -> None:
@@ -242,11 +260,18 @@ class AmplifierSession:
         if self.state == "running":
             self.state = "cancelled" if self._announced else "completed"  # a turn was cut, or there was none
         try:
-            if self.initialized:
+            if self.initialized and self.coordinator.hooks.has_handlers(events.SESSION_END):
                 end = {"session_id": self.session_id, "status": self.state}
                 await self.coordinator.hooks.emit(events.SESSION_END, end)
         finally:
+            await self._undo_mounts()
+
+    async def _undo_mounts(self) -> None:
+        """Clean up the modules, then the loader, also when the modules fail."""
+        try:
             await self.coordinator.cleanup()
+        finally:
+            detach_loader(self.loader, self.coordinator)
 
     async def __aenter__(self) -> Self:
         await self.initialize()
@@ -268,29 +293,26 @@ class AmplifierSession:
         at: int | None = None,
         initialize: bool = True,
     ) -> AmplifierSession:
-        """Make a child that shares the first `at` messages (None: all) at no cost, however many there are.
+        """Make a child with the first `at` messages (None: all) in common; the cost does not depend on their number.
 
-        It never shares a tool call without its result: a running turn is forked before the call. The child has this
-        session's loader, its config unless another is given, and the id `<parent>-fork-<n>` unless one is given.
-        `initialize=False` leaves time to register capabilities; `session:fork` is emitted when the child is
-        initialised. Raises `ForkRefused` when a plugin refuses, `IndexError` when `at` lies outside the history.
+        The child never has a tool call without its result: a running turn is forked before the call. It has this
+        session's loader, this config unless another is given, and the id `<parent>-fork-<n>` unless one is given.
+        `initialize=False` leaves time to register capabilities; the child's `initialize` emits `session:fork`. Raises
+        `ForkRefused` when a plugin refuses, `IndexError` when `at` lies outside the history.
         """
         shared = (await self.history()).fork(at) if share_history else Transcript()
-        shared = shared.fork(shared.settled())
+        shared = shared.fork(shared.settled_length())
         child_id = session_id or self._next_fork_id()
         self._fork_ids[child_id] = None
-        if self.plugins is not None:
-            await self.plugins.before_fork(ForkRequest(self.session_id, child_id, len(shared)))
-        child = self._child(child_id, config if config is not None else self.config, shared)
-        self._adopt(child)
-        if initialize:
-            await child.initialize()
-        if self.plugins is not None:
-            await self.plugins.after_fork(ForkResult(self.session_id, child_id, len(shared)))
+        async with ask_to_fork(self.plugins, self.session_id, child_id, len(shared)):
+            child = self._child(child_id, config if config is not None else self.config, shared)
+            self._adopt(child)
+            if initialize:
+                await child.initialize()
         return child
 
     async def history(self) -> Transcript:
-        """Return what was said so far: the session's `transcript`, or a copy of what its context keeps elsewhere."""
+        """Return the session's `transcript`, or a copy of the messages of a context with messages of its own."""
         context = self.coordinator.get("context")
         if context is None or getattr(context, "transcript", None) is self.transcript:
             return self.transcript
@@ -324,6 +346,7 @@ class AmplifierSession:
             transcript=transcript,
             plugins=self.plugins,
             strict=self._strict,
+            permissions=self.coordinator.permissions,
         )
         for capability in ("session.working_dir", "mention_resolver"):
             value = self.coordinator.get_capability(capability)

@@ -1,152 +1,105 @@
-"""Where sessions, events and deliveries live: what a storage package can implement.
+"""Define the contracts of a storage package: keep sessions, events and deliveries.
 
-`SessionStorage` is the small contract (save, load, exists) that any dictionary can satisfy. `SessionStore` keeps
-histories that grow by appending and fork without copying. A store that is an `Inbox` too keeps the log of events
-between sessions and the deliveries of background sessions; that is what `amplifier up` needs. Every coroutine below
-returns when its effect is durable.
+A package implements one or more of these groups:
+
+    SessionStorage   save, load, exists: whole sessions, synchronous; any dictionary can satisfy it
+    SessionStore     create, append, update, delete     histories grow by appending and fork without copying
+                     get, find, sessions, read, read_sync
+                     examine, repair, close
+    Inbox            emit, events, find_events, last_sequence             the log of events
+                     enqueue, trigger_state, save_trigger_state           a trigger hands over an event
+                     claim, renew, commit, nack, dead_letter, release     a worker handles a delivery
+                     deliveries, find_deliveries, delivery_counts, next_due
+                     redeliver, drop, purge, expired_sessions             administration
+    StoreAdministration  info, size, probe, check, backup, restore, salvage, compact: the files, also of a damaged store
+
+`DurableStore` is a `SessionStore` and an `Inbox`: background sessions need both. Every coroutine returns when its
+effect is durable. A store may be used from several event loops, threads and processes at once.
+
+A plugin registers a factory with `amplifier_register_storage`. The factory takes a mapping and returns a store. The
+caller passes the config of the settings' `storage: {name, config}` and, unless that has one of them, `folder`, the
+path of the data folder (it exists, mode 0700), or `path`, the place of this one store, if an option names it. A
+factory accepts both, gives every further key a default, and raises `ValueError` for an unknown key and
+`StoreUnavailable` for an unusable place.
+
+`amplifier_core.testing.store_checks` tests a store against these contracts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from .storage_records import (
+    Admission,
+    Delivery,
+    DeliveryCounts,
+    DeliveryState,
+    Finding,
+    Overlap,
+    Purged,
+    SessionRecord,
+    Status,
+    check_changes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from .events import SessionEvent
+    from .store_administration import (
+        Compacted,
+        Salvaged,
+        StoreAdministration,
+        StoreFault,
+        StoreInfo,
+        StoreUse,
+        administration_of,
+    )
     from .transcript import Message
     from .triggers import TriggerEvent
 
-Status = Literal["running", "completed", "failed", "cancelled", "interrupted", "idle"]
-DeliveryState = Literal["pending", "claimed", "done", "dead", "refused", "skipped"]
-Overlap = Literal["queue", "skip", "replace"]
+__all__ = [
+    "Admission",
+    "Compacted",
+    "Delivery",
+    "DeliveryCounts",
+    "DeliveryState",
+    "DurableStore",
+    "Finding",
+    "Inbox",
+    "Overlap",
+    "Purged",
+    "Salvaged",
+    "SessionRecord",
+    "SessionStorage",
+    "SessionStore",
+    "SpawnedSessions",
+    "Status",
+    "StoreAdministration",
+    "StoreFault",
+    "StoreInfo",
+    "StoreUse",
+    "administration_of",
+    "check_changes",
+]
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
+def __getattr__(name: str) -> object:
+    """Import the administration of a store at its first use: few commands need it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import store_administration
 
-
-@dataclass(frozen=True, slots=True)
-class SessionRecord:
-    """What is known of one session besides its messages.
-
-    `parent_id` says who made it, and is for good; `fork_of` says whose first `fork_at` messages it shares. `project` is
-    the absolute path of its working folder, `config` its mount plan with secrets redacted, `event_id` the delivery that
-    woke it. `message_count` counts the shared messages too.
-    """
-
-    session_id: str
-    parent_id: str | None = None
-    fork_of: str | None = None
-    fork_at: int | None = None
-    name: str = ""
-    bundle: str = ""
-    bundle_source: str = ""
-    bundle_digest: str = ""
-    project: str = ""
-    status: Status = "running"
-    event_id: str | None = None
-    created: datetime = field(default_factory=_utc_now)
-    updated: datetime = field(default_factory=_utc_now)
-    message_count: int = 0
-    turn_count: int = 0
-    error: str | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """How an accepted event waits in its lane.
-
-    Deliveries of one `key` are handled one at a time, in the order in which they came; those without one, apart from
-    each other. What comes while an earlier one of its key is pending or claimed waits (`queue`), is not delivered
-    (`skip`), or is delivered in its place (`replace`: the earlier ones are skipped, a claim on one is over).
-
-    With a `settle_key` it is due `settle` seconds after it came. One of the same `settle_key` that comes before it is
-    due takes its place (it is skipped, and in nobody's way), for at most `settle_within` seconds after the first of
-    them (None: for as long as they come). What was claimed once, or is delivered again, settles no more. Among what is
-    due, the higher `priority` goes first, then what has been due the longest.
-    """
-
-    key: str | None = None
-    overlap: Overlap = "queue"
-    priority: int = 0
-    settle_key: str | None = None
-    settle: float = 0.0
-    settle_within: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One event on its way to one background session (its `lane`).
-
-    `epoch` grows with every claim: a commit that carries an older one is refused. `session_id` is set by the first
-    claim and kept, so that a turn cut by a crash is resumed and not begun again.
-    """
-
-    delivery_id: str
-    project: str
-    lane: str
-    trigger: str
-    event: TriggerEvent
-    state: DeliveryState = "pending"
-    attempts: int = 0
-    epoch: int = 0
-    session_id: str | None = None
-    available_at: datetime = field(default_factory=_utc_now)
-    created: datetime = field(default_factory=_utc_now)
-    updated: datetime = field(default_factory=_utc_now)
-    reason: str | None = None
-    """Why it is dead, refused or skipped, or why the last attempt failed."""
-    key: str | None = None
-    priority: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How the deliveries of one trigger fare: how many are in each state, when the newest came, and the oldest of those
-    that are not over (None: there is none)."""
-
-    project: str
-    lane: str
-    trigger: str
-    counts: Mapping[DeliveryState, int]
-    newest: datetime
-    waiting_since: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong with a stored session, and what `SessionStore.mend` would do about it.
-
-    `kind` is one of `torn_tail` (the last write was cut), `bad_message` (one that is not what was written),
-    `missing_source` (it is a fork of a session that is gone), `missing_parent`, and `unpaired_call` (a tool call
-    without its result). `position` is the message's, from 0, where there is one; texts call the first message m1.
-    """
-
-    kind: str
-    message: str
-    remedy: str
-    position: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Trimmed:
-    """How much `Inbox.trim` forgot."""
-
-    deliveries: int = 0
-    events: int = 0
+    return getattr(store_administration, name)
 
 
 @runtime_checkable
 class SessionStorage(Protocol):
-    """The small contract: whole sessions in, whole sessions out; synchronous."""
+    """Keep whole sessions; synchronous."""
 
     def save(self, session_id: str, transcript: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
-        """Keep this session, replacing what was kept under its id."""
+        """Store this session in place of the one stored under its id."""
         ...
 
     def load(self, session_id: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -160,43 +113,51 @@ class SessionStorage(Protocol):
 
 @runtime_checkable
 class SessionStore(Protocol):
-    """Sessions and their histories."""
+    """Keep sessions and their histories."""
+
+    # Write.
 
     async def create(self, record: SessionRecord) -> SessionRecord:
-        """Store a new session; with `fork_of`, one whose history begins with the source's first `fork_at` messages.
+        """Store a new session; with `fork_of`, its history begins with the first `fork_at` messages of the source.
 
         Copies nothing. Raises `SessionExists`, `SessionNotFound` (the source), `IndexError` (`fork_at`),
-        `SessionConflict` (`parent_id` is the session itself, or one that descends from it).
+        `SessionConflict` (`parent_id` is the session itself or one of its descendants).
         """
         ...
 
     async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
-        """Add messages after the first `at`, all or none; return the new count.
+        """Add all messages after the first `at`, or none; return the new count.
 
-        Raises `SessionConflict` when the history is not `at` messages long: somebody else wrote it.
+        Raises `SessionConflict` if the history is not `at` messages long: another writer was faster.
         """
         ...
 
     async def update(self, session_id: str, **changes: Any) -> None:
-        """Change fields of the record, `updated` to now.
+        """Change fields of the record, and `updated` to now.
 
-        Raises `SessionNotFound`, and `TypeError` for what is no field or stays as it was created: `session_id`,
-        `parent_id`, `fork_of`, `fork_at`, `message_count`, `updated`.
+        Raises `SessionNotFound`, and `TypeError` for an unknown or constant field: `session_id`, `parent_id`,
+        `fork_of`, `fork_at`, `message_count`, `updated`.
         """
         ...
+
+    async def delete(self, session_id: str) -> None:
+        """Delete a session; its forks keep the messages they share with it. Raises `SessionNotFound`."""
+        ...
+
+    # Read.
 
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record. Raises `SessionNotFound`."""
         ...
 
     async def find(self, prefix: str) -> list[SessionRecord]:
-        """Return the sessions whose id begins with `prefix`, at most 20, newest first."""
+        """Return at most 20 sessions with ids beginning with `prefix`, newest first."""
         ...
 
     async def sessions(
         self, *, project: str | None = None, parent_id: str | None = None, limit: int | None = None
     ) -> list[SessionRecord]:
-        """Return sessions, the last updated first; of one project, or made by one session, or all."""
+        """Return sessions, the last updated first: of one project, of one parent, or all."""
         ...
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
@@ -204,29 +165,38 @@ class SessionStore(Protocol):
         ...
 
     def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
-        """Do what `read` does in the calling thread, within an event loop or without one: a page of a long history."""
+        """Do as `read` does in the calling thread, with or without an event loop."""
         ...
 
-    async def delete(self, session_id: str) -> None:
-        """Forget a session; its forks keep what they share of it. Raises `SessionNotFound`."""
-        ...
+    # Maintain.
 
     async def examine(self, session_id: str) -> list[Finding]:
-        """Return everything that is wrong with a session, in the order of its history; changes nothing."""
+        """Return every fault of a session in the order of its history; change nothing."""
         ...
 
-    async def mend(self, session_id: str) -> list[Finding]:
-        """Do what the remedies of `examine` say, and return what was found; what is cut away is kept beside."""
+    async def repair(self, session_id: str) -> list[Finding]:
+        """Apply the remedies of `examine` and return its findings; removed data is kept aside."""
         ...
 
     async def close(self) -> None:
-        """Finish what was begun and close the files; idempotent."""
+        """Finish pending work and close the files; idempotent."""
+        ...
+
+
+@runtime_checkable
+class SpawnedSessions(Protocol):
+    """Find what a session spawned. A `SessionStore` offers it where that costs less than `sessions(parent_id=…)`."""
+
+    async def spawned(self, session_id: str) -> list[SessionRecord]:
+        """Return the sessions spawned by a session, the last updated first, without forks and sessions of events."""
         ...
 
 
 @runtime_checkable
 class Inbox(Protocol):
-    """Events between sessions, and their deliveries: accepted once, handled once, whatever is killed when."""
+    """Keep events and deliveries: each accepted once and handled once, even if processes are killed at any moment."""
+
+    # The log of events.
 
     async def emit(self, event: SessionEvent) -> SessionEvent:
         """Append to the log; return the event with its `sequence`."""
@@ -239,17 +209,19 @@ class Inbox(Protocol):
         ...
 
     async def find_events(self, prefix: str) -> list[SessionEvent]:
-        """Return the logged events whose id begins with `prefix`, at most 20, in the order of their ids."""
+        """Return at most 20 logged events with ids beginning with `prefix`, in the order of their ids."""
         ...
 
     async def last_sequence(self) -> int:
-        """Return the sequence of the newest event, 0 when there is none."""
+        """Return the sequence of the newest event, 0 without events."""
         ...
 
-    async def offer(
+    # A trigger hands over an event.
+
+    async def enqueue(
         self,
         project: str,
-        lane: str,
+        queue: str,
         trigger: str,
         event: TriggerEvent,
         *,
@@ -257,30 +229,38 @@ class Inbox(Protocol):
         admission: Admission | None = None,
         now: datetime | None = None,
     ) -> Delivery | None:
-        """Accept an event: store it and its trigger's `state` in one transaction; `admission` says when it is due.
+        """Accept an event: store it and its trigger's state in one transaction; `admission` says when the delivery is
+        due.
 
-        An event without `state` leaves the stored one as it is. None when the lane knows its `dedupe_key` already; the
-        state is stored all the same. With `refused`, record it in state `refused` with that reason instead of
-        delivering it: it takes no other's place. A delivery that the `admission` skips is returned as it is stored,
-        `skipped` with the reason; it takes no other's place either.
+        The event's `state` replaces the stored state, and its `state_changes` change it; an event with neither leaves
+        it unchanged. The delivery holds neither of them: its size does not grow with the state.
+
+        Returns None if the queue knows its `dedupe_key`; the state is stored all the same. With `refused` the event is
+        only recorded, in state `refused` with this reason. A delivery skipped by its `admission` is returned as stored,
+        `skipped` with the reason. Neither of the two takes the place of another delivery.
         """
         ...
 
     async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
-        """Return the state stored with the trigger's last event, {} before the first."""
+        """Return a trigger's state with all changes since, {} before the first event."""
         ...
 
-    async def save_trigger_state(self, project: str, trigger: str, state: Mapping[str, Any]) -> None:
-        """Store a trigger's state without an event."""
+    async def save_trigger_state(
+        self, project: str, trigger: str, state: Mapping[str, Any], *, merge: bool = False
+    ) -> None:
+        """Store a trigger's state without an event; with `merge`, change only these keys, and delete those of None."""
         ...
+
+    # A worker handles a delivery. Only the newest claim of a delivery (its `epoch`) may change it.
 
     async def claim(
-        self, project: str, lane: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
+        self, project: str, queue: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
     ) -> Delivery | None:
-        """Take a delivery that is due, or whose lease (seconds) has run out, for `owner`: the first of those with the
-        highest priority. One whose key an earlier one has that is not over, or a claimed one, is not due.
+        """Take the due delivery with the highest priority for `owner`, for `lease` seconds; None if nothing is due.
 
-        `session_id` is used unless an earlier claim set one. None when nothing is due.
+        A delivery is due unless it is claimed or an earlier delivery with the same key is unfinished. A claim ends with
+        its lease: the delivery is due again. One that came after `now` is due as well: the clock was set back. The
+        `session_id` applies unless an earlier claim set one.
         """
         ...
 
@@ -295,13 +275,13 @@ class Inbox(Protocol):
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
     ) -> list[SessionEvent]:
-        """In one transaction: mark the delivery done, change its session's record, append `emits` to the log.
+        """Mark the delivery done, change its session's record and append `emits` to the log, in one transaction.
 
-        Returns the events with their sequences. Raises `StaleEpoch`, and then nothing of it happened.
+        Returns the events with their sequences. Raises `StaleEpoch`, and then changes nothing.
         """
         ...
 
-    async def retry(
+    async def nack(
         self,
         delivery: Delivery,
         *,
@@ -310,13 +290,13 @@ class Inbox(Protocol):
         counted: bool = True,
         session: Mapping[str, Any] | None = None,
     ) -> None:
-        """In one transaction: give the delivery back, due at `available_at`, and change its session's record.
+        """Give the delivery back, due at `available_at`, and change its session's record, in one transaction.
 
-        When it is not `counted`, the claim was no attempt. Raises `StaleEpoch`, and then nothing of it happened.
+        Unless `counted`, the claim was no attempt. Raises `StaleEpoch`, and then changes nothing.
         """
         ...
 
-    async def bury(
+    async def dead_letter(
         self,
         delivery: Delivery,
         *,
@@ -324,72 +304,77 @@ class Inbox(Protocol):
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
     ) -> list[SessionEvent]:
-        """Do as `commit` does, and set the delivery aside as a dead letter. Raises `StaleEpoch`."""
+        """Set the delivery aside as a dead letter; otherwise do as `commit` does. Raises `StaleEpoch`."""
         ...
 
     async def release(self, project: str) -> int:
-        """Make every claimed delivery of `project` due now: its owner is known to be dead. Return how many."""
+        """Make every claimed delivery of `project` due now, because its owner is dead. Return their number."""
         ...
+
+    # Look at deliveries.
 
     async def deliveries(
         self,
         *,
         project: str | None = None,
-        lane: str | None = None,
+        queue: str | None = None,
         state: DeliveryState | None = None,
         event_id: str | None = None,
         session_id: str | None = None,
         cause: str | None = None,
         limit: int = 100,
     ) -> list[Delivery]:
-        """Return deliveries, newest first: all that have these values; `event_id` and `cause` are the event's."""
+        """Return deliveries with all these values, newest first; `event_id` and `cause` are the event's."""
         ...
 
     async def find_deliveries(self, prefix: str) -> list[Delivery]:
-        """Return the deliveries whose own id, or whose event's or session's, begins with `prefix`, newest first: at
-        most 20 of each kind.
+        """Return deliveries newest first, at most 20 for each kind of id (their own, the event's, the session's)
+        beginning with `prefix`.
         """
         ...
 
-    async def next_due(self, project: str, lane: str, *, now: datetime | None = None) -> datetime | None:
-        """Return when the next one of a lane comes due: the first time after `now` that one which is pending, and is
-        not kept waiting by an earlier one of its key, is available. None when there is none.
+    async def delivery_counts(self, *, project: str | None = None, queue: str | None = None) -> list[DeliveryCounts]:
+        """Return a row for each trigger with deliveries, ordered by project, queue and trigger."""
+        ...
+
+    async def next_due(self, project: str, queue: str, *, now: datetime | None = None) -> datetime | None:
+        """Return the first time after `now` at which a pending delivery of a queue comes due; None without one.
+
+        A delivery behind an earlier one with its key does not count.
         """
         ...
 
-    async def tallies(self, *, project: str | None = None, lane: str | None = None) -> list[Tally]:
-        """Return how the deliveries fare, a row for each trigger that any came from, by project, lane and trigger."""
-        ...
+    # Administer deliveries, events and sessions.
 
     async def redeliver(self, delivery_id: str, *, now: datetime | None = None) -> Delivery:
-        """Make one that is dead, refused or skipped due again, as if it had never been tried; its session, and its
-        place among those of its key, stay its own. Raises `DeliveryNotFound`, `DeliveryConflict` for one that is not
-        over or is done.
+        """Make a dead, refused or skipped delivery due again, with no attempts counted.
+
+        It keeps its session and its place among the deliveries with its key. Raises `DeliveryNotFound`, and
+        `DeliveryConflict` for an unfinished or done delivery.
         """
         ...
 
     async def drop(self, delivery_id: str, *, reason: str) -> Delivery:
-        """Skip one that is pending or dead, for good. Raises `DeliveryNotFound`, `DeliveryConflict`."""
+        """Skip a pending or dead delivery for good. Raises `DeliveryNotFound`, `DeliveryConflict`."""
         ...
 
-    async def trim(self, *, before: datetime, event_bytes: int = 0) -> Trimmed:
-        """Forget what is over: the deliveries done, refused or skipped before `before`, with their dedupe keys; of the
-        events emitted before it the oldest, until the data of all that are left, as JSON in UTF-8, is at most
-        `event_bytes`.
+    async def purge(self, *, before: datetime, event_bytes: int = 0) -> Purged:
+        """Delete deliveries done, refused or skipped before `before`, with their dedupe keys, and the oldest events.
 
-        What is pending, claimed or dead stays, and sequences are never used again.
+        Only events emitted before `before` go, until the data of the remaining events (JSON in UTF-8) takes at most
+        `event_bytes`. Pending, claimed and dead deliveries stay, and sequences are never used again.
         """
         ...
 
-    async def spent_sessions(self, *, before: datetime, keep: int = 0, limit: int = 1000) -> list[str]:
-        """Return the ids of sessions that events woke and nobody needs, the one first that was changed the longest ago.
+    async def expired_sessions(self, *, before: datetime, keep: int = 0, limit: int = 1000) -> list[str]:
+        """Return the ids of finished sessions nobody needs, the longest unchanged first.
 
-        They were last changed before `before`, do not run, and no delivery is theirs that is pending, claimed or dead.
-        Of those of one name under one parent the newest `keep` are needed.
+        An event woke each of them, its last change is before `before`, and no pending, claimed or dead delivery belongs
+        to it. The newest `keep` sessions with the same name and parent are needed.
         """
         ...
 
 
 @runtime_checkable
 class DurableStore(SessionStore, Inbox, Protocol):
-    """A store that background sessions can run on."""
+    """Keep sessions, events and deliveries: the store of background sessions."""

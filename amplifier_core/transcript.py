@@ -1,11 +1,11 @@
-"""A session's history as an append-only sequence whose forks share what they have in common."""
+"""Keep a session's history as an append-only sequence; forks share their common part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from .continuations import detached
+from .continuations import detach
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -14,25 +14,25 @@ Message = dict[str, Any]
 
 
 class _Segment:
-    """A list that only grows. Who stands at its end may append; who does not, begins a segment of its own."""
+    """A list that only grows. A transcript at its end appends to it; any other begins a segment of its own."""
 
     __slots__ = ("base", "base_length", "messages")
 
     def __init__(self, base: _Segment | None, base_length: int) -> None:
         self.base = base
         self.base_length = base_length
-        """How many messages, counted from the beginning of the history, lie before this segment."""
+        """The number of messages before this segment, from the beginning of the history."""
         self.messages: Any = []
-        """A list; of the first segment of a stored history, any sequence, which nobody appends to."""
+        """A list; in the first segment of a stored history any sequence, without appends."""
 
 
 class Transcript(Sequence[Message]):
     """The messages of one session.
 
-    `append` and `fork` take constant time whatever the length; reading walks lists, one for each place where the
-    history branched. A fork and its source never see each other's later messages. Messages are shared, not copied:
-    treat one that was appended as read-only. A fork shows what it shares without the ids by which a provider would go
-    on with the source's own conversation. One thread at a time may append within a family of forks.
+    `append` and `fork` take constant time whatever the length; reading walks one list per branching of the history. A
+    fork and its source never see each other's later messages. Messages are shared, not copied: treat an appended
+    message as read-only. A fork shows its shared messages without the provider's continuation ids: they belong to the
+    source's own conversation. One thread at a time may append within a family of forks.
     """
 
     __slots__ = ("_detached", "_length", "_tail")
@@ -42,13 +42,13 @@ class Transcript(Sequence[Message]):
         self._tail.messages.extend(dict(message) for message in messages)
         self._length = len(self._tail.messages)
         self._detached = 0
-        """How many messages at the beginning are another session's."""
+        """The number of messages at the beginning from another session."""
 
     @classmethod
     def over(cls, history: Sequence[Message], *, forked_at: int = 0) -> Transcript:
-        """Return a transcript that begins with `history`, whose messages are read from it when they are asked for.
+        """Return a transcript that begins with `history` and reads its messages on demand.
 
-        It must not change. `forked_at` says how many of its first messages it shares with a session it is a fork of.
+        `history` must not change. `forked_at` is the number of leading messages that a fork shares with its source.
         """
         transcript = cls()
         stored = _Segment(None, 0)
@@ -72,12 +72,12 @@ class Transcript(Sequence[Message]):
             self.append(message)
 
     def replace(self, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Begin anew with copies of `messages`; forks keep what they share."""
+        """Begin anew with copies of `messages`; forks keep their shared messages."""
         fresh = Transcript(messages)
         self._tail, self._length, self._detached = fresh._tail, fresh._length, 0
 
     def fork(self, at: int | None = None) -> Transcript:
-        """Return a transcript that shares the first `at` messages (all, when None).
+        """Return a transcript with the first `at` messages (all, when None) in common.
 
         Raises `IndexError` when `at` is not within 0 and the length.
         """
@@ -98,12 +98,12 @@ class Transcript(Sequence[Message]):
             segment = segment.base
         return segment is not None and self._length <= source._length and self._detached == self._length
 
-    def settled(self) -> int:
-        """Return how many messages hold no tool call without its result (see `settled_length`)."""
+    def settled_length(self) -> int:
+        """Return the number of messages before the first open tool call; see the function `settled_length`."""
         return settled_length(self)
 
     def since(self, start: int) -> list[Message]:
-        """Return the messages from position `start` on, at a cost of those messages and not of the whole."""
+        """Return the messages from position `start` on; the cost depends on their number alone."""
         return list(self._walk(max(0, start), self._length))
 
     def _walk(self, start: int, stop: int) -> Iterator[Message]:
@@ -118,7 +118,7 @@ class Transcript(Sequence[Message]):
             base = segment.base_length
             begin = max(base, start)
             shared = min(max(begin, self._detached), end)
-            yield from map(detached, segment.messages[begin - base : shared - base])
+            yield from map(detach, segment.messages[begin - base : shared - base])
             yield from segment.messages[shared - base : end - base]
 
     def __len__(self) -> int:
@@ -144,21 +144,21 @@ class Transcript(Sequence[Message]):
         while position < segment.base_length and segment.base is not None:
             segment = segment.base
         message: Message = segment.messages[position - segment.base_length]
-        return detached(message) if position < self._detached else message
+        return detach(message) if position < self._detached else message
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and not isinstance(other, str) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # two transcripts compare by their messages, which change
+    __hash__ = None  # type: ignore[assignment]  # equality goes by the messages, and they change
 
     def __repr__(self) -> str:
         return f"<Transcript of {self._length} messages>"
 
 
 def settled_length(messages: Sequence[Message]) -> int:
-    """Return how many messages hold no tool call without its result, at a cost of the last answer and its results.
+    """Return the number of messages before the first tool call without a result; all, if every call has one.
 
-    A turn goes on only when its calls have their results, so nothing before the last answer is open.
+    A turn goes on only when its calls have their results: only the last answer and its results are read.
     """
     answered = set()
     for position in range(len(messages) - 1, -1, -1):

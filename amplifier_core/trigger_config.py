@@ -1,4 +1,4 @@
-"""Check a trigger's configuration against its pydantic model, with errors that a bundle's author understands."""
+"""Check a trigger's configuration against its pydantic model, with errors for a bundle's author."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _MESSAGES = {
 def read_trigger_config(trigger: str, model: type[Model], config: Mapping[str, Any]) -> Model:
     """Return `config` as a `model`; `trigger` is the registered name.
 
-    Raises `TriggerConfigError` for the first key that is wrong, unknown ones before others; its `others` are the rest.
-    A key that is not known is told the nearest one.
+    Raises `TriggerConfigError` for the first wrong key, unknown keys before others; its `others` are the rest. The
+    error of an unknown key suggests the nearest one.
     """
     try:
         return model.model_validate(config)
@@ -50,13 +50,9 @@ def read_trigger_config(trigger: str, model: type[Model], config: Mapping[str, A
 
 def _message(fault: Mapping[str, Any], key: str, model: type[BaseModel]) -> str:
     if fault["type"] == "extra_forbidden":
-        return _unknown_key(key, model)
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        close = get_close_matches(key, known, n=1)
+        return "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known) or 'none'}")
     if fault["type"] in _MESSAGES and len(fault["loc"]) == 1:
         return _MESSAGES[fault["type"]].format(**fault.get("ctx", {}))
     return str(fault["msg"]).removeprefix("Value error, ")
-
-
-def _unknown_key(key: str, model: type[BaseModel]) -> str:
-    known = [field.alias or name for name, field in model.model_fields.items()]
-    close = get_close_matches(key, known, n=1)
-    return "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known) or 'none'}")

@@ -1,13 +1,13 @@
-"""What wakes a session: the contract between a trigger and whoever runs it.
+"""Define the contract between a trigger and its runner.
 
-A trigger is any object with `configure`, `watch` and `stop`. It yields `TriggerEvent`s; the next one is asked for only
-when the one before is stored, so an event that was yielded is never lost. What it must remember over a restart rides
-on the event as `state` and is stored in the same transaction.
+A trigger is any object with `configure`, `watch` and `stop`. It yields `TriggerEvent`s; the next one is requested only
+after the one before is stored, so a yielded event is never lost. A trigger's memory for a restart rides on the event as
+`state` or `state_changes` and is stored in the same transaction.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 from .clock import Clock, SystemClock
+from .frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TriggerType(Enum):
-    """The kinds of things that wake sessions."""
+    """The kinds of trigger events."""
 
     FILE_CHANGE = "file_change"
     TIMER = "timer"
@@ -34,13 +35,16 @@ class TriggerType(Enum):
     CUSTOM = "custom"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TriggerEvent:
     """One reason to wake a session.
 
-    `data` is JSON: it is stored, and handed to the session. Two events of one background session with the same
-    `dedupe_key` are one (None: every event counts). `state` is what the trigger wants back as
-    `TriggerContext.state` after a restart. `cause` and `depth` continue the chain of the event that led here.
+    `data` is JSON: it is stored, and passed to the session. Two events of one background session with the same
+    `dedupe_key` are one (None: every event counts). `cause` and `depth` continue the chain of the causing event.
+
+    A restarted trigger gets its stored state back as `TriggerContext.state`. `state` replaces all of it. With a large
+    state, `state_changes` is cheaper: each of its keys replaces the key of this name, None deletes one, and the other
+    keys stay. A delivery keeps neither of them.
     """
 
     type: TriggerType
@@ -56,74 +60,85 @@ class TriggerEvent:
     state: Mapping[str, Any] | None = None
     cause: str | None = None
     depth: int = 0
+    state_changes: Mapping[str, Any] | None = None
 
 
 class EventSource(Protocol):
-    """Events of other sessions, as a trigger may follow them."""
+    """Events of other sessions, for triggers to follow."""
 
     async def position(self) -> int:
-        """Return the `SessionEvent.sequence` of the newest event that is stored, 0 when there is none."""
+        """Return the `SessionEvent.sequence` of the newest stored event, 0 without one."""
         ...
 
     def follow(
         self, names: Sequence[str], *, sources: Sequence[str] | None = None, since: int | None = None
     ) -> AsyncIterator[SessionEvent]:
-        """Yield events whose name matches one of `names`: exactly, by `*`, or by prefix (`work:*`).
+        """Yield events with a name matching one of `names`: exactly, by `*`, or by prefix (`work:*`).
 
-        `since` is a `SessionEvent.sequence`: those stored after it come first, then what happens from now on;
-        nothing twice, nothing left out. None starts now. `sources` keeps events of these sessions only.
+        `since` is a `SessionEvent.sequence`: the later stored events come first, then the new ones, each once and
+        without gaps. None starts now. `sources` keeps events of these sessions only.
         """
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TriggerContext:
-    """Where a trigger runs: handed to its `bind` before `configure`."""
+    """The surroundings of a trigger: passed to its `bind` before `configure`."""
 
     name: str
-    """Which trigger this is, the same after a restart: `<bundle>/<background session>/<trigger>#<n>`."""
+    """The trigger's name, the same after a restart: `<bundle>/<background session>/<trigger>#<n>`."""
     working_dir: Path = field(default_factory=Path.cwd)
-    """What relative paths are relative to."""
+    """The base of relative paths."""
     events: EventSource | None = None
     clock: Clock = field(default_factory=SystemClock)
     state: Mapping[str, Any] = field(default_factory=dict)
-    """The `state` that was stored last; empty at the very first start."""
-    saver: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
+    """The stored state, all changes included; empty at the very first start."""
+    saver: Callable[..., Awaitable[None]] | None = None
+    """The store's side of `save_state`: `saver(state)`, or `saver(changes, merge=True)`."""
     own_writes: Mapping[str, str] = field(default_factory=dict)
-    """What the sessions that this trigger woke have written: the real, absolute path of a file, and the SHA-256 (hex)
-    of its content as they left it. A change that leaves exactly that is theirs, and news to nobody."""
+    """Files written by the sessions of this trigger: the real, absolute path, and the SHA-256 (hex) of the content. A
+    change to exactly this content is their own, and no event."""
+    reporter: Callable[[str | None], None] | None = None
+    """The receiver of `report`."""
 
-    async def save_state(self, state: Mapping[str, Any]) -> None:
-        """Store `state` without an event: where to begin from, when nothing has happened yet. Durable on return."""
+    async def save_state(self, state: Mapping[str, Any], *, merge: bool = False) -> None:
+        """Store `state` without an event, durable on return; with `merge`, as `TriggerEvent.state_changes`."""
         if self.saver is not None:
-            await self.saver(state)
+            await (self.saver(state, merge=True) if merge else self.saver(state))
+
+    def report(self, problem: str | None) -> None:
+        """Show why no events can come at present, in the status of the background session; None: they come again.
+
+        For a problem that the trigger waits for; a trigger that cannot go on raises an error.
+        """
+        if self.reporter is not None:
+            self.reporter(problem)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Upcoming:
-    """A time at which a trigger will fire; `note` says what is special about it, such as a change of the clocks."""
+    """A future firing time of a trigger; `note` tells its peculiarity, such as a change of the clocks."""
 
     at: datetime
-    """Aware, in the zone that its schedule is read in."""
+    """Aware, in the time zone of the schedule."""
     note: str = ""
 
 
 @runtime_checkable
 class ScheduledSource(Protocol):
-    """What a trigger that knows its future has besides: it is asked when configured, also without being watched."""
+    """The further method of a trigger with a schedule; it is called after `configure`, also without a watch."""
 
     def upcoming(self, after: datetime) -> Iterator[Upcoming]:
-        """Yield the times at which it fires after this one, in their order, without end or until it fires no more."""
+        """Yield the firing times after this one, in their order, until the schedule ends, if it does."""
         ...
 
 
 @runtime_checkable
 class JudgingSource(Protocol):
-    """What a trigger has besides that can say whether an event might be one of its own: it is asked when configured,
-    also without being watched."""
+    """The further method of a trigger that knows its own events; called after `configure`, also without a watch."""
 
     def matches(self, event: TriggerEvent) -> str | None:
-        """Return None when it could yield such an event by its configuration, else why not, in a few words."""
+        """Return None if its configuration allows such an event, else the reason in a few words."""
         ...
 
 
@@ -131,16 +146,34 @@ class JudgingSource(Protocol):
 class TriggerSource(Protocol):
     """A trigger. Before `configure`, its optional `bind(context: TriggerContext)` is called.
 
-    Its class may say what `configure` takes: a static `config_schema()` that returns the JSON Schema of the `config:`,
-    which editors are given. Definitions of its own stand in `$defs`.
+    Its optional `async ready()` returns when `watch` misses no event any more (a polling trigger: after its first
+    poll), or has ended. A start waits for it; a trigger without it counts as ready after one turn of the event loop.
+
+    Its optional `caught_up()` returns whether all that has happened so far is yielded, False while changes settle. A
+    run that is to end by itself ends when every trigger is ready and caught up, and all events are handled.
+
+    A generator gets `StoreUnavailable` at its `yield` when the event cannot be stored. It may catch that and go on
+    without the event, as a webhook does with 503; else `watch` ends, and is started again with the stored state.
+
+    When more events wait than may, the runner asks for the next one later. A generator with the optional attribute
+    `answers_callers = True` gets `QueueFull` at its `yield` instead, and may go on without the event.
+
+    Its optional `async stand_by()` runs while its background session is stopped, until `stop`: a webhook answers 503.
+
+    Its class may describe its configuration: a static `config_schema()` returns the JSON Schema of `config:` for
+    editors, with definitions of its own in `$defs`.
+
+    Its class may name the contents of its events: a static `event_names()` returns all possible keys of their `data`,
+    and those of `file_path`, `change_type`, `event_name` and `source_session_id` with a value. Templates and conditions
+    of bundles are checked against them; without it, every name is accepted.
     """
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take the `config:` of the bundle; raise `TriggerConfigError` for one that cannot work."""
+        """Take the `config:` of the bundle; raise `TriggerConfigError` for an impossible one."""
         ...
 
     def watch(self) -> AsyncIterator[TriggerEvent]:
-        """Yield events until `stop` is called; one that raises, or ends before, is restarted."""
+        """Yield events until `stop` is called; a watch that raises, or ends before, is restarted."""
         ...
 
     async def stop(self) -> None:

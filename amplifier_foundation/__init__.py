@@ -1,6 +1,30 @@
-"""The policy: bundles, spawning, recording, events between sessions, background sessions and the command line.
+"""Run bundles: policy above the kernel, in rooms. Every name below is imported when it is first used.
 
-Every name below is imported when it is first used.
+Where things are; a room imports only rooms below it:
+
+    cli/           the commands
+    background/    runs background sessions: triggers, queues, workers, the running process
+    spawning/      creates sessions for sessions: `spawn.py`, agents, limits
+    security/      decides what may run, and what sessions may do: trust, permissions
+    sessions/      stores sessions: forks, history, lineage, locks, usage
+    bundle/        reads, checks and composes bundles
+    mentions/      adds `@file` mentions to a prompt
+    sources/       fetches bundles from git, archives and the web
+    settings/      reads and writes settings
+    documents/     reads YAML with positions, reports problems, hides secrets
+    events/        carries events between sessions
+    paths.py       finds the data folder
+
+Where to add something:
+
+    a key of background sessions or triggers   bundle/background_config.py
+    a section of a bundle                      bundle/schema.py
+    a column of `ps` and `up`                  cli/columns.py
+    a command                                  cli/__init__.py
+    a verb of `session`, `trigger` or `bundle` cli/sessions/__init__.py
+    a setting                                  settings/schema.py
+    a hook                                     amplifier_core/hookspecs.py
+    a store method                             amplifier_core/storage.py
 """
 
 from __future__ import annotations
@@ -22,21 +46,34 @@ if TYPE_CHECKING:
         TriggerType,
     )
 
-    from .background.config import BackgroundSessionConfig, TriggerConfig
-    from .background.lane import Activity
     from .background.manager import BackgroundSessionManager
-    from .bundles.load import load_bundle
-    from .bundles.merge import deep_merge, merge_module_lists
-    from .bundles.model import Bundle, PreparedBundle
-    from .bundles.registry import BundleRegistry, BundleState, UpdateInfo
-    from .bundles.validator import BundleValidator, ValidationResult, validate_bundle, validate_bundle_or_raise
-    from .conversation import Turn, converse
-    from .dicts import get_nested, set_nested
+    from .background.state import Activity, BackgroundSessionState
+    from .background.up import Up, run_background
+    from .bundle.background_config import BackgroundSessionConfig, TriggerConfig
+    from .bundle.bundle_files import construct_agent_path, construct_context_path, find_bundle_root, find_files
+    from .bundle.load import load_bundle
+    from .bundle.merge import merge_module_lists
+    from .bundle.model import Bundle, PreparedBundle
+    from .bundle.preferences import (
+        ModelResolutionResult,
+        ProviderPreference,
+        apply_provider_preferences,
+        apply_provider_preferences_with_resolution,
+        is_glob_pattern,
+        resolve_model_pattern,
+    )
+    from .bundle.registry import BundleRegistry, BundleState, UpdateInfo
+    from .bundle.validator import BundleValidator, ValidationResult, validate_bundle, validate_bundle_or_raise
+    from .documents.dicts import deep_merge, get_nested, set_nested
+    from .documents.files import (
+        parse_frontmatter,
+        read_with_retry,
+        read_yaml,
+        write_with_backup,
+        write_with_retry,
+        write_yaml,
+    )
     from .events import EventRouter, SessionEmitter, SubscriberLagged, Subscription
-    from .files import parse_frontmatter, read_with_retry, read_yaml, write_with_backup, write_with_retry, write_yaml
-    from .finding import construct_agent_path, construct_context_path, find_bundle_root, find_files
-    from .forks import fork_stored
-    from .lineage import Node, describe_event, forest
     from .mentions import (
         BaseMentionResolver,
         ContentDeduplicator,
@@ -46,17 +83,14 @@ if TYPE_CHECKING:
         load_mentions,
         parse_mentions,
     )
-    from .preferences import (
-        ModelResolutionResult,
-        ProviderPreference,
-        apply_provider_preferences,
-        apply_provider_preferences_with_resolution,
-        is_glob_pattern,
-        resolve_model_pattern,
-    )
-    from .recording import SessionRecorder
-    from .runners import InProcessRunner
-    from .serialising import sanitize_for_json, sanitize_message
+    from .sessions.forks import fork_stored
+    from .sessions.lineage import Node, describe_event, forest
+    from .sessions.recording import SessionRecorder
+    from .sessions.serialising import sanitize_for_json, sanitize_message
+    from .sessions.storages import open_inbox, open_store
+    from .sessions.sub_session_ids import generate_sub_session_id
+    from .sessions.usage import Usage, UsageMeter, bridge_child_cost, sum_cost_usd
+    from .sessions.working_dir import WORKING_DIR_CAPABILITY, get_working_dir, set_working_dir
     from .sources import (
         DiskCache,
         ParsedURI,
@@ -69,49 +103,46 @@ if TYPE_CHECKING:
         parse_uri,
     )
     from .spawn import SpawnHandle, SpawnResult, spawn_bundle
-    from .stores import open_inbox, open_store
-    from .sub_session_ids import generate_sub_session_id
-    from .up import Up, brought_up
-    from .usage import Usage, UsageMeter, bridge_child_cost, sum_cost_usd
-    from .working_dir import WORKING_DIR_CAPABILITY, get_working_dir, set_working_dir
+    from .spawning.conversation import Turn, converse
+    from .spawning.runners import InProcessRunner
 
 _HOMES = {
-    ".background.config": "BackgroundSessionConfig TriggerConfig",
-    ".background.lane": "Activity",
+    ".bundle.background_config": "BackgroundSessionConfig TriggerConfig",
+    ".background.state": "Activity BackgroundSessionState",
     ".background.manager": "BackgroundSessionManager",
-    ".bundles.load": "load_bundle",
-    ".bundles.merge": "deep_merge merge_module_lists",
-    ".bundles.model": "Bundle PreparedBundle",
-    ".bundles.registry": "BundleRegistry BundleState UpdateInfo",
-    ".bundles.validator": "BundleValidator ValidationResult validate_bundle validate_bundle_or_raise",
-    ".conversation": "Turn converse",
-    ".dicts": "get_nested set_nested",
+    ".bundle.load": "load_bundle",
+    ".bundle.merge": "merge_module_lists",
+    ".bundle.model": "Bundle PreparedBundle",
+    ".bundle.registry": "BundleRegistry BundleState UpdateInfo",
+    ".bundle.validator": "BundleValidator ValidationResult validate_bundle validate_bundle_or_raise",
+    ".spawning.conversation": "Turn converse",
+    ".documents.dicts": "deep_merge get_nested set_nested",
     ".events": "EventRouter SessionEmitter SubscriberLagged Subscription",
-    ".files": "parse_frontmatter read_with_retry read_yaml write_with_backup write_with_retry write_yaml",
-    ".finding": "construct_agent_path construct_context_path find_bundle_root find_files",
-    ".forks": "fork_stored",
-    ".lineage": "Node describe_event forest",
+    ".documents.files": "parse_frontmatter read_with_retry read_yaml write_with_backup write_with_retry write_yaml",
+    ".bundle.bundle_files": "construct_agent_path construct_context_path find_bundle_root find_files",
+    ".sessions.forks": "fork_stored",
+    ".sessions.lineage": "Node describe_event forest",
     ".mentions": (
         "BaseMentionResolver ContentDeduplicator ContextFile MentionResult expand_mentions_in_instruction "
         "load_mentions parse_mentions"
     ),
-    ".preferences": (
+    ".bundle.preferences": (
         "ModelResolutionResult ProviderPreference apply_provider_preferences "
         "apply_provider_preferences_with_resolution is_glob_pattern resolve_model_pattern"
     ),
-    ".recording": "SessionRecorder",
-    ".runners": "InProcessRunner",
-    ".serialising": "sanitize_for_json sanitize_message",
+    ".sessions.recording": "SessionRecorder",
+    ".spawning.runners": "InProcessRunner",
+    ".sessions.serialising": "sanitize_for_json sanitize_message",
     ".sources": (
         "DiskCache ParsedURI SimpleCache SimpleSourceResolver SourceHandlerProtocol SourceResolverProtocol "
         "SourceStatus normalize_path parse_uri"
     ),
     ".spawn": "SpawnHandle SpawnResult spawn_bundle",
-    ".stores": "open_inbox open_store",
-    ".sub_session_ids": "generate_sub_session_id",
-    ".up": "Up brought_up",
-    ".usage": "Usage UsageMeter bridge_child_cost sum_cost_usd",
-    ".working_dir": "WORKING_DIR_CAPABILITY get_working_dir set_working_dir",
+    ".sessions.storages": "open_inbox open_store",
+    ".sessions.sub_session_ids": "generate_sub_session_id",
+    ".background.up": "Up run_background",
+    ".sessions.usage": "Usage UsageMeter bridge_child_cost sum_cost_usd",
+    ".sessions.working_dir": "WORKING_DIR_CAPABILITY get_working_dir set_working_dir",
     "amplifier_core": (
         "BundleDependencyError BundleError BundleLoadError BundleNotFoundError BundleValidationError SessionEvent "
         "SessionStorage TriggerEvent TriggerSource TriggerType"
@@ -124,6 +155,7 @@ __all__ = [
     "Activity",
     "BackgroundSessionConfig",
     "BackgroundSessionManager",
+    "BackgroundSessionState",
     "BaseMentionResolver",
     "Bundle",
     "BundleDependencyError",
@@ -171,7 +203,6 @@ __all__ = [
     "apply_provider_preferences",
     "apply_provider_preferences_with_resolution",
     "bridge_child_cost",
-    "brought_up",
     "construct_agent_path",
     "construct_context_path",
     "converse",
@@ -198,6 +229,7 @@ __all__ = [
     "read_with_retry",
     "read_yaml",
     "resolve_model_pattern",
+    "run_background",
     "sanitize_for_json",
     "sanitize_message",
     "set_nested",

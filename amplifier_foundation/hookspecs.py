@@ -1,4 +1,4 @@
-"""The doors that the kernel knows nothing of; a plugin implements them as those of `amplifier_core.hookspecs`."""
+"""Declare the hooks of the foundation; plugins implement them like those of `amplifier_core.hookspecs`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @hookspec
 def amplifier_register_bundle(register: Register[str | Path]) -> None:
-    """Offer bundles that the package brings: `register("foreman", Path(__file__).parent / "bundles")`.
+    """Offer bundles of the package: `register("foreman", Path(__file__).parent / "bundles")`.
 
-    A folder with a `bundle.md`, or a file. Its users write `foreman`, and `foreman:workers/coding` for what lies in it.
+    A bundle is a folder with a `bundle.md`, or a file. Users write `foreman`, and `foreman:workers/coding` for a file
+    in the folder.
     """

@@ -1,8 +1,9 @@
-"""Where a user's data lives."""
+"""Find the user's data folder and the project of a folder."""
 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from amplifier_core.errors import StoreUnavailable
@@ -18,11 +19,33 @@ def data_home() -> Path:
     return user_data_path("amplifier")
 
 
+def sources_home() -> Path:
+    """Return the folder of fetched sources."""
+    return data_home() / "cache" / "sources"
+
+
 def make_private(folder: Path) -> Path:
-    """Create `folder` for its user alone (0700) and return it. Raises `StoreUnavailable`."""
+    """Create `folder`, private to its user (0700), and return it. Raises `StoreUnavailable`.
+
+    A folder that others could enter before is made private too, with a warning.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.chmod(0o700)
+        for missing in [each for each in (*reversed(folder.parents), folder) if not each.exists()]:
+            missing.mkdir(0o700, exist_ok=True)
+            missing.chmod(0o700)  # whatever the umask took away
+        if not folder.is_dir():
+            raise StoreUnavailable(folder, "is a file, where a folder is needed. Move it away, or set AMPLIFIER_HOME")
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode != 0o700:
+            folder.chmod(0o700)
+        if mode & 0o077:
+            import logging  # rarely needed, and not free
+
+            logging.getLogger(__name__).warning(
+                "%s: was open to others (mode %04o), is now private (0700)", folder, mode
+            )
+    except StoreUnavailable:
+        raise
     except OSError as error:
         raise StoreUnavailable(
             folder, f"cannot be used ({error.strerror}). Make it writable, or set AMPLIFIER_HOME to a folder that is"
@@ -31,5 +54,5 @@ def make_private(folder: Path) -> Path:
 
 
 def project_of(folder: Path | str | None = None) -> str:
-    """Return the project that `folder` (default: the current one) stands for: its real absolute path."""
+    """Return the project of `folder` (default: the current one): its real absolute path."""
     return str(Path(folder or Path.cwd()).expanduser().resolve())

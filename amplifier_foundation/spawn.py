@@ -1,26 +1,30 @@
-"""The one way to make a session from a session.
+"""Make a session from a session.
 
-`spawn_bundle` is three steps, each usable alone: `prepare_spawn` decides everything, `run_spawn` lives the child's
-life, `settle_spawn` keeps and tells the outcome. A background session settles differently (with its delivery, in one
-transaction), and shares the rest.
+`spawn_bundle` has three steps, each usable alone: `prepare_spawn` asks the plugins and stores the record, `run_spawn`
+runs the child, `settle_spawn` stores and announces the outcome. A background session settles its delivery in the same
+transaction, and shares the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from amplifier_core.errors import BundleLoadError, SessionExists
+from amplifier_core.frozen import frozen
 from amplifier_core.ids import new_session_id
+from amplifier_core.storage import SessionStorage
 
-from .bundles.load import load_bundle
-from .bundles.model import Bundle, PreparedBundle
-from .recording import carried_out
-from .session_storage import as_session_store
+from .bundle.load import load_bundle
+from .bundle.model import Bundle
+from .bundle.prepared import PreparedBundle, spawners
+from .paths import project_of
+from .sessions.recording import shield_to_completion
+from .sessions.session_storage import as_session_store
 from .spawning.child import Spawn, prepare_spawn, spawn_request
 from .spawning.family import TREE, Family, end_tasks
-from .spawning.inheritance import Depth, Inherit, Scope, child_config, inherited
+from .spawning.inheritance import Depth, Inherit, Scope, child_config, inherit_history
 from .spawning.life import failure_event, run_spawn, settle_spawn
 from .spawning.limits import time_limit
 
@@ -30,14 +34,30 @@ if TYPE_CHECKING:
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
-    from amplifier_core.storage import SessionStorage, SessionStore
+    from amplifier_core.storage import SessionStore
 
     from .events import EventRouter
 
+__all__ = [
+    "SessionStorage",
+    "Spawn",
+    "SpawnHandle",
+    "SpawnOptions",
+    "SpawnResult",
+    "describe_result",
+    "prepare_spawn",
+    "prepared_bundle",
+    "run_spawn",
+    "settle_spawn",
+    "spawn_bundle",
+    "spawn_in_background",
+    "spawn_prepared",
+]
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class SpawnResult:
-    """What a spawned session gave back; `duration` in seconds, `usage` what its model calls took."""
+    """The result of a spawned session; `duration` in seconds, `usage` of its requests to models."""
 
     output: str
     session_id: str
@@ -48,13 +68,24 @@ class SpawnResult:
 
     @property
     def cost(self) -> float | None:
-        """What its model calls cost in USD; None when nobody says."""
+        """The cost of its requests to models in USD; None when it is unknown."""
         cost = self.usage.get("cost_usd")
         return None if cost is None else float(cost)
 
 
+def describe_result(result: SpawnResult, **metadata: Any) -> dict[str, Any]:
+    """Return a result in the form of the capability `session.spawn` and of `PreparedBundle.spawn`."""
+    return {
+        "output": result.output,
+        "session_id": result.session_id,
+        "status": result.status,
+        "turn_count": result.turn_count,
+        "metadata": {**metadata, "usage": dict(result.usage), "duration": result.duration},
+    }
+
+
 class SpawnHandle:
-    """A session that runs in the background of its parent, which ends it when it ends itself."""
+    """A session in the background of its parent; it ends with the parent at the latest."""
 
     def __init__(self, spawn: Spawn, task: asyncio.Task[SpawnResult]) -> None:
         self.session_id = spawn.request.session_id
@@ -71,7 +102,7 @@ class SpawnHandle:
         return "failed" if self._task.exception() is not None else self._task.result().status
 
     async def wait(self) -> SpawnResult:
-        """Return what it gives. Raises as `spawn_bundle` does; cancelling the waiting does not cancel the session."""
+        """Return the result. Raises the errors of `spawn_bundle`. Cancelling this wait does not cancel the session."""
         return await asyncio.shield(self._task)
 
     async def cancel(self, *, immediate: bool = False) -> None:
@@ -81,7 +112,7 @@ class SpawnHandle:
 
 
 class SpawnOptions(TypedDict, total=False):
-    """What `spawn_bundle` takes by name."""
+    """The named options of `spawn_bundle`."""
 
     inherit_providers: bool
     inherit_tools: Inherit
@@ -136,20 +167,21 @@ async def spawn_bundle(
     resume: bool = False,
     plugins: Plugins | None = None,
 ) -> SpawnResult | SpawnHandle:
-    """Run `instruction` in a new session made from `bundle`, a child of `parent_session`; return what it answered.
+    """Run `instruction` in a new session made from `bundle`, a child of `parent_session`; return its answer.
 
-    The child takes the parent's session section and providers where it has none of its own, the tools and hooks that
-    `inherit_*` names (True: all), and the part of the history that `context_depth` (none, recent: `context_turns`
-    turns, all) and `context_scope` (conversation, agents, full) say. With a `session_storage` every message is durable
-    before the next step is taken. `session:completed` or `session:error` is emitted once. Without a `timeout` (seconds)
-    that of the bundle's `spawn` section holds; loading a bundle may take as long. The plugins are the parent's unless
-    others are given. In the `background`, a `SpawnHandle` is returned once the child is admitted and stored; what it
-    would have to be permitted is denied.
+    The child inherits the parent's session section and providers unless it has its own, the tools and hooks named by
+    `inherit_*` (True: all), and the history selected by `context_depth` (none, recent: `context_turns` turns, all) and
+    `context_scope` (conversation, agents, full). With a `session_storage` every message is durable before the next
+    step. `session:completed` or `session:error` is emitted once. The default `timeout` (seconds) is the bundle's, of
+    its section `spawn`; loading a bundle may take as long. The default plugins are the parent's. In the `background`,
+    a `SpawnHandle` is returned once the child is admitted and stored, and all questions for approval are denied. With
+    `resume`, the stored session `session_id` takes the instruction as its next turn; a cut turn goes on when the
+    instruction is the same, or empty.
 
-    Raises `BundleError`, `SpawnRefused`, `SessionExists` (an id that is stored already, without `resume`),
-    `SpawnTimeout` when the time is over, and what the child's orchestrator raises.
+    Raises `BundleError`, `SpawnRefused`, `ForkRefused`, `SessionExists` (a stored id, without `resume`),
+    `SpawnTimeout`, `BudgetExceeded`, and the errors of the child's orchestrator.
     """
-    prepared = await _loaded(bundle, parent_session, session_id, timeout, event_router)
+    prepared = await _load_in_time(bundle, parent_session, session_id, timeout, event_router)
     config = child_config(
         prepared.mount_plan,
         parent_session.config,
@@ -157,7 +189,7 @@ async def spawn_bundle(
         tools=inherit_tools,
         hooks=inherit_hooks,
     )
-    history, turns = await inherited(parent_session, context_depth, context_scope, context_turns)
+    history, turns = await inherit_history(parent_session, context_depth, context_scope, context_turns)
     spawn = Spawn(
         prepared=prepared,
         request=spawn_request(parent_session, prepared, instruction, config, session_id, session_name),
@@ -178,12 +210,11 @@ async def spawn_prepared(
     timeout: float | None = None,  # noqa: ASYNC109 - handed on
     *,
     resume: bool = False,
-    anew: bool = False,
 ) -> SpawnResult:
-    """Do with a `Spawn` what `spawn_bundle` does; see `prepare_spawn` for `resume` and `anew`."""
+    """Prepare, run and settle a `Spawn`, as `spawn_bundle` does."""
     family = Family.of(spawn.parent)
-    with _counted(spawn, family):
-        await _admit(spawn, family, resume=resume, anew=anew)
+    with _count_in(spawn, family):
+        await _admit(spawn, family, resume=resume)
         return await _live(spawn, _limit(family, timeout))
 
 
@@ -193,18 +224,18 @@ async def spawn_in_background(
     *,
     resume: bool = False,
 ) -> SpawnHandle:
-    """Do what `spawn_prepared` does in a task that the parent owns; return when the child is admitted and stored."""
+    """Do the same as `spawn_prepared` in a task of the parent's; return once the child is admitted and stored."""
     family = Family.of(spawn.parent)
     spawn.unattended = True
-    with _counted(spawn, family):
+    with _count_in(spawn, family):
         await _admit(spawn, family, resume=resume)
         if spawn.error is not None:
             await _live(spawn, None)
     return SpawnHandle(spawn, family.start(_live(spawn, _limit(family, timeout)), spawn.request.session_id))
 
 
-def _counted(spawn: Spawn, family: Family) -> AbstractContextManager[None]:
-    """Tell the plugins of the child's family, and count it there while the block runs. Raises `SessionExists`."""
+def _count_in(spawn: Spawn, family: Family) -> AbstractContextManager[None]:
+    """Count the child in its family while the block runs, for the plugins and their limits. Raises `SessionExists`."""
     session_id = spawn.request.session_id
     if session_id in family.running:
         raise SessionExists(session_id)
@@ -215,10 +246,10 @@ def _counted(spawn: Spawn, family: Family) -> AbstractContextManager[None]:
     return family.child(session_id)
 
 
-async def _admit(spawn: Spawn, family: Family, *, resume: bool, anew: bool = False) -> None:
-    """Prepare the spawn; one that was cancelled when its record was written already still has to be settled."""
+async def _admit(spawn: Spawn, family: Family, *, resume: bool) -> None:
+    """Prepare the spawn. A cancellation after its record is written goes to `spawn.error`: it must be settled."""
     try:
-        await prepare_spawn(spawn, resume=resume, anew=anew)
+        await prepare_spawn(spawn, resume=resume, anew=True)
     except BaseException as error:
         if not spawn.is_kept:
             family.tree.spawned -= 1
@@ -233,7 +264,7 @@ def _limit(family: Family, timeout: float | None) -> float | None:
 async def _live(spawn: Spawn, timeout: float | None) -> SpawnResult:  # noqa: ASYNC109 - handed on
     outcome = await run_spawn(spawn, timeout)
     settling = settle_spawn(spawn, outcome)
-    await (settling if spawn.store is None else carried_out(settling))
+    await (settling if spawn.store is None else shield_to_completion(settling))
     if spawn.error is not None:
         raise spawn.error
     return SpawnResult(
@@ -241,14 +272,14 @@ async def _live(spawn: Spawn, timeout: float | None) -> SpawnResult:  # noqa: AS
     )
 
 
-async def _loaded(
+async def _load_in_time(
     bundle: PreparedBundle | Bundle | str,
     parent: AmplifierSession,
     session_id: str | None,
     timeout: float | None,  # noqa: ASYNC109 - handed on
     router: EventRouter | None,
 ) -> PreparedBundle:
-    """Return `bundle` prepared, within the time that its session would have; a failure is told as that session's."""
+    """Return `bundle` prepared, within the time limit of its session; a failure is emitted as that session's."""
     if isinstance(bundle, PreparedBundle):
         return bundle
     seconds = _limit(Family.of(parent), timeout)
@@ -261,12 +292,22 @@ async def _loaded(
         cause = late if limit.expired() else error
         if router is not None:
             session_id = session_id or new_session_id("session")
-            await router.emit(*failure_event(session_id, parent.session_id, name, cause), session_id)
+            project = project_of(parent.coordinator.get_capability("session.working_dir"))
+            await router.emit(*failure_event(session_id, parent.session_id, name, cause), session_id, project=project)
         raise cause from None
 
 
 async def prepared_bundle(bundle: PreparedBundle | Bundle | str) -> PreparedBundle:
-    """Return `bundle` ready to make sessions from: loaded when it is a path, prepared when it is not."""
+    """Load a bundle from a path, and prepare one that is not prepared."""
     if isinstance(bundle, str):
         bundle = await load_bundle(bundle)
     return await bundle.prepare() if isinstance(bundle, Bundle) else bundle
+
+
+async def _spawn_composed(*arguments: Any, **options: Any) -> dict[str, Any]:
+    from .spawning.composed import spawn_composed
+
+    return await spawn_composed(*arguments, **options)
+
+
+spawners[:] = [_spawn_composed]

@@ -12,7 +12,21 @@ from typing import Any
 
 import pytest
 
+LEVEL = logging.getLogger().level
+"""The level of the log before any test."""
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"  # no test touches the keyring of a person
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep every test away from the data folder of a person; in its place there is nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AMPLIFIER_HOME", str(tmp_path_factory.mktemp("nobody") / "home"))
+        patch.setenv("AMPLIFIER_TRUST", "1")  # the tests of trust do without
+        yield
 
 
 @pytest.fixture
@@ -20,8 +34,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder that nobody else uses."""
     folder = tmp_path / "home"
     monkeypatch.setenv("AMPLIFIER_HOME", str(folder))
-    for name in ("AMPLIFIER_LOAD_PLUGINS", "AMPLIFIER_BLOCK_PLUGINS"):
+    for name in ("AMPLIFIER_LOAD_PLUGINS", "AMPLIFIER_BLOCK_PLUGINS", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")  # nobody listens there
     return folder
 
 
@@ -55,11 +70,9 @@ def amplifier(home: Path) -> Run:
 
 @pytest.fixture(autouse=True)
 def _log_level() -> Iterator[None]:
-    """Undo what a command line that runs within the test does to the level of the log."""
-    root = logging.getLogger()
-    level = root.level
+    """Undo what command lines within a test, or within a fixture of several tests, do to the level of the log."""
     yield
-    root.setLevel(level)
+    logging.getLogger().setLevel(LEVEL)
 
 
 @pytest.fixture(autouse=True)

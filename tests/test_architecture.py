@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from statistics import median, quantiles
@@ -41,8 +44,11 @@ HEAVY = {
     "anthropic",
     "asyncio",
     "croniter",
+    "google.genai",
     "httpx",
+    "httpx2",
     "mcp",
+    "ollama",
     "openai",
     "pydantic",
     "sqlite3",
@@ -61,18 +67,59 @@ SPAWNERS = {
     "amplifier_core/testing/trigger_checks.py:_first_of": "cancels it before it returns",
     "amplifier_core/testing/trigger_checks.py:_until_armed": "cancels it before it returns",
     "amplifier_core/testing/trigger_checks.py:_watching": "cancels it and waits for it at the end of its block",
-    "amplifier_foundation/background/manager.py:_late": "cancels what it waits for before it returns",
+    "amplifier_foundation/background/starting.py:wait_until_armed": "cancels what it waits for before it returns",
+    "amplifier_foundation/background/manager.py:_stand_by": "one task a stopped one, ended and awaited by its start",
     "amplifier_foundation/background/manager.py:_start": "one task a background session, which `stop` ends and awaits",
+    "amplifier_foundation/spawning/own_loops.py:begin": "`run` waits for it, and cancels it when cancelled itself",
     "amplifier_foundation/spawning/family.py:start": "one task a child, which the end of its parent cancels and awaits",
+    "amplifier_foundation/background/control.py:_answer": "`answering` cancels it at the end of its block",
     "amplifier_foundation/background/worker.py:_claim": "waits for it, also when it is cancelled itself",
-    "amplifier_foundation/recording.py:carried_out": "waits for it, also when it is cancelled itself",
-    "amplifier_foundation/retention.py:kept_small": "cancels it and waits for it at the end of its block",
-    "amplifier_tool_filesystem/tools.py:to_the_end": "waits for it, also when it is cancelled itself",
+    "amplifier_foundation/sessions/recording.py:shield_to_completion": "waits for it, also when it is cancelled itself",
+    "amplifier_foundation/background/tasks.py:run_beside": "cancels it and waits for it at the end of its block",
+    "amplifier_tool_filesystem/tools.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
     "amplifier_trigger_session_event/trigger.py:_next": "cancels what it waits for, and waits until that has ended",
     "amplifier_trigger_timer/trigger.py:_interruptible_sleep": "cancels the sleep before it returns",
 }
 """Who may start a task outside a task group, and why that task has an owner all the same."""
+
+RANKS = {
+    "__main__": 10,
+    "cli": 9,
+    "background": 8,
+    "spawn": 7,
+    "spawning": 7,
+    "security": 6,
+    "sessions": 5,
+    "bundle": 4,
+    "mentions": 3,
+    "sources": 3,
+    "settings": 2,
+    "documents": 1,
+    "events": 1,
+    "hookspecs": 0,
+    "paths": 0,
+    "session": 7,
+    "triggers": 0,
+}
+"""The rooms and files of the foundation: each imports only those of a lower rank."""
+SAME_RANK = {("spawn", "spawning"): "the published name of the room", ("spawning", "spawn"): "agents are spawned by it"}
+"""Rooms of one rank that import each other all the same, and why."""
+TYPES_UPWARD: dict[tuple[str, str], str] = {}
+"""Rooms that name types of a higher rank, and why; at run time they import nothing of it."""
+BESIDE_ROOMS = {"__init__", "__main__", "hookspecs", "paths", "session", "spawn", "triggers"}
+"""Modules that may stand beside the rooms: published names, the program, and those below all rooms."""
+
+SHARED = {"amplifier-providers"}
+"""Packages that are no plugins: the common parts of some."""
+BUILT_ON = {
+    "amplifier-loop-streaming": "amplifier-loop-basic",
+    "amplifier-provider-anthropic": "amplifier-providers",
+    "amplifier-provider-gemini": "amplifier-providers",
+    "amplifier-provider-ollama": "amplifier-providers",
+    "amplifier-provider-openai": "amplifier-providers",
+}
+"""Plugins that are built on another package, and require it; it runs on other kernels, so it is no part of ours."""
 
 MODULE_PREFIXES = ("context-", "hooks-", "loop-", "provider-", "tool-")
 PLUGIN_PREFIXES = ("runner-", "storage-", "trigger-")
@@ -83,6 +130,22 @@ class Import(NamedTuple):
 
     name: str
     place: str
+
+
+class RoomImport(NamedTuple):
+    """One import within the foundation: from which room, of which, for types alone or at run time, and where."""
+
+    room: str
+    imported: str
+    for_types: bool
+    place: str
+
+    @property
+    def is_upward(self) -> bool:
+        """Whether it breaks the order of the rooms; an unknown room breaks it always."""
+        rooms = self.room, self.imported
+        below = RANKS.get(self.imported, 99) < RANKS.get(self.room, 0)
+        return not (below or self.room == self.imported or rooms in SAME_RANK)
 
 
 class Spawn(NamedTuple):
@@ -104,14 +167,28 @@ def all_sources() -> list[Path]:
     return [path for package in (KERNEL, FOUNDATION, *map(package_of, PLUGINS)) for path in sources(package)]
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree_of(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_trees() -> Iterator[None]:
+    """Let go of the trees when they have been judged."""
+    yield
+    tree_of.cache_clear()
+    nodes_of.cache_clear()
 
 
 def imports_of(package: Path) -> Iterator[Import]:
     """Yield what a package imports from elsewhere; imports within it, written with dots, are its own affair."""
     for path in sources(package):
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -154,7 +231,7 @@ def requirements(folder: Path) -> set[str]:
 
 
 def entry_points(folder: Path) -> dict[str, dict[str, str]]:
-    groups: dict[str, dict[str, str]] = project(folder)["project"]["entry-points"]
+    groups: dict[str, dict[str, str]] = project(folder)["project"].get("entry-points", {})
     return groups
 
 
@@ -168,9 +245,9 @@ def test_the_kernel_imports_neither_foundation_nor_plugins() -> None:
     assert [found for found in imports_besides(KERNEL) if ours(found)] == []
 
 
-def test_the_kernel_needs_pluggy_and_pydantic_and_nothing_else() -> None:
+def test_the_kernel_needs_importlib_metadata_pluggy_and_pydantic_and_nothing_else() -> None:
     needed = {found.name.partition(".")[0] for found in imports_of(KERNEL) if foreign(found) and not for_pytest(found)}
-    assert needed == {"pluggy", "pydantic"}
+    assert needed == {"importlib_metadata", "pluggy", "pydantic"}
 
 
 def test_foundation_imports_no_plugin() -> None:
@@ -178,8 +255,9 @@ def test_foundation_imports_no_plugin() -> None:
 
 
 @per_plugin
-def test_a_plugin_imports_the_kernel_and_no_other_package_of_ours(plugin: Path) -> None:
-    assert [found for found in imports_besides(package_of(plugin), KERNEL.name) if ours(found)] == []
+def test_a_plugin_imports_the_kernel_and_no_other_package_of_ours_but_the_one_it_is_built_on(plugin: Path) -> None:
+    below = BUILT_ON.get(plugin.name, KERNEL.name).replace("-", "_")
+    assert [found for found in imports_besides(package_of(plugin), KERNEL.name, below) if ours(found)] == []
 
 
 @pytest.mark.parametrize("package", [FOUNDATION, *map(package_of, PLUGINS)], ids=lambda package: package.name)
@@ -216,6 +294,56 @@ print(json.dumps(heavy))
     assert json.loads(answer.stdout) == {target: [] for target in targets}
 
 
+def room_imports() -> Iterator[RoomImport]:
+    """Yield every import between rooms of the foundation, also those within functions."""
+    for path in sources(FOUNDATION):
+        inside = path.relative_to(FOUNDATION)
+        package = [FOUNDATION.name, *inside.parent.parts]
+        waiting: list[tuple[bool, ast.AST]] = [(False, tree_of(path))]
+        while waiting:
+            for_types, node = waiting.pop()
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                waiting.extend((True, each) for each in node.body)
+                waiting.extend((for_types, each) for each in node.orelse)
+                continue
+            waiting.extend((for_types, child) for child in ast.iter_child_nodes(node))
+            for name in names_imported(node, package):
+                room = inside.parts[0].removesuffix(".py")
+                if name[0] == FOUNDATION.name and len(name) > 1 and room != "__init__":
+                    yield RoomImport(room, name[1], for_types, f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}")
+
+
+def names_imported(node: ast.AST, package: list[str]) -> list[list[str]]:
+    """Return the full names that a statement in `package` imports, each in its parts."""
+    if isinstance(node, ast.Import):
+        return [alias.name.split(".") for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    above = package[: len(package) - node.level + 1] if node.level else []
+    return [[*above, *(node.module or "").split("."), alias.name] if node.module else [*above, alias.name]
+            for alias in node.names]  # fmt: skip
+
+
+def test_a_room_imports_only_rooms_below_it() -> None:
+    upward = [found for found in room_imports() if found.is_upward]
+    assert [found for found in upward if not found.for_types] == []
+    assert {(found.room, found.imported) for found in upward} == set(TYPES_UPWARD)
+
+
+def test_every_import_between_rooms_is_seen() -> None:
+    arrows = {(found.room, found.imported) for found in room_imports()}
+    assert arrows >= {("cli", "background"), ("background", "spawning"), ("bundle", "documents"), *SAME_RANK}
+
+
+def test_nothing_stands_beside_the_rooms_of_the_foundation_but_what_is_named() -> None:
+    beside = {path.stem for path in FOUNDATION.glob("*.py")}
+    rooms = {path.parent.name for path in FOUNDATION.glob("*/__init__.py")}
+    assert beside <= BESIDE_ROOMS
+    assert rooms == set(RANKS) - BESIDE_ROOMS
+    others = {path.name for path in FOUNDATION.iterdir() if path.is_file() and path.suffix != ".py"}
+    assert others == {"py.typed"}
+
+
 # how long things get
 
 
@@ -224,8 +352,7 @@ def function_lengths() -> dict[str, int]:
     return {
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
         for path in all_sources()
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in functions_in(path)
     }
 
 
@@ -244,6 +371,83 @@ def test_no_module_is_longer_than_400_lines() -> None:
         str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in all_sources()
     }
     assert {path: lines for path, lines in lengths.items() if lines > LONGEST_MODULE} == {}
+
+
+# how it reads
+
+PRIVATE_ONCE, PARTICIPLES, RELATIVES = 0.10, 0.02, 0.025
+"""At most: private helpers used once, of all functions; names that are bare participles; relative pronouns a word."""
+_IRREGULAR_VERBS = """
+begun bound broken brought built caught chosen dealt done drawn driven fallen fed felt fought frozen given gone
+grown heard held hidden hung kept known laid led left lent lit lost made meant met paid risen said seen sent
+shaken shown slept slid sold spoken stolen stood struck stuck swept taken taught thought thrown told torn
+understood woken won worn woven written
+"""
+IRREGULAR = frozenset(_IRREGULAR_VERBS.split())
+NOT_PARTICIPLES = frozenset({"embed", "exceed", "feed", "need", "seed", "speed"})
+RELATIVE = re.compile(r"\b(?:which|who|whom|whose|that|what|where|whatever|whoever)\b", re.IGNORECASE)
+DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+
+
+def functions_in(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in nodes_of(path) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def is_participle(name: str) -> bool:
+    word = name.strip("_")
+    return "_" not in word and (word in IRREGULAR or (word.endswith("ed") and word not in NOT_PARTICIPLES))
+
+
+def private_helpers_used_once(path: Path) -> list[str]:
+    """Return the private functions of a module that one place of it names."""
+    names = Counter(node.id for node in nodes_of(path) if isinstance(node, ast.Name))
+    helpers = [node.name for node in tree_of(path).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [name for name in helpers if name.startswith("_") and not name.startswith("__") and names[name] == 1]
+
+
+def docstrings() -> Iterator[tuple[ast.AST, str]]:
+    for path in all_sources():
+        for node in nodes_of(path):
+            if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
+                yield node, text
+
+
+def test_few_private_helpers_are_used_once() -> None:
+    once = sum(len(private_helpers_used_once(path)) for path in all_sources())
+    assert once / sum(len(functions_in(path)) for path in all_sources()) < PRIVATE_ONCE
+
+
+def test_functions_are_named_by_verbs_and_not_by_bare_participles() -> None:
+    names = [node.name for path in all_sources() for node in functions_in(path)]
+    assert len([name for name in names if is_participle(name)]) / len(names) < PARTICIPLES
+
+
+def test_docstrings_seldom_need_a_relative_pronoun() -> None:
+    texts = [text for _, text in docstrings()]
+    words = sum(len(re.findall(r"[A-Za-z']+", text)) for text in texts)
+    assert sum(len(RELATIVE.findall(text)) for text in texts) / words < RELATIVES
+
+
+def test_the_docstring_of_a_module_begins_with_what_it_does() -> None:
+    first = [text.split()[0] for node, text in docstrings() if isinstance(node, ast.Module)]
+    assert {"How", "What", "When", "Where", "Which", "Who", "Why"}.isdisjoint(first)
+
+
+def test_an_error_with_others_below_ends_in_error() -> None:
+    above = {
+        (node.name, ast.unparse(base).rpartition(".")[2])
+        for path in all_sources()
+        for node in nodes_of(path)
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+    }
+    errors, found = {"Exception", "AmplifierError"}, {"Exception"}
+    while found:
+        found = {name for name, base in above if base in errors} - errors
+        errors |= found
+    assert {base for name, base in above if name in errors and base in errors and not base.endswith("Error")} == {
+        "Exception"
+    }
 
 
 # who owns what
@@ -271,6 +475,8 @@ def spawns_of(path: Path) -> Iterator[Spawn]:
     for function, node in functions_of(path):
         if not isinstance(node, ast.Call):
             continue
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) not in SPAWNING:
+            continue
         owner, _, name = ast.unparse(node.func).rpartition(".")
         if name in SPAWNING and owner not in groups:
             yield Spawn(f"{path.parent.relative_to(_folder_of(path))}/{path.name}:{function}", ast.unparse(node))
@@ -289,14 +495,19 @@ def test_nobody_may_start_a_task_who_starts_none() -> None:
     assert set(SPAWNERS) == {spawn.function for path in all_sources() for spawn in spawns_of(path)}
 
 
+def edits_import_path(node: ast.AST) -> bool:
+    """Return whether a statement or call changes `sys.path`: by a method, an assignment or a deletion."""
+    if isinstance(node, ast.Call):
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        return isinstance(owner, ast.Attribute) and ast.unparse(owner) == "sys.path"
+    targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
+    changes = isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete)
+    return changes and any(each is not None and ast.unparse(each).startswith("sys.path") for each in targets)
+
+
 def test_the_import_path_is_edited_in_one_place() -> None:
-    edits = [
-        str(path.relative_to(ROOT))
-        for path in all_sources()
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path"
-    ]
-    assert set(edits) == {"amplifier_core/search_path.py"}
+    edits = [path for path in all_sources() if any(map(edits_import_path, nodes_of(path)))]
+    assert edits == [KERNEL / "search_path.py"]
 
 
 # where things are
@@ -330,14 +541,18 @@ def test_a_plugin_has_one_name(plugin: Path) -> None:
         for group, entries in entry_points(plugin).items()
         for entry, target in entries.items()
     }
+    if plugin.name in SHARED:
+        assert offered == {}
+        return
     group = "amplifier" if name.startswith(PLUGIN_PREFIXES) else "amplifier.modules"
     assert name.startswith(PLUGIN_PREFIXES + MODULE_PREFIXES)
     assert offered == {(group, name): package}
 
 
 @per_plugin
-def test_a_plugin_depends_on_amplifier_and_on_no_other_package_of_ours(plugin: Path) -> None:
-    assert {name for name in requirements(plugin) if name.startswith("amplifier")} == {"amplifier"}
+def test_a_plugin_depends_on_amplifier_and_on_no_other_package_of_ours_but_the_one_it_is_built_on(plugin: Path) -> None:
+    expected = {"amplifier", BUILT_ON.get(plugin.name, "amplifier")}
+    assert {name for name in requirements(plugin) if name.startswith("amplifier")} == expected
 
 
 @per_plugin

@@ -1,4 +1,4 @@
-"""What a plugin's or module's own tests need: doubles, a clock that tests move, and the contract checks.
+"""Offer the tools for tests of plugins and modules: doubles, a virtual clock, and the contract checks.
 
 Nothing here imports a test runner.
 """
@@ -22,6 +22,7 @@ from .provider_checks import check_provider
 from .runner_checks import check_runner
 from .storage_checks import check_storage
 from .store_checks import check_store
+from .stream_checks import check_stream
 from .trigger_checks import check_trigger
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "check_runner",
     "check_storage",
     "check_store",
+    "check_stream",
     "check_trigger",
     "create_test_coordinator",
     "wait_for",

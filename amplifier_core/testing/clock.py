@@ -1,11 +1,11 @@
-"""A clock whose time only a test moves.
+"""Offer a clock that only tests move.
 
     clock = VirtualClock()
     trigger.bind(TriggerContext("tests/timer#0", clock=clock))
     ...
     await clock.advance(3600)  # an hour passes, at once
 
-Whoever sleeps by it wakes in the order of the deadlines, every time the same.
+Its sleepers wake in the order of their deadlines, every time the same.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from itertools import count
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SETTLE_TURNS = 25
-"""Turns of the event loop that everything else gets before time moves on."""
+"""Turns of the event loop for everything else before time moves on."""
 
 
 class VirtualClock:
-    """A `Clock` that stands still until `advance` is awaited; for one event loop."""
+    """A `Clock` without time of its own: only `advance` moves it; for one event loop."""
 
     def __init__(self, start: datetime = START) -> None:
         self._start = start
@@ -31,20 +31,20 @@ class VirtualClock:
         self._watchers: list[tuple[int, asyncio.Future[None]]] = []
 
     def now(self) -> datetime:
-        """Return the start plus what was advanced, to the microsecond."""
+        """Return the start plus the advanced time, to the microsecond."""
         return self._start + timedelta(seconds=self._elapsed)
 
     def monotonic(self) -> float:
-        """Return the seconds that were advanced."""
+        """Return the advanced seconds."""
         return self._elapsed
 
     @property
     def sleeping(self) -> int:
-        """How many tasks are asleep."""
+        """The number of sleeping tasks."""
         return sum(not future.done() for _, _, future in self._sleepers)
 
     async def sleep(self, seconds: float) -> None:
-        """Suspend until time has been advanced by `seconds`; not at all when they are not positive."""
+        """Suspend the task until time has advanced by `seconds`; not at all when they are not positive."""
         if seconds <= 0:
             return
         future = asyncio.get_running_loop().create_future()
@@ -53,17 +53,17 @@ class VirtualClock:
         await future
 
     async def until_sleeping(self, tasks: int = 1) -> None:
-        """Return when that many tasks are asleep: what they wait for is then due to time alone."""
+        """Return when at least this many tasks sleep: then everything waits for time alone."""
         if self.sleeping < tasks:
             future = asyncio.get_running_loop().create_future()
             self._watchers.append((tasks, future))
             await future
 
     async def advance(self, seconds: float) -> None:
-        """Let `seconds` pass: wake who sleeps in the order of their deadlines, each settled before the next.
+        """Let `seconds` pass: wake the sleepers in the order of their deadlines, and let each settle before the next.
 
-        A task that is woken and sleeps again is woken again if that falls within `seconds`. Work in other threads is
-        not waited for. Raises `ValueError` for negative seconds.
+        A task that sleeps again wakes again if its deadline falls within `seconds`. Work in other threads is not
+        awaited. Raises `ValueError` for negative seconds.
         """
         if seconds < 0:
             raise ValueError(f"time does not go back: advance({seconds})")

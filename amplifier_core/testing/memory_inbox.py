@@ -1,4 +1,4 @@
-"""The inbox of the store in memory: the log of events, and the deliveries in the order in which they came."""
+"""Keep the inbox of the store in memory: the log of events, and the deliveries in the order of their arrival."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from ..errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
 from ..ids import validate_session_id
-from ..storage import Admission, Delivery, Tally, Trimmed
+from ..storage import Admission, Delivery, DeliveryCounts, Purged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 _PLAIN = Admission()
 _OPEN = ("pending", "claimed")
+_FORGETTABLE = ("done", "refused", "skipped")
 _FOUND = 20
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A delivery and what only the store knows of it."""
+    """Hold a delivery with the columns private to the store."""
 
     delivery: Delivery
     lease_until: datetime | None = None
@@ -45,21 +46,21 @@ class _Kept:
 
     def is_of_key(self, delivery: Delivery) -> bool:
         mine = self.delivery
-        return mine.key is not None and (mine.key, mine.lane, mine.project) == (
+        return mine.key is not None and (mine.key, mine.queue, mine.project) == (
             delivery.key,
-            delivery.lane,
+            delivery.queue,
             delivery.project,
         )
 
 
 class MemoryInbox(ABC):
-    """An `Inbox` without a file, to be one half of a store; the other half changes the records of sessions."""
+    """Implement `Inbox` without a file: one half of a store; the other half changes the records of sessions."""
 
     def __init__(self) -> None:
         self._log: list[SessionEvent] = []
         self._sequence = 0
         self._deliveries: dict[str, _Kept] = {}
-        self._offered: set[tuple[str, str, str]] = set()
+        self._dedupe_keys: set[tuple[str, str, str]] = set()
         self._states: dict[tuple[str, str], dict[str, Any]] = {}
 
     @abstractmethod
@@ -67,7 +68,7 @@ class MemoryInbox(ABC):
 
     async def emit(self, event: SessionEvent) -> SessionEvent:
         """Append to the log."""
-        return self._emitted([event])[0]
+        return self._append_to_log([event])[0]
 
     async def events(
         self, *, since: int = 0, limit: int = 1000, source_session_id: str | None = None
@@ -77,7 +78,7 @@ class MemoryInbox(ABC):
         return deepcopy([event for event in later if has(event, {"source_session_id": source_session_id})][:limit])
 
     async def find_events(self, prefix: str) -> list[SessionEvent]:
-        """Return the logged events whose id begins with `prefix`."""
+        """Return logged events with ids beginning with `prefix`."""
         found = (event for event in self._log if event.event_id.startswith(prefix))
         return deepcopy(sorted(found, key=lambda event: event.event_id)[:_FOUND])
 
@@ -85,10 +86,10 @@ class MemoryInbox(ABC):
         """Return the sequence of the newest event."""
         return self._sequence
 
-    async def offer(
+    async def enqueue(
         self,
         project: str,
-        lane: str,
+        queue: str,
         trigger: str,
         event: TriggerEvent,
         *,
@@ -96,41 +97,45 @@ class MemoryInbox(ABC):
         admission: Admission | None = None,
         now: datetime | None = None,
     ) -> Delivery | None:
-        """Accept an event, or record that it was refused."""
+        """Accept an event, or record its refusal."""
         if event.state is not None:
-            self._states[project, trigger] = copied(event.state)
+            await self.save_trigger_state(project, trigger, event.state)
+        if event.state_changes is not None:
+            await self.save_trigger_state(project, trigger, event.state_changes, merge=True)
+        event = replace(deepcopy(event), state=None, state_changes=None)
         if event.dedupe_key is not None:
-            key = project, lane, event.dedupe_key
-            if key in self._offered:
+            key = project, queue, event.dedupe_key
+            if key in self._dedupe_keys:
                 return None
-            self._offered.add(key)
+            self._dedupe_keys.add(key)
         admission, came = admission or _PLAIN, now or utc_now()
-        delivery = Delivery(
-            uuid4().hex, project, lane, trigger, deepcopy(event), available_at=came, created=came, updated=came
-        )
+        delivery = Delivery(uuid4().hex, project, queue, trigger, event, available_at=came, created=came, updated=came)
         delivery = replace(delivery, key=admission.key, priority=admission.priority)
         if refused is None:
-            kept = self._admitted(delivery, admission)
+            kept = self._admit(delivery, admission)
         else:
             kept = _Kept(replace(delivery, state="refused", reason=refused))
         self._deliveries[delivery.delivery_id] = kept
         return kept.delivery
 
     async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
-        """Return the state stored with the trigger's last event that had one."""
+        """Return a trigger's state with all changes."""
         return deepcopy(self._states.get((project, trigger), {}))
 
-    async def save_trigger_state(self, project: str, trigger: str, state: Mapping[str, Any]) -> None:
-        """Store a trigger's state without an event."""
-        self._states[project, trigger] = copied(state)
+    async def save_trigger_state(
+        self, project: str, trigger: str, state: Mapping[str, Any], *, merge: bool = False
+    ) -> None:
+        """Store a trigger's state without an event, or change some keys of it."""
+        kept = self._states.get((project, trigger), {})
+        self._states[project, trigger] = merge_state(kept, copy_json(state)) if merge else copy_json(state)
 
     async def claim(
-        self, project: str, lane: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
+        self, project: str, queue: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
     ) -> Delivery | None:
-        """Take a delivery that is due."""
+        """Take the due delivery with the highest priority."""
         validate_session_id(session_id)
         now = now or utc_now()
-        due = [kept for kept in self._deliveries.values() if self._is_due(kept, project, lane, now)]
+        due = [kept for kept in self._deliveries.values() if self._is_due(kept, project, queue, now)]
         if not due:
             return None
         kept = min(due, key=lambda each: (-each.delivery.priority, each.delivery.available_at))
@@ -148,7 +153,7 @@ class MemoryInbox(ABC):
 
     async def renew(self, delivery: Delivery, *, lease: float, now: datetime | None = None) -> None:
         """Extend the lease."""
-        self._claimed(delivery).lease_until = (now or utc_now()) + timedelta(seconds=lease)
+        self._require_claim(delivery).lease_until = (now or utc_now()) + timedelta(seconds=lease)
 
     async def commit(
         self,
@@ -157,11 +162,11 @@ class MemoryInbox(ABC):
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
     ) -> list[SessionEvent]:
-        """Mark the delivery done, with what came of it; `session` may name another one by `session_id`."""
+        """Mark the delivery done, with its results; `session` may name another one by `session_id`."""
         self._advance(delivery, session, state="done", reason=None)
-        return self._emitted(emits)
+        return self._append_to_log(emits)
 
-    async def retry(
+    async def nack(
         self,
         delivery: Delivery,
         *,
@@ -175,7 +180,7 @@ class MemoryInbox(ABC):
         changes = {"state": "pending", "reason": reason, "available_at": available_at, "attempts": attempts}
         self._advance(delivery, session, **changes)
 
-    async def bury(
+    async def dead_letter(
         self,
         delivery: Delivery,
         *,
@@ -185,7 +190,7 @@ class MemoryInbox(ABC):
     ) -> list[SessionEvent]:
         """Set the delivery aside."""
         self._advance(delivery, session, state="dead", reason=reason)
-        return self._emitted(emits)
+        return self._append_to_log(emits)
 
     async def release(self, project: str) -> int:
         """Make every claimed delivery of `project` due now."""
@@ -199,7 +204,7 @@ class MemoryInbox(ABC):
         self,
         *,
         project: str | None = None,
-        lane: str | None = None,
+        queue: str | None = None,
         state: DeliveryState | None = None,
         event_id: str | None = None,
         session_id: str | None = None,
@@ -207,37 +212,37 @@ class MemoryInbox(ABC):
         limit: int = 100,
     ) -> list[Delivery]:
         """Return deliveries, newest first."""
-        of_it = {"project": project, "lane": lane, "state": state, "session_id": session_id}
+        of_it = {"project": project, "queue": queue, "state": state, "session_id": session_id}
         of_event = {"event_id": event_id, "cause": cause}
         newest_first = [kept.delivery for kept in reversed(self._deliveries.values())]
         found = [each for each in newest_first if has(each, of_it) and has(each.event, of_event)]
         return found[:limit]
 
     async def find_deliveries(self, prefix: str) -> list[Delivery]:
-        """Return the deliveries whose own id, or whose event's or session's, begins with `prefix`."""
+        """Return deliveries with an id beginning with `prefix`: their own, the event's or the session's."""
         every = [kept.delivery for kept in reversed(self._deliveries.values())]
         by_id = [each for each in every if each.delivery_id.startswith(prefix)][:_FOUND]
         by_event = [each for each in every if each.event.event_id.startswith(prefix)][:_FOUND]
         by_session = [each for each in every if (each.session_id or "").startswith(prefix)][:_FOUND]
         return [each for each in every if any(each in kind for kind in (by_id, by_event, by_session))]
 
-    async def next_due(self, project: str, lane: str, *, now: datetime | None = None) -> datetime | None:
-        """Return when the next pending one of a lane comes due."""
-        after, place = now or utc_now(), {"project": project, "lane": lane, "state": "pending"}
+    async def next_due(self, project: str, queue: str, *, now: datetime | None = None) -> datetime | None:
+        """Return when the next pending one of a queue comes due."""
+        after, place = now or utc_now(), {"project": project, "queue": queue, "state": "pending"}
         later = [kept for kept in self._deliveries.values() if kept.delivery.available_at > after]
         waiting = (kept.delivery for kept in later if has(kept.delivery, place) and not self._is_behind(kept))
         return min((each.available_at for each in waiting), default=None)
 
-    async def tallies(self, *, project: str | None = None, lane: str | None = None) -> list[Tally]:
+    async def delivery_counts(self, *, project: str | None = None, queue: str | None = None) -> list[DeliveryCounts]:
         """Return how the deliveries of each trigger fare."""
         groups: dict[tuple[str, str, str], list[Delivery]] = {}
         for each in (kept.delivery for kept in self._deliveries.values()):
-            if has(each, {"project": project, "lane": lane}):
-                groups.setdefault((each.project, each.lane, each.trigger), []).append(each)
-        return [_tally(*names, groups[names]) for names in sorted(groups)]
+            if has(each, {"project": project, "queue": queue}):
+                groups.setdefault((each.project, each.queue, each.trigger), []).append(each)
+        return [_count_states(*names, groups[names]) for names in sorted(groups)]
 
     async def redeliver(self, delivery_id: str, *, now: datetime | None = None) -> Delivery:
-        """Make one that is dead, refused or skipped due again, in the place that it had among those of its key."""
+        """Make a dead, refused or skipped delivery due again, in its old place among those with its key."""
         kept = self._in_state(delivery_id, ("dead", "refused", "skipped"), "delivered again")
         kept.settle_key = None
         due = now or utc_now()
@@ -245,31 +250,34 @@ class MemoryInbox(ABC):
         return kept.delivery
 
     async def drop(self, delivery_id: str, *, reason: str) -> Delivery:
-        """Skip one that is pending or dead."""
+        """Skip a pending or dead delivery."""
         kept = self._in_state(delivery_id, ("pending", "dead"), "dropped")
         _change(kept, state="skipped", reason=reason)
         return kept.delivery
 
-    async def trim(self, *, before: datetime, event_bytes: int = 0) -> Trimmed:
-        """Forget what is over."""
-        over = [each for each in (kept.delivery for kept in self._deliveries.values()) if _is_over(each, before)]
-        for delivery in over:
+    async def purge(self, *, before: datetime, event_bytes: int = 0) -> Purged:
+        """Delete old finished deliveries and the oldest events."""
+        every = (kept.delivery for kept in self._deliveries.values())
+        finished = [each for each in every if each.state in _FORGETTABLE and each.updated < before]
+        for delivery in finished:
             del self._deliveries[delivery.delivery_id]
-            self._offered.discard((delivery.project, delivery.lane, delivery.event.dedupe_key or ""))
+            self._dedupe_keys.discard((delivery.project, delivery.queue, delivery.event.dedupe_key or ""))
         size = sum(map(_size, self._log))
         events = 0
         while events < len(self._log) and size > event_bytes and self._log[events].timestamp < before:
             size -= _size(self._log[events])
             events += 1
         del self._log[:events]
-        return Trimmed(len(over), events)
+        return Purged(len(finished), events)
 
-    def _admitted(self, delivery: Delivery, admission: Admission) -> _Kept:
+    def _admit(self, delivery: Delivery, admission: Admission) -> _Kept:
         """Make room for a new delivery, and return it as it is to be kept."""
         settled = self._settling(delivery, admission)
         rivals = [kept for kept in self._deliveries.values() if kept.is_open() and kept.is_of_key(delivery)]
         if admission.overlap == "skip" and any(kept not in settled for kept in rivals):
-            return _Kept(replace(delivery, state="skipped", reason="an earlier one of its key is not over"))
+            return _Kept(
+                replace(delivery, state="skipped", reason="an earlier delivery with the same key is unfinished")
+            )
         if admission.overlap == "replace":
             _skip(rivals, f"replaced by event {delivery.event.event_id}", delivery.created)
         _skip(settled, f"settled into event {delivery.event.event_id}", delivery.created)
@@ -282,8 +290,8 @@ class MemoryInbox(ABC):
         return _Kept(replace(delivery, available_at=due), None, admission.settle_key, first)
 
     def _settling(self, delivery: Delivery, admission: Admission) -> list[_Kept]:
-        """Return the deliveries in whose place this one comes, because they have not settled yet."""
-        place = {"project": delivery.project, "lane": delivery.lane, "state": "pending"}
+        """Return the deliveries still settling: the new one takes their place."""
+        place = {"project": delivery.project, "queue": delivery.queue, "state": "pending"}
         return [
             kept
             for kept in self._deliveries.values()
@@ -293,36 +301,36 @@ class MemoryInbox(ABC):
             and has(kept.delivery, place)
         ]
 
-    def _is_due(self, kept: _Kept, project: str, lane: str, now: datetime) -> bool:
+    def _is_due(self, kept: _Kept, project: str, queue: str, now: datetime) -> bool:
         delivery = kept.delivery
-        if not kept.is_open() or not has(delivery, {"project": project, "lane": lane}):
+        if not kept.is_open() or not has(delivery, {"project": project, "queue": queue}):
             return False
-        if delivery.available_at > now or kept.is_held(now):
+        if delivery.available_at > now >= delivery.created or kept.is_held(now):
             return False
         rivals = (other for other in self._deliveries.values() if other is not kept and other.is_of_key(delivery))
         return not self._is_behind(kept) and not any(other.is_held(now) for other in rivals)
 
     def _is_behind(self, kept: _Kept) -> bool:
-        """Return whether an earlier one of its key is not over."""
+        """Return whether an earlier delivery with the same key is unfinished."""
         before = takewhile(lambda other: other is not kept, self._deliveries.values())
         return any(other.is_open() and other.is_of_key(kept.delivery) for other in before)
 
     def _advance(self, delivery: Delivery, session: Mapping[str, Any] | None, **changes: Any) -> None:
-        """Change a delivery that is claimed under this epoch, and its session's record."""
-        kept = self._claimed(delivery)
+        """Change a delivery claimed under this epoch, and its session's record."""
+        kept = self._require_claim(delivery)
         of_session = dict(session or {})
         session_id = of_session.pop("session_id", delivery.session_id)
         if of_session:
             self._update(session_id, of_session)
         _change(kept, **changes)
 
-    def _emitted(self, events: Sequence[SessionEvent]) -> list[SessionEvent]:
+    def _append_to_log(self, events: Sequence[SessionEvent]) -> list[SessionEvent]:
         logged = [replace(event, sequence=number) for number, event in enumerate(events, self._sequence + 1)]
         self._log += deepcopy(logged)
         self._sequence += len(logged)
         return logged
 
-    def _claimed(self, delivery: Delivery) -> _Kept:
+    def _require_claim(self, delivery: Delivery) -> _Kept:
         kept = self._deliveries.get(delivery.delivery_id)
         if kept is None or kept.delivery.state != "claimed" or kept.delivery.epoch != delivery.epoch:
             raise StaleEpoch(delivery.delivery_id, delivery.epoch)
@@ -342,10 +350,16 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def copied(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy as of JSON. Raises `TypeError`, `ValueError` for what is not JSON."""
+def copy_json(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy made through JSON. Raises `TypeError`, `ValueError` for other values."""
     copy: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
     return copy
+
+
+def merge_state(state: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trigger's state with changes: each replaces the key of its name, None deletes one."""
+    gone = {key for key, value in changes.items() if value is None}
+    return {key: value for key, value in {**state, **changes}.items() if key not in gone}
 
 
 def _change(kept: _Kept, **changes: Any) -> None:
@@ -363,14 +377,10 @@ def has(item: object, wanted: Mapping[str, object]) -> bool:
     return all(value is None or getattr(item, name) == value for name, value in wanted.items())
 
 
-def _tally(project: str, lane: str, trigger: str, all_of_it: Sequence[Delivery]) -> Tally:
+def _count_states(project: str, queue: str, trigger: str, all_of_it: Sequence[Delivery]) -> DeliveryCounts:
     counts: Counter[DeliveryState] = Counter(each.state for each in all_of_it)
     waiting = min((each.created for each in all_of_it if each.state in _OPEN), default=None)
-    return Tally(project, lane, trigger, dict(counts), max(each.created for each in all_of_it), waiting)
-
-
-def _is_over(delivery: Delivery, before: datetime) -> bool:
-    return delivery.state in ("done", "refused", "skipped") and delivery.updated < before
+    return DeliveryCounts(project, queue, trigger, dict(counts), max(each.created for each in all_of_it), waiting)
 
 
 def _size(event: SessionEvent) -> int:

@@ -1,17 +1,17 @@
-"""A store that keeps everything in memory, for tests: every rule of the contract but that of outliving its process."""
+"""Keep a whole store in memory, for tests: it obeys every rule of the contract except durability."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SessionConflict, SessionExists, SessionNotFound
 from ..ids import validate_session_id
-from ..storage import Finding, SessionRecord
-from .memory_inbox import MemoryInbox, copied, has, utc_now
+from ..storage import Finding, SessionRecord, check_changes
+from .memory_inbox import MemoryInbox, copy_json, has, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,19 +22,11 @@ if TYPE_CHECKING:
 
 _FOUND = 20
 _NEEDED: tuple[DeliveryState, ...] = ("pending", "claimed", "dead")
-_CHANGEABLE = frozenset(each.name for each in fields(SessionRecord)) - {
-    "session_id",
-    "parent_id",
-    "fork_of",
-    "fork_at",
-    "message_count",
-    "updated",
-}
 
 
 @dataclass(slots=True)
 class _History:
-    """Messages as JSON: the first `shared` are the source's, which outlives its session here."""
+    """Hold messages as JSON; the first `shared` ones are the source's. A source outlives its session here."""
 
     source: _History | None = None
     shared: int = 0
@@ -53,7 +45,7 @@ class _History:
 
 
 class MemoryStore(MemoryInbox):
-    """A `DurableStore` without a file: what it holds ends with it. `close` changes nothing."""
+    """Implement `DurableStore` without a file; its content ends with the object. `close` changes nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,22 +53,22 @@ class MemoryStore(MemoryInbox):
         self._histories: dict[str, _History] = {}
 
     async def create(self, record: SessionRecord) -> SessionRecord:
-        """Store a new session; with `fork_of` and without `fork_at`, a fork of all that the source has now."""
+        """Store a new session; with `fork_of` but no `fork_at`, fork the whole source."""
         for session_id in (record.session_id, record.parent_id, record.fork_of):
             if session_id is not None:
                 validate_session_id(session_id)
         history = _History() if record.fork_of is None else self._fork(record.fork_of, record.fork_at)
         if record.session_id in self._records:
             raise SessionExists(record.session_id)
-        self._refuse_a_circle(record)
-        config, metadata = copied(record.config), copied(record.metadata)
+        self._refuse_circle(record)
+        config, metadata = copy_json(record.config), copy_json(record.metadata)
         fork_at = None if record.fork_of is None else history.shared
         self._records[record.session_id] = replace(record, fork_at=fork_at, config=config, metadata=metadata)
         self._histories[record.session_id] = history
         return await self.get(record.session_id)
 
     async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
-        """Add messages after the first `at`. Raises `TypeError`, `ValueError` for what is not JSON."""
+        """Add messages after the first `at`. Raises `TypeError`, `ValueError` unless they are JSON."""
         record = self._record(session_id)
         texts = [json.dumps(message, allow_nan=False) for message in messages]
         history = self._histories[session_id]
@@ -88,7 +80,7 @@ class MemoryStore(MemoryInbox):
         return history.count()
 
     async def update(self, session_id: str, **changes: Any) -> None:
-        """Change fields of the record: any but its id, its parent, what it shares, its length and `updated`."""
+        """Change fields of the record."""
         self._update(session_id, changes)
 
     async def get(self, session_id: str) -> SessionRecord:
@@ -97,7 +89,7 @@ class MemoryStore(MemoryInbox):
         return deepcopy(replace(record, message_count=self._histories[session_id].count()))
 
     async def find(self, prefix: str) -> list[SessionRecord]:
-        """Return the sessions whose id begins with `prefix`."""
+        """Return sessions with ids beginning with `prefix`."""
         found = [await self.get(session_id) for session_id in self._records if session_id.startswith(prefix)]
         return sorted(found, key=lambda record: record.created, reverse=True)[:_FOUND]
 
@@ -109,8 +101,8 @@ class MemoryStore(MemoryInbox):
         wanted = [record for record in records if has(record, {"project": project, "parent_id": parent_id})]
         return sorted(wanted, key=lambda record: record.updated, reverse=True)[:limit]
 
-    async def spent_sessions(self, *, before: datetime, keep: int = 0, limit: int = 1000) -> list[str]:
-        """Return the ids of sessions that events woke and nobody needs, the oldest first."""
+    async def expired_sessions(self, *, before: datetime, keep: int = 0, limit: int = 1000) -> list[str]:
+        """Return the ids of finished sessions nobody needs, the oldest first."""
         needed: set[str | None] = set()
         for state in _NEEDED:
             needed |= {each.session_id for each in await self.deliveries(state=state, limit=10**9)}
@@ -126,11 +118,11 @@ class MemoryStore(MemoryInbox):
         return spent[::-1][:limit]
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
-        """Return messages, which are the caller's own."""
+        """Return messages; the caller may change them."""
         return self.read_sync(session_id, start, stop)
 
     def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
-        """Do what `read` does."""
+        """Do as `read` does."""
         self._record(session_id)
         return [json.loads(text) for text in self._histories[session_id].texts()[start:stop]]
 
@@ -140,7 +132,7 @@ class MemoryStore(MemoryInbox):
         del self._records[session_id], self._histories[session_id]
 
     async def examine(self, session_id: str) -> list[Finding]:
-        """Return which sessions that this one came from are gone; nothing else goes wrong in memory."""
+        """Report a deleted parent or source; nothing else goes wrong in memory."""
         record = self._record(session_id)
         found = []
         if record.parent_id and record.parent_id not in self._records:
@@ -150,8 +142,8 @@ class MemoryStore(MemoryInbox):
             found.append(Finding("missing_source", gone, "forget the source", 0))
         return found
 
-    async def mend(self, session_id: str) -> list[Finding]:
-        """Forget what is gone; the messages stay."""
+    async def repair(self, session_id: str) -> list[Finding]:
+        """Forget a deleted parent or source; the messages stay."""
         found = await self.examine(session_id)
         remedies: dict[str, dict[str, Any]] = {
             "missing_parent": {"parent_id": None},
@@ -172,7 +164,7 @@ class MemoryStore(MemoryInbox):
             raise IndexError(f"fork point {point} is not within 0 and {history.count()}")
         return _History(history, point)
 
-    def _refuse_a_circle(self, record: SessionRecord) -> None:
+    def _refuse_circle(self, record: SessionRecord) -> None:
         above = record.parent_id
         while above is not None and above != record.session_id:
             above = self._records[above].parent_id if above in self._records else None
@@ -191,7 +183,5 @@ class MemoryStore(MemoryInbox):
 
     def _update(self, session_id: str | None, changes: Mapping[str, Any]) -> None:
         record = self._record(validate_session_id(session_id))
-        for name in changes:
-            if name not in _CHANGEABLE:
-                raise TypeError(f"a session record has no field '{name}' that can be changed")
+        check_changes(changes)
         self._records[record.session_id] = replace(record, **{**deepcopy(dict(changes)), "updated": utc_now()})

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class MockTool:
-    """A tool that returns `output` and remembers what it was asked in `calls`."""
+    """A tool that returns `output` and keeps its inputs in `calls`."""
 
     def __init__(self, name: str = "mock_tool", output: Any = "Success", description: str = "") -> None:
         self.name = name
@@ -24,7 +24,7 @@ class MockTool:
 
     @property
     def call_count(self) -> int:
-        """Return how often it was called."""
+        """Return the number of calls."""
         return len(self.calls)
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
@@ -36,7 +36,7 @@ class MockTool:
 
 
 class MockContextManager:
-    """A context that is a list, never cut."""
+    """A context with a plain list, never cut."""
 
     def __init__(self, messages: Sequence[dict[str, Any]] | None = None) -> None:
         self.messages: list[dict[str, Any]] = [dict(message) for message in messages or ()]
@@ -52,7 +52,7 @@ class MockContextManager:
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[dict[str, Any]]:
-        """Return every message, whatever the budget."""
+        """Return every message, without regard to the budget."""
         return await self.get_messages()
 
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
@@ -65,7 +65,7 @@ class MockContextManager:
 
 
 class EventRecorder:
-    """A hook handler (`record`), or a whole hook registry (`emit`), that keeps every event in order."""
+    """A hook handler (`record`), or a whole hook registry (`emit`), with a list of all events in order."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -89,7 +89,7 @@ class EventRecorder:
 
 
 class ScriptedOrchestrator:
-    """An orchestrator that answers from a list, and "DONE" when the list is used up; the context is told both sides."""
+    """An orchestrator with a list of answers, and "DONE" after the last; the context gets both sides."""
 
     def __init__(self, responses: Sequence[str] = ()) -> None:
         self.responses = list(responses)
@@ -106,9 +106,9 @@ class ScriptedOrchestrator:
 
 
 class MockCoordinator(ModuleCoordinator):
-    """The kernel's own coordinator, which also remembers what was mounted and unmounted, in order."""
+    """The kernel's own coordinator, with a history of mounts and unmounts in order."""
 
-    __test__ = False  # whatever it is imported as, it is no class of tests
+    __test__ = False  # no class of tests, also under the name TestCoordinator
 
     def __init__(self, *args: Any, session_id: str = "test-session", **kwargs: Any) -> None:
         super().__init__(*args, session_id=session_id, **kwargs)
@@ -116,12 +116,12 @@ class MockCoordinator(ModuleCoordinator):
         self.unmount_history: list[dict[str, Any]] = []
 
     async def mount(self, mount_point: str, module: Any, name: str | None = None) -> None:
-        """Mount `module`, and remember it once it is."""
+        """Mount `module`, and note it afterwards."""
         await super().mount(mount_point, module, name)
         self.mount_history.append({"mount_point": mount_point, "module": module, "name": name})
 
     async def unmount(self, mount_point: str, name: str | None = None) -> None:
-        """Unmount, and remember it."""
+        """Unmount a module, and note it."""
         await super().unmount(mount_point, name)
         self.unmount_history.append({"mount_point": mount_point, "name": name})
 
@@ -131,7 +131,7 @@ TestCoordinator = MockCoordinator
 
 
 def create_test_coordinator() -> MockCoordinator:
-    """Return a coordinator with a context and two tools: `echo`, and `fail`, whose result is a failure."""
+    """Return a coordinator with a context and two tools: `echo`, and the failing `fail`."""
     plan = {"session": {"orchestrator": "test-orchestrator", "context": "test-context"}}
     coordinator = MockCoordinator(config=plan)
     failure = ToolResult(success=False, error={"message": "the tool 'fail' fails"})

@@ -1,10 +1,10 @@
-"""The contract of a provider, as a check that its author runs.
+"""Check the contract of a provider; its author runs the check.
 
     async def test_the_contract():
         await check_provider(MyProvider(api_key="test", base_url=fake_server))
 
-The provider is asked two short questions: let it speak to a stand-in for its service, or pay for them. A broken rule
-raises `AssertionError` with a sentence that names it. Nothing here needs a test runner.
+The provider gets two short questions: connect it to a stand-in for its service, or pay for them. A broken rule raises
+`AssertionError` with a sentence about it. Nothing here needs a test runner.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ PROTOCOL = ("name", "get_info", "list_models", "complete", "parse_tool_calls")
 
 
 async def check_provider(provider: Provider | Callable[[], Any], *, request: ChatRequest | None = None) -> None:
-    """Check what the provider says of itself, how it answers, and that it leaves the request as it was.
+    """Check the provider's description and its answers; the request must stay unchanged.
 
-    `provider` is one, or what makes one (plain or async). `request` is asked instead of a greeting. Raises
-    `AssertionError`, and what the provider raises: an `LLMError` where it cannot answer.
+    `provider` is a provider or a factory (plain or async). `request` replaces the greeting. Raises `AssertionError`,
+    and the provider's own `LLMError`.
     """
     is_factory = isinstance(provider, type) or not hasattr(provider, "complete")
     made: Any = provider() if is_factory and callable(provider) else provider
@@ -39,12 +39,13 @@ async def check_provider(provider: Provider | Callable[[], Any], *, request: Cha
     check_description(subject)
     await check_models(subject)
     check_parsing(subject)
-    for question in (request or _greeting(), _with_a_finished_tool_call()):
+    greeting = ChatRequest(messages=[Message(role="user", content="Hello")])
+    for question in (request or greeting, _with_a_finished_tool_call()):
         await check_answer(subject, question)
 
 
 def check_description(provider: Any) -> None:
-    """Check its name, and what `get_info` returns."""
+    """Check the name, and the result of `get_info`."""
     name = provider.name
     require(isinstance(name, str) and bool(name), f"a provider's name must be a text that is not empty, not {name!r}")
     info = provider.get_info()
@@ -55,7 +56,7 @@ def check_description(provider: Any) -> None:
 
 
 async def check_models(provider: Any) -> None:
-    """Check what `list_models` returns."""
+    """Check the result of `list_models`."""
     listing = provider.list_models()
     require(inspect.isawaitable(listing), "list_models must be async")
     models = await listing
@@ -67,15 +68,15 @@ async def check_models(provider: Any) -> None:
 
 
 def check_parsing(provider: Any) -> None:
-    """Check that `parse_tool_calls` finds the calls of a response, and none where there are none."""
-    _check_calls(_parsed(provider, ChatResponse(content=[TextBlock(text="Hello")])), [])
+    """Check that `parse_tool_calls` finds the calls of a response, and none in a response without calls."""
+    _check_calls(_parse_calls(provider, ChatResponse(content=[TextBlock(text="Hello")])), [])
     call = ToolCall(id="call-1", name="read_file", arguments={"path": "notes.txt"})
     block = ToolCallBlock(id=call.id, name=call.name, input=call.arguments)
-    _check_calls(_parsed(provider, ChatResponse(content=[block], tool_calls=[call])), [call])
+    _check_calls(_parse_calls(provider, ChatResponse(content=[block], tool_calls=[call])), [call])
 
 
 async def check_answer(provider: Any, request: ChatRequest) -> None:
-    """Ask once; check the response, its tool calls, and that the request is what it was."""
+    """Ask once; check the response and its tool calls, and that the request is unchanged."""
     before = request.model_dump()
     try:
         answering = provider.complete(request)
@@ -87,12 +88,16 @@ async def check_answer(provider: Any, request: ChatRequest) -> None:
         raise AssertionError(f"complete must raise an LLMError, not {type(error).__name__}: {error}") from error
     require(request.model_dump() == before, "complete must not change the request: it is the session's own")
     require(isinstance(response, ChatResponse), f"complete must return ChatResponse, not {type(response).__name__}")
-    for call in _parsed(provider, response):
+    for call in _parse_calls(provider, response):
         _check_call(call)
-    _check_usage(response)
+    if response.usage is not None:
+        counts = (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens)
+        require(min(counts) >= 0, f"tokens must not be counted below zero: {counts}")
+        cached = (response.usage.cache_read_tokens or 0) + (response.usage.cache_write_tokens or 0)
+        require(cached <= counts[0], f"input_tokens must count cached tokens, too: {cached} are more than {counts[0]}")
 
 
-def _parsed(provider: Any, response: ChatResponse) -> list[Any]:
+def _parse_calls(provider: Any, response: ChatResponse) -> list[Any]:
     calls = provider.parse_tool_calls(response)
     if inspect.iscoroutine(calls):
         calls.close()
@@ -114,20 +119,8 @@ def _check_call(call: object) -> None:
     require(bool(call.id and call.name), "a tool call must have an id and a name: its result is matched by them")
 
 
-def _check_usage(response: ChatResponse) -> None:
-    usage = response.usage
-    if usage is None:
-        return
-    counts = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
-    require(min(counts) >= 0, f"tokens must not be counted below zero: {counts}")
-
-
-def _greeting() -> ChatRequest:
-    return ChatRequest(messages=[Message(role="user", content="Hello")])
-
-
 def _with_a_finished_tool_call() -> ChatRequest:
-    """Return a request as a loop sends it when a tool has answered."""
+    """Return the request of a loop after a tool's answer."""
     asking = {
         "role": "assistant",
         "content": [{"type": "tool_call", "id": "call-1", "name": "read_file", "input": {"path": "notes.txt"}}],

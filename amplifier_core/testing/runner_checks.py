@@ -1,14 +1,14 @@
-"""The contract of a runner, as a check that its author runs.
+"""Check the contract of a runner; its author runs the check.
 
     async def test_the_contract():
         await check_runner(MyRunner)
 
-A runner that makes the session elsewhere cannot use the sessions of this check: it is given a mount plan of modules
-that are installed there, with an instruction and the answer that these modules give.
+A runner with sessions in another place cannot use the sessions of this check: it gets a mount plan of modules installed
+there, an instruction and the answer of these modules.
 
     await check_runner(RemoteRunner, config=plan, instruction="Say yes", answer="Yes.")
 
-A broken rule raises `AssertionError` with a sentence that names it. Nothing here needs a test runner.
+A broken rule raises `AssertionError` with a sentence about it. Nothing here needs a test runner.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from ..hook_data import SpawnRequest
 from ..loader import ModuleLoader
-from ..moments import SpawnRequest
 from ..session import AmplifierSession
 from .mocks import MockContextManager
 from .store_checks.rules import require
@@ -26,7 +26,7 @@ from .store_checks.rules import require
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from ..moments import Runner
+    from ..hook_data import Runner
 
 PLAN = {
     "session": {"orchestrator": "loop-check", "context": "context-check"},
@@ -44,10 +44,10 @@ async def check_runner(
     answer: str = "",
     patience: float = 10.0,
 ) -> None:
-    """Run one session, two at once, one that fails and one that is cancelled.
+    """Run one session, two at once, a failing one and a cancelled one.
 
-    With `config` (and the `answer` that it leads to) only the first two: what goes wrong elsewhere cannot be arranged
-    from here. `patience` is how many seconds each may take. Raises `AssertionError`, and what `run` itself raises.
+    With `config` (and its `answer`) only the first two: failures elsewhere cannot be arranged from here. `patience` is
+    the most seconds for each. Raises `AssertionError`, and the errors of `run` itself.
     """
     require(hasattr(factory(), "run"), "the factory must return an object with run(request, build)")
     if config is not None:
@@ -80,7 +80,7 @@ async def _check_answers_elsewhere(
 async def _run_all(
     runner: Runner, requests: list[SpawnRequest], sessions: Sessions, patience: float
 ) -> list[str | BaseException]:
-    """Run the requests at once; return what each returned or raised."""
+    """Run the requests at once; return their results and exceptions."""
     runs = [runner.run(request, sessions.build) for request in requests]
     ended: list[str | BaseException] = await _in_time(
         asyncio.gather(*runs, return_exceptions=True), patience, "run must end"
@@ -105,9 +105,9 @@ async def _check_failure(factory: Callable[[], Runner], instruction: str, patien
     except AssertionError:
         raise
     except Exception as error:
-        require(FAULT in str(error), f"run must raise what the session raised, not {type(error).__name__}: {error}")
+        require(FAULT in str(error), f"run must raise the session's own error, not {type(error).__name__}: {error}")
     else:
-        raise AssertionError(f"run must raise what the session raised; it returned {text!r}")
+        raise AssertionError(f"run must raise the session's own error; it returned {text!r}")
     sessions.require_left(request)
 
 
@@ -130,7 +130,7 @@ async def _check_cancellation(factory: Callable[[], Runner], instruction: str, p
 
 
 async def _ending(run: Awaitable[str]) -> str:
-    """Return how a run ended, as words."""
+    """Return the end of a run, in words."""
     try:
         text = await run
     except asyncio.CancelledError:
@@ -165,7 +165,7 @@ def _answer_to(instruction: str) -> str:
 
 
 class Sessions:
-    """Builds sessions whose turn answers, fails or waits, and remembers what was made of them."""
+    """Builds sessions whose turn answers, fails or waits, and notes their lives."""
 
     def __init__(self, *, fails: bool = False, waits: bool = False) -> None:
         self.entered: list[str] = []
@@ -179,7 +179,7 @@ class Sessions:
 
     @asynccontextmanager
     async def build(self, request: SpawnRequest) -> AsyncIterator[AmplifierSession]:
-        """Make the session of a request, as a `SessionBuilder` does."""
+        """Make the session of a request, like a `SessionBuilder`."""
         session = AmplifierSession(
             dict(request.config),
             loader=_Modules(self),
@@ -194,7 +194,7 @@ class Sessions:
             self.left.append(request.session_id)
 
     def release(self) -> None:
-        """Let the turns that wait go on."""
+        """Let the waiting turns go on."""
         self._released.set()
 
     async def turn(self, session_id: str, prompt: str) -> str:
@@ -207,7 +207,7 @@ class Sessions:
         return _answer_to(prompt)
 
     def require_used(self, requests: list[SpawnRequest]) -> None:
-        """Require that each request took one turn, with its instruction, in a session of its own that has ended."""
+        """Require one turn per request, with its instruction, in a finished session of its own."""
         for request in requests:
             wanted = [(request.session_id, request.instruction)]
             taken = [turn for turn in self.turns if turn[0] == request.session_id]
@@ -217,7 +217,7 @@ class Sessions:
             self.require_left(request)
 
     def require_left(self, request: SpawnRequest) -> None:
-        """Require that the request's session was made once, and had ended when `run` had."""
+        """Require that the request's session was made once, and ended before `run` did."""
         made, ended = self.entered.count(request.session_id), self.left.count(request.session_id)
         require(made == 1, f"run must enter build(request) once; it did {made} times")
         require(ended == 1, "run must leave the session before it ends itself, however it ends")

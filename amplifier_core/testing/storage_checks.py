@@ -1,11 +1,11 @@
-"""The contract of a small storage (`SessionStorage`), as numbered checks that its author runs.
+"""Check the contract of a small storage (`SessionStorage`) with numbered checks for its author to run.
 
     def test_the_contract(tmp_path):
         numbers = itertools.count()
         check_storage(lambda: MyStorage(tmp_path / str(next(numbers))))
 
-Each check is given a storage that is empty. A broken rule raises `AssertionError` with a sentence that names it.
-Nothing here needs a test runner; one that parametrises does it over `STORAGE_CHECKS`.
+Each check gets an empty storage. A broken rule raises `AssertionError` with a sentence naming the rule. Nothing here
+needs a test runner; pytest can parametrise a test over `STORAGE_CHECKS`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ODD_IDS = ("a/b", "a_b", "../a_b", ".", "A_B", "a b", "a%2Fb", "é")
 
 
 def check_storage(open_storage: Callable[[], SessionStorage]) -> None:
-    """Run every check, each on an empty storage of its own that `open_storage` returns. Raises `AssertionError`."""
+    """Run every check on a new storage from `open_storage`. Raises `AssertionError`."""
     for check in STORAGE_CHECKS:
         try:
             check(open_storage())
@@ -46,14 +46,14 @@ def check_01_a_storage_has_three_plain_methods(storage: SessionStorage) -> None:
 
 
 def check_02_a_session_is_loaded_as_it_was_saved(storage: SessionStorage) -> None:
-    """Whatever JSON it holds."""
+    """With any JSON value."""
     transcript, metadata = _session("one")
     storage.save("one", deepcopy(transcript), deepcopy(metadata))
     _require_kept(storage, "one", transcript, metadata)
 
 
 def check_03_an_empty_session_is_one(storage: SessionStorage) -> None:
-    """One that has said nothing yet is stored all the same."""
+    """A session without messages is stored like any other."""
     storage.save("empty", [], {})
     _require_kept(storage, "empty", [], {})
 
@@ -97,7 +97,7 @@ def check_08_a_long_history_keeps_its_order(storage: SessionStorage) -> None:
 
 
 def check_09_what_was_handed_over_is_not_shared(storage: SessionStorage) -> None:
-    """A session goes on with the lists that it saved; the storage holds what they were then."""
+    """A session may change its lists after `save`; the storage keeps their content at the time of the call."""
     transcript, metadata = _session("one")
     storage.save("one", transcript, metadata)
     transcript.append({"role": "user", "content": "later"})

@@ -1,9 +1,9 @@
-"""The contract of a trigger, as a check that its author runs.
+"""Check the contract of a trigger; its author runs the check.
 
     async def test_the_contract(tmp_path):
         await check_trigger(HeartbeatTrigger, {"every": 5}, provoke=lambda: clock.advance(5), context=context)
 
-A broken rule raises `AssertionError` with a sentence that names it. Nothing here needs a test runner.
+A broken rule raises `AssertionError` with a sentence about it. Nothing here needs a test runner.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..triggers import JudgingSource, TriggerContext, TriggerEvent, TriggerSource
+from .memory_inbox import merge_state
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -33,20 +34,18 @@ async def check_trigger(
 ) -> list[TriggerEvent]:
     """Run the trigger twice, as before and after a restart; return the events of both runs.
 
-    `provoke` makes the world cause at least one event, and a new one each time it is called. `patience` is how many
-    seconds an event, or the end after `stop`, may take. Raises `AssertionError`.
+    `provoke` causes at least one new event at each call. `patience` is the most seconds for an event, and for the end
+    after `stop`. Raises `AssertionError`.
     """
-    context = context or TriggerContext("check/trigger#0")
-    check_configuration(factory, config, context)
-    first = await _events_of_one_run(_configured(factory, config, context), provoke, patience)
-    judging = _configured(factory, config, context)
+    stored = _Stored(context or TriggerContext("check/trigger#0"))
+    check_configuration(factory, config, stored.context())
+    first = await _events_of_one_run(_configure(factory, config, stored.context()), provoke, patience, stored)
+    judging = _configure(factory, config, stored.context())
     for event in first:
         check_event(event)
-        _check_match(judging, event)
-    states = [event.state for event in first if event.state is not None]
-    if states:  # through JSON, as a store would hand it back
-        context = replace(context, state=json.loads(json.dumps(dict(states[-1]))))
-    second = await _events_of_one_run(_configured(factory, config, context), provoke, patience)
+        reason = judging.matches(event) if isinstance(judging, JudgingSource) else None
+        _require(reason is None, f"matches must return None for an event of its own watch, not {reason!r}")
+    second = await _events_of_one_run(_configure(factory, config, stored.context()), provoke, patience, stored)
     for event in second:
         check_event(event)
     repeated = {event.dedupe_key for event in first} & {event.dedupe_key for event in second}
@@ -54,15 +53,42 @@ async def check_trigger(
     return first + second
 
 
+class _Stored:
+    """The state of a trigger as a store would keep it, through JSON."""
+
+    def __init__(self, context: TriggerContext) -> None:
+        self._context, self._state = context, dict(context.state)
+
+    def context(self) -> TriggerContext:
+        """Return the context of the next start."""
+        return replace(self._context, state=dict(self._state), saver=self._save)
+
+    def take(self, event: TriggerEvent) -> None:
+        """Store the state of an event."""
+        if isinstance(event, TriggerEvent) and event.state is not None:
+            self._keep(event.state, merge=False)
+        if isinstance(event, TriggerEvent) and event.state_changes is not None:
+            self._keep(event.state_changes, merge=True)
+
+    async def _save(self, state: Mapping[str, Any], *, merge: bool = False) -> None:
+        self._keep(state, merge=merge)
+        await self._context.save_state(state, merge=merge)
+
+    def _keep(self, state: Mapping[str, Any], *, merge: bool) -> None:
+        with suppress(TypeError, ValueError):  # `check_event` says so of an event
+            changes = json.loads(json.dumps(dict(state), allow_nan=False))
+            self._state = merge_state(self._state, changes) if merge else changes
+
+
 def check_configuration(
     factory: Callable[[], TriggerSource], config: Mapping[str, Any], context: TriggerContext
 ) -> None:
-    """Check that the factory makes triggers, and that `configure` refuses a key it does not know."""
+    """Check the factory, and the refusal of an unknown key by `configure`."""
     trigger = factory()
     _require(isinstance(trigger, TriggerSource), "the factory must return an object with configure, watch and stop")
     _check_schema(trigger, config)
     try:
-        _configured(lambda: trigger, {**config, UNKNOWN_KEY: 1}, context)
+        _configure(lambda: trigger, {**config, UNKNOWN_KEY: 1}, context)
     except ValueError:  # TriggerConfigError is one
         return
     except Exception as error:
@@ -71,7 +97,7 @@ def check_configuration(
 
 
 def _check_schema(trigger: TriggerSource, config: Mapping[str, Any]) -> None:
-    """Check what the optional `config_schema` says: a JSON Schema of a mapping that has the keys of `config`."""
+    """Check the optional `config_schema`: a JSON Schema of a mapping with the keys of `config`."""
     offered = getattr(trigger, "config_schema", None)
     if offered is None:
         return
@@ -82,26 +108,21 @@ def _check_schema(trigger: TriggerSource, config: Mapping[str, Any]) -> None:
 
 
 def check_event(event: object) -> None:
-    """Check one event: its type, and that a store can keep it and know it again."""
+    """Check one event: its type, its JSON, and its dedupe key."""
     _require(isinstance(event, TriggerEvent), f"watch must yield TriggerEvent, not {type(event).__name__}")
     assert isinstance(event, TriggerEvent)
     _require(bool(event.dedupe_key), "every event must have a dedupe_key, or it is handled twice after a crash")
     _require(event.timestamp.tzinfo is not None, "an event's timestamp must know its time zone")
     _require(bool(event.source), "an event's source must be the registered name of its trigger")
-    for name, value in (("data", event.data), ("state", event.state or {})):
+    states = ("state", event.state or {}), ("state_changes", event.state_changes or {})
+    for name, value in (("data", event.data), *states):
         try:
             json.dumps(dict(value), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise AssertionError(f"an event's {name} must be JSON: {error}") from error
 
 
-def _check_match(trigger: TriggerSource, event: TriggerEvent) -> None:
-    """Check that a trigger which can tell its own events, when it is configured, does."""
-    reason = trigger.matches(event) if isinstance(trigger, JudgingSource) else None
-    _require(reason is None, f"matches must return None for an event that watch yielded, not {reason!r}")
-
-
-def _configured(
+def _configure(
     factory: Callable[[], TriggerSource], config: Mapping[str, Any], context: TriggerContext
 ) -> TriggerSource:
     trigger = factory()
@@ -113,12 +134,12 @@ def _configured(
 
 
 async def _events_of_one_run(
-    trigger: TriggerSource, provoke: Callable[[], Awaitable[object] | None], patience: float
+    trigger: TriggerSource, provoke: Callable[[], Awaitable[object] | None], patience: float, stored: _Stored
 ) -> list[TriggerEvent]:
-    """Watch, provoke, wait for an event, stop; return what was yielded."""
+    """Watch, provoke, wait for an event, stop; return the events."""
     events: list[TriggerEvent] = []
     arrived = asyncio.Event()
-    async with _watching(trigger, events, arrived) as watching:
+    async with _watching(trigger, events, arrived, stored) as watching:
         await _until_armed(trigger, watching, patience)
         done = provoke()
         if inspect.isawaitable(done):
@@ -134,14 +155,15 @@ async def _events_of_one_run(
 
 @asynccontextmanager
 async def _watching(
-    trigger: TriggerSource, events: list[TriggerEvent], arrived: asyncio.Event
+    trigger: TriggerSource, events: list[TriggerEvent], arrived: asyncio.Event, stored: _Stored
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Consume the trigger in a task that does not outlive the block."""
+    """Consume the trigger in a task for the time of the block."""
     stream = trigger.watch()
     _require(hasattr(stream, "__aiter__"), "watch() must return an async iterator: write it as an async generator")
 
     async def consume() -> None:
         async for event in stream:
+            stored.take(event)
             events.append(event)
             arrived.set()
 

@@ -1,10 +1,13 @@
-"""Making data fit to be logged, and calling again what failed."""
+"""Prepare data for logs, and retry calls to a model."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from .retry import RetryConfig, classify_error_message, retry_with_backoff
+if TYPE_CHECKING:
+    from .retry import RetryConfig, classify_error_message, retry_with_backoff
 
 __all__ = [
     "SENSITIVE_KEYS",
@@ -33,37 +36,54 @@ SENSITIVE_KEYS = frozenset(
 )
 
 
+def __getattr__(name: str) -> object:
+    """Import the retries at their first use: most commands call no model."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import retry
+
+    return getattr(retry, name)
+
+
+REFERENCE = re.compile(r"secret://([A-Za-z_][\w.-]{0,127})", re.ASCII)
+"""A reference to a secret by its name, as a whole value: it is no secret itself."""
+
+
 def redact_secrets(obj: Any, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) -> Any:
-    """Return a copy of `obj` in which the value of every sensitive key reads "[REDACTED]".
+    """Return a copy of `obj` with "[REDACTED]" in place of the value of every sensitive key.
 
     A key is sensitive when it is one of `sensitive_keys` or ends with one after a `_` or `-` (`GITHUB_TOKEN`,
-    `x-api-key`), in any case. Only dicts, lists and tuples are entered.
+    `x-api-key`), in any case. A reference (`secret://NAME`) stays. Only dicts, lists and tuples are entered.
     """
-    endings = tuple(separator + key for key in sensitive_keys for separator in "_-")
-    return _redact(obj, sensitive_keys, endings)
-
-
-def _redact(obj: Any, keys: frozenset[str], endings: tuple[str, ...]) -> Any:
     if isinstance(obj, dict):
         return {
-            key: "[REDACTED]" if _is_sensitive(key, keys, endings) else _redact(value, keys, endings)
+            key: "[REDACTED]"
+            if isinstance(key, str)
+            and is_sensitive(key, sensitive_keys)
+            and not (isinstance(value, str) and REFERENCE.fullmatch(value))
+            else redact_secrets(value, sensitive_keys)
             for key, value in obj.items()
         }
     if isinstance(obj, list | tuple):
-        items = [_redact(item, keys, endings) for item in obj]
+        items = [redact_secrets(item, sensitive_keys) for item in obj]
         return items if isinstance(obj, list) else tuple(items)
     return obj
 
 
-def _is_sensitive(key: Any, keys: frozenset[str], endings: tuple[str, ...]) -> bool:
-    if not isinstance(key, str):
-        return False
+@lru_cache(maxsize=1024)  # messages are stored without the secrets of the environment: all its variables, each time
+def is_sensitive(key: str, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) -> bool:
+    """Return whether the value of `key` is a secret; see `redact_secrets`."""
     name = key.lower()
-    return name in keys or name.endswith(endings)
+    return name in sensitive_keys or name.endswith(_endings(sensitive_keys))
+
+
+@lru_cache(maxsize=8)
+def _endings(sensitive_keys: frozenset[str]) -> tuple[str, ...]:
+    return tuple(separator + key for key in sensitive_keys for separator in "_-")
 
 
 def truncate_values(obj: Any, max_length: int = 180) -> Any:
-    """Return a copy of `obj` in which no string is longer than `max_length` characters, and each cut one says so."""
+    """Return a copy of `obj` with each string cut to `max_length` characters; a cut string tells its loss."""
     if isinstance(obj, str):
         cut = len(obj) - max_length
         return obj if cut <= 0 else f"{obj[:max_length]}... (truncated {cut} chars)"

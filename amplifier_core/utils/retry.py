@@ -1,4 +1,4 @@
-"""Calling a model again when it was the service, and not the request, that failed."""
+"""Call a model again after a failure of the service, and not after a faulty request."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _JITTER = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RetryConfig:
-    """How often, and how long apart; delays are in seconds.
+    """The number of retries and the delays between them, in seconds.
 
-    `jitter` spreads each delay by ±20 % unless it is False, or by ± the given fraction. A wait that the service asked
-    for (`retry_after`) is honoured even when it is longer than `max_delay`. `min_delay` and `backoff_multiplier` are
-    older names of `initial_delay` and `backoff_factor`.
+    `jitter` spreads each delay by ± that fraction; True and None stand for 0.2, False for 0. A wait requested by the
+    service (`retry_after`) is honoured even beyond `max_delay`. `min_delay` and `backoff_multiplier` are older names of
+    `initial_delay` and `backoff_factor`.
     """
 
     max_retries: int = 3
@@ -47,8 +47,10 @@ class RetryConfig:
     backoff_multiplier: InitVar[float | None] = None
 
     def __post_init__(self, min_delay: float | None, backoff_multiplier: float | None) -> None:
-        """Take a value that came under an older name."""
-        for name, value in (("initial_delay", min_delay), ("backoff_factor", backoff_multiplier)):
+        """Take the values of older names, and `jitter` as a fraction."""
+        jitter = _JITTER if self.jitter is None or self.jitter is True else float(self.jitter)
+        taken = (("initial_delay", min_delay), ("backoff_factor", backoff_multiplier), ("jitter", jitter))
+        for name, value in taken:
             if value is not None:
                 object.__setattr__(self, name, value)
 
@@ -57,7 +59,7 @@ class RetryConfig:
         import random
 
         base = self.initial_delay * self.backoff_factor ** (attempt - 1) * error.delay_multiplier
-        spread = _JITTER if self.jitter is None or self.jitter is True else float(self.jitter)
+        spread = float(self.jitter or 0)
         waited = min(base * (1 + random.uniform(-spread, spread)), self.max_delay)
         if self.honor_retry_after and error.retry_after is not None:
             return max(waited, error.retry_after)
@@ -92,7 +94,7 @@ async def retry_with_backoff(
         await asyncio.sleep(delay)
 
 
-# The first row that matches wins: "context length exceeded" must not be read as the 400 that carries it.
+# The first matching row wins: "context length exceeded" is no mere 400.
 _BY_TEXT: tuple[tuple[type[LLMError], tuple[str, ...]], ...] = (
     (
         ContextLengthError,
@@ -129,14 +131,14 @@ _BY_STATUS: dict[int, type[LLMError]] = {
     504: LLMTimeoutError,
 }
 
-# A status that says less than the text may: 400 is sent for an over-long context, 429 for an empty account.
+# For these the text may say more: 400 is sent for an over-long context, 429 for an empty account.
 _VAGUE_STATUS = frozenset({400, 413, 422, 429})
 
 
 def classify_error_message(
     message: str, *, status_code: int | None = None, provider: str | None = None
 ) -> type[LLMError]:
-    """Return the class of error that a service's `message` and HTTP `status_code` describe, `LLMError` if unclear.
+    """Return the class of error for a service's `message` and HTTP `status_code`; `LLMError` if they are unclear.
 
     `provider` is there for callers that know theirs; the words are the same for all.
     """

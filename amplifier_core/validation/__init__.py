@@ -1,18 +1,18 @@
-"""Whether a module, or a mount plan, keeps the contract: what a loader, an author and a test ask before a session does.
+"""Check modules and mount plans against the contract, before a session uses them.
 
     result = await ToolValidator().validate("amplifier_module_tool_upper")
     for check in result.errors:
         print(check.name, check.message)
 
-The suites that a module's own tests inherit are in `validation.structural` and `validation.behavioral`; only they
-import a test runner. Every name below is imported when it is first used.
+The suites for a module's own tests are in `validation.structural` and `validation.behavioral`; only they import a test
+runner. Every name below is imported at its first use.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # what type checkers take for true; the pytest plugin imports this package in every test run
+TYPE_CHECKING = False  # true for type checkers; the pytest plugin imports this package in every test run
 if TYPE_CHECKING:
     from .base import ValidationCheck, ValidationResult
     from .context import ContextValidator

@@ -1,4 +1,4 @@
-"""What every validation is made of: named checks, and how the module under validation is imported."""
+"""Record the named checks of a validation, and import the module under validation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READY = "async def on_session_ready(coordinator)"
 
 @dataclass
 class ValidationCheck:
-    """One thing that was looked at; `severity` says how much it matters that it did not pass."""
+    """One check; `severity` is the weight of its failure."""
 
     name: str
     passed: bool
@@ -27,7 +27,7 @@ class ValidationCheck:
 
 
 class Checks:
-    """Checks in the order they were made; warnings do not keep them from having passed."""
+    """Checks in their order; a failed warning leaves the whole passed."""
 
     checks: list[ValidationCheck]
 
@@ -36,23 +36,23 @@ class Checks:
         self.checks.append(check)
 
     def record(self, name: str, passed: bool, good: str, bad: str, severity: Severity = "error") -> bool:
-        """Append a check that says `good` or `bad`; return whether it passed."""
+        """Append a check with the message `good` or `bad`; return whether it passed."""
         self.add(ValidationCheck(name, passed, good if passed else bad, "info" if passed else severity))
         return passed
 
     @property
     def errors(self) -> list[ValidationCheck]:
-        """The checks that failed as errors."""
+        """The failed checks of severity error."""
         return [check for check in self.checks if not check.passed and check.severity == "error"]
 
     @property
     def warnings(self) -> list[ValidationCheck]:
-        """The checks that failed as warnings."""
+        """The failed checks of severity warning."""
         return [check for check in self.checks if not check.passed and check.severity == "warning"]
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed as an error."""
+        """Whether no check of severity error failed."""
         return not self.errors
 
     def summary(self) -> str:
@@ -65,7 +65,7 @@ class Checks:
 
 @dataclass
 class ValidationResult(Checks):
-    """What was found out about one module."""
+    """The checks of one module."""
 
     module_type: str
     module_path: str
@@ -73,19 +73,19 @@ class ValidationResult(Checks):
 
 
 def check_on_session_ready(module: Any) -> ValidationCheck | None:
-    """Return what is wrong with a module's `on_session_ready`; None when it has none, or a right one."""
+    """Return a failed check if a module's `on_session_ready` is not async with a required parameter, else None."""
     ready = getattr(module, "on_session_ready", None)
-    if ready is None or (is_async(ready) and takes(ready, "coordinator")):
+    if ready is None or (is_async(ready) and takes(ready, "coordinator") and not takes(ready)):
         return None
-    fault = "must take the coordinator" if is_async(ready) else "must be async"
+    fault = "must take the coordinator, without a default" if is_async(ready) else "must be async"
     return ValidationCheck("on_session_ready_async", False, f"on_session_ready {fault}: write `{READY}`", "error")
 
 
 def import_module_from_path(module_path: str | Path) -> ModuleType:
     """Import a module under its own name: a package folder, its `__init__.py`, a file, or a dotted name.
 
-    A folder that holds `amplifier_module_…` is taken for it. Raises `FileNotFoundError` for a path that leads nowhere,
-    and whatever the import raises.
+    A folder around `amplifier_module_…` stands for that package. Raises `FileNotFoundError` for an absent path, and
+    every error of the import.
     """
     from ..loader import import_from_path
 
@@ -100,7 +100,7 @@ def import_module_from_path(module_path: str | Path) -> ModuleType:
 
 
 def module_id_of(name: str) -> str:
-    """Return the id that the name of a distribution, a package or a folder stands for: `tool-upper`."""
+    """Return the module id in the name of a distribution, a package or a folder: `tool-upper`."""
     return name.replace("_", "-").removeprefix("amplifier-").removeprefix("module-")
 
 
@@ -110,7 +110,7 @@ def is_async(function: Any) -> bool:
 
 
 def takes(function: Any, *positional: str, **named: str) -> bool:
-    """Return whether `function` can be called with these arguments; True for one that does not tell."""
+    """Return whether `function` can be called with these arguments; True without a signature."""
     if not callable(function):
         return False
     try:

@@ -1,10 +1,10 @@
-"""Contexts: the memory that a session mounts once."""
+"""Validate contexts: the memory of a session, mounted once."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from .validator import ModuleValidator, check_complete, check_method, nothing_mounted
+from .validator import ModuleValidator, check_complete, check_method, record_absence
 
 if TYPE_CHECKING:
     from ..testing import MockCoordinator
@@ -17,11 +17,11 @@ CALLS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "set_messages": (("messages",), {}),
     "clear": ((), {}),
 }
-"""The methods of the protocol, and how orchestrators and the session call them."""
+"""The methods of the protocol, with the arguments of orchestrators and the session."""
 
 
 class ContextValidator(ModuleValidator):
-    """Validates a module that mounts the context of a session; no message is added."""
+    """Validates a context module; no message is added."""
 
     module_type: ClassVar[str] = "context"
 
@@ -29,7 +29,7 @@ class ContextValidator(ModuleValidator):
         """Record whether the context keeps the protocol."""
         context = coordinator.get("context")
         if context is None:
-            nothing_mounted(result, "context", '"context", context')
+            record_absence(result, "context", '"context", context')
         elif check_complete(result, "the context", context, CALLS):
             for name, (positional, named) in CALLS.items():
                 title = f"the context: {name}()"

@@ -1,4 +1,4 @@
-"""A provider for the tests of orchestrators."""
+"""Offer a provider for the tests of orchestrators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class AnsweringProvider:
-    """Gives the same text for an answer whatever it is asked, and calls no tool."""
+    """Gives the same text for every answer, and calls no tool."""
 
     name = "default"
 
@@ -20,7 +20,7 @@ class AnsweringProvider:
         self.answer = answer
 
     def get_info(self) -> ProviderInfo:
-        """Return what this provider is."""
+        """Return the provider's description."""
         return ProviderInfo(id=self.name, display_name="Test provider")
 
     async def list_models(self) -> list[ModelInfo]:

@@ -1,4 +1,4 @@
-"""The fixtures that mount the module under test; the pytest plugin offers them where pytest-asyncio runs."""
+"""Mount the module under test in fixtures; the pytest plugin offers them together with pytest-asyncio."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ if TYPE_CHECKING:
 
 @pytest_asyncio.fixture
 async def provider_module(module_path: Path | None, coordinator: Any) -> AsyncIterator[Any]:
-    """Yield the first provider that the module mounts."""
-    async with mounted(module_path, coordinator):
+    """Yield the module's first provider."""
+    async with mount_module(module_path, coordinator):
         yield _first(coordinator, "providers")
 
 
 @pytest_asyncio.fixture
 async def tool_module(module_path: Path | None, coordinator: Any) -> AsyncIterator[Any]:
-    """Yield the first tool that the module mounts."""
-    async with mounted(module_path, coordinator):
+    """Yield the module's first tool."""
+    async with mount_module(module_path, coordinator):
         yield _first(coordinator, "tools")
 
 
 @pytest_asyncio.fixture
 async def orchestrator_module(module_path: Path | None, coordinator: Any) -> AsyncIterator[Any]:
-    """Yield the orchestrator that the module mounts."""
-    async with mounted(module_path, coordinator):
+    """Yield the module's orchestrator."""
+    async with mount_module(module_path, coordinator):
         yield _only(coordinator, "orchestrator")
 
 
 @pytest_asyncio.fixture
 async def context_module(module_path: Path | None, coordinator: Any) -> AsyncIterator[Any]:
-    """Yield the context that the module mounts."""
-    async with mounted(module_path, coordinator):
+    """Yield the module's context."""
+    async with mount_module(module_path, coordinator):
         yield _only(coordinator, "context")
 
 
 @pytest_asyncio.fixture
 async def hook_cleanup(module_path: Path | None, coordinator: Any) -> AsyncIterator[Any]:
-    """Mount a module of hooks and yield what its mount returned: its clean-up, to be called once at most."""
-    async with mounted(module_path, coordinator) as cleanup:
+    """Mount a module of hooks and yield the result of its mount: its clean-up, to be called once at most."""
+    async with mount_module(module_path, coordinator) as cleanup:
         yield cleanup
 
 
 @asynccontextmanager
-async def mounted(module_path: Path | None, coordinator: Any) -> AsyncIterator[Any]:
-    """Mount the module without configuration for the time of the block; skip the test when there is none.
+async def mount_module(module_path: Path | None, coordinator: Any) -> AsyncIterator[Any]:
+    """Mount the module without configuration for the time of the block; skip the test without a module.
 
-    The block may call the clean-up that it is given; it is called afterwards only if it was not.
+    The block may call the clean-up itself; otherwise it is called afterwards.
     """
     if module_path is None:
         pytest.skip("No module path detected")
@@ -71,7 +71,7 @@ async def mounted(module_path: Path | None, coordinator: Any) -> AsyncIterator[A
 
 
 def _once(cleanup: Any) -> Any:
-    """Return an async function that calls a clean-up the first time; whatever else was returned as it is."""
+    """Return an async function that calls a clean-up the first time; return anything else unchanged."""
     if not callable(cleanup):
         return cleanup
     left: list[Callable[[], Any]] = [cleanup]

@@ -1,4 +1,4 @@
-"""Hooks: handlers that a module registers instead of mounting something."""
+"""Validate hooks: a module registers handlers instead of mounting something."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class HookValidator(ModuleValidator):
-    """Validates a module that registers handlers; none is called."""
+    """Validates a module of hooks; no handler is called."""
 
     module_type: ClassVar[str] = "hook"
 

@@ -1,12 +1,13 @@
-"""Where the module under test is: named by its project's entry points, or by its folder."""
+"""Find the module under test by its project's entry points, or by its folder."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..frozen import frozen
 from .base import module_id_of
 
 if TYPE_CHECKING:
@@ -26,48 +27,49 @@ GROUP = "amplifier.modules"
 _DECLARED = re.compile(r"""^__amplifier_module_type__\s*(?::[^=\n]+)?=\s*["'](\w+)["']""", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModuleUnderTest:
-    """A module that was found but not imported: its package folder or file, and what it is if anything tells."""
+    """A found and not imported module: its package folder or file, and its type if it is known."""
 
     path: Path
     type: str | None
 
 
 def module_near(start: Path, wanted: str | None = None) -> ModuleUnderTest | None:
-    """Return the module of the project that `start` belongs to; of several, one of the `wanted` type before others.
+    """Return the module of the project around `start`; of several, one of the `wanted` type before others.
 
     The search goes upwards, and ends with the project's own folder.
     """
     for folder in (start, *start.parents):
         found = modules_in(folder)
         if found:
-            return min(found, key=lambda module: (module.type != wanted, not _is_namesake(folder, module.path)))
+            own = module_id_of(folder.name)
+            return min(found, key=lambda module: (module.type != wanted, module_id_of(module.path.stem) != own))
         if any((folder / mark).exists() for mark in ("pyproject.toml", "setup.py", ".git")):
             return None
     return None
 
 
 def modules_in(folder: Path) -> list[ModuleUnderTest]:
-    """Return the modules of a project folder, or the one module that `folder` itself is the package of."""
+    """Return the modules of a project folder, or the one module of a package folder."""
     if _is_package(folder) and type_of_name(folder.name):
         return [module_at(folder)]
     return list(_of_entry_points(folder)) or list(_of_folder_names(folder))
 
 
 def module_at(path: Path) -> ModuleUnderTest:
-    """Return the module of a package folder or file: its type is what it declares, else what its name says."""
+    """Return the module of a package folder or file, with its declared type, else the type in its name."""
     return ModuleUnderTest(path, declared_type(path) or type_of_name(path.stem))
 
 
 def type_of_name(name: str) -> str | None:
-    """Return the type that a name says by its prefix: `amplifier-module-loop-x`, `amplifier_loop_x` or `loop-x`."""
+    """Return the type in the prefix of a name: `amplifier-module-loop-x`, `amplifier_loop_x` or `loop-x`."""
     module_id = module_id_of(name)
     return next((kind for prefix, kind in PREFIXES.items() if module_id.startswith(prefix)), None)
 
 
 def declared_type(path: Path) -> str | None:
-    """Return the `__amplifier_module_type__` that stands in the source of a package or file."""
+    """Return the `__amplifier_module_type__` in the source of a package or file."""
     file = path / "__init__.py" if path.is_dir() else path
     try:
         found = _DECLARED.search(file.read_text(encoding="utf-8"))
@@ -80,7 +82,7 @@ def _of_entry_points(folder: Path) -> Iterator[ModuleUnderTest]:
     try:
         project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         entries: dict[str, str] = dict(project["entry-points"][GROUP])
-    except (OSError, ValueError, KeyError, TypeError):  # no project, or one that is none of ours
+    except (OSError, ValueError, KeyError, TypeError):  # no project, or none of ours
         return
     for name, target in entries.items():
         path = _source_of(folder, str(target).partition(":")[0])
@@ -109,7 +111,3 @@ def _of_folder_names(folder: Path) -> Iterator[ModuleUnderTest]:
 
 def _is_package(path: Path) -> bool:
     return (path / "__init__.py").is_file()
-
-
-def _is_namesake(folder: Path, path: Path) -> bool:
-    return module_id_of(folder.name) == module_id_of(path.stem)

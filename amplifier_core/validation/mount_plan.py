@@ -1,4 +1,4 @@
-"""Whether a mount plan has the shape that a session can be made of; no module is looked for."""
+"""Check the shape of a mount plan; no module is looked for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LISTS = ("providers", "tools", "hooks")
 
 @dataclass
 class MountPlanValidationResult(Checks):
-    """What was found out about one mount plan; the name of a check tells the place and the rule."""
+    """The checks of one mount plan; the name of a check tells the place and the rule."""
 
     checks: list[ValidationCheck] = field(default_factory=list)
 
@@ -31,14 +31,14 @@ class MountPlanValidationResult(Checks):
 
 
 class MountPlanValidator:
-    """Checks the shape of mount plans: what it passes, a session takes.
+    """Checks the shape of mount plans: a session accepts every plan that passes.
 
-    The orchestrator and the context are each a module's id or a mapping; a section, a config or a source that is None
-    counts as absent.
+    The orchestrator and the context are each a module's id or a mapping; a section, a config or a source of None counts
+    as absent.
     """
 
     def validate(self, mount_plan: Any) -> MountPlanValidationResult:
-        """Return every check that could be made."""
+        """Return all possible checks."""
         result = MountPlanValidationResult()
         if _is_mapping(result, "root_type", "the mount plan", mount_plan) and _has_session(result, mount_plan):
             _check_section_names(result, mount_plan)
@@ -106,7 +106,8 @@ def _check_list(result: Checks, section: str, entries: Any) -> None:
 
 def _check_entry(result: Checks, path: str, entry: dict[str, Any]) -> None:
     if "module" not in entry:
-        bad = f"{path} has no 'module', only {', '.join(map(str, entry)) or 'nothing'}; write {{'module': 'tool-…'}}"
+        keys = ", ".join(map(str, entry)) or "nothing"
+        bad = f"'module' is missing in {path}, there is only {keys}; write {{'module': 'tool-…'}}"
         result.record(f"{path}_module_required", False, "", bad)
         return
     _check_id(result, path, entry["module"])
@@ -119,7 +120,7 @@ def _check_entry(result: Checks, path: str, entry: dict[str, Any]) -> None:
 
 def _check_id(result: Checks, path: str, module_id: Any) -> None:
     if not isinstance(module_id, str):
-        bad = f"the module of {path} must be text, not {type(module_id).__name__}"
+        bad = f"the module of {path} must be a string, not {type(module_id).__name__}"
         result.record(f"{path}_module_type", False, "", bad)
     elif not module_id.strip():
         result.record(f"{path}_module_empty", False, "", f"the module of {path} must not be empty")
@@ -134,7 +135,7 @@ def _check_config(result: Checks, path: str, config: Any) -> None:
 
 
 def _check_instances(result: Checks, providers: Any) -> None:
-    """A provider may be mounted more than once; all entries but one must say under which name."""
+    """Require a name for each entry but one of a provider with several entries."""
     entries = [entry for entry in providers if isinstance(entry, dict)] if isinstance(providers, list) else []
     unnamed = Counter(str(entry.get("module")) for entry in entries if not entry.get("instance_id"))
     twice = sorted(module for module, times in unnamed.items() if times > 1)

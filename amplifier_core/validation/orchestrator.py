@@ -1,21 +1,21 @@
-"""Orchestrators: the loop that a session mounts once."""
+"""Validate orchestrators: the loop of a session, mounted once."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from .validator import ModuleValidator, check_complete, check_method, nothing_mounted
+from .validator import ModuleValidator, check_complete, check_method, record_absence
 
 if TYPE_CHECKING:
     from ..testing import MockCoordinator
     from .base import ValidationResult
 
 PASSED = dict.fromkeys(("prompt", "context", "providers", "tools", "hooks", "coordinator"), "")
-"""What a session passes, all of it by name."""
+"""The arguments from a session, all by name."""
 
 
 class OrchestratorValidator(ModuleValidator):
-    """Validates a module that mounts the orchestrator of a session; no turn is run."""
+    """Validates an orchestrator module; no turn is run."""
 
     module_type: ClassVar[str] = "orchestrator"
 
@@ -23,7 +23,7 @@ class OrchestratorValidator(ModuleValidator):
         """Record whether the orchestrator keeps the protocol."""
         orchestrator = coordinator.get("orchestrator")
         if orchestrator is None:
-            nothing_mounted(result, "orchestrator", '"orchestrator", orchestrator')
+            record_absence(result, "orchestrator", '"orchestrator", orchestrator')
         elif check_complete(result, "the orchestrator", orchestrator, ("execute",)):
             title = "the orchestrator: execute()"
             check_method(result, "orchestrator_execute", title, orchestrator.execute, **PASSED)

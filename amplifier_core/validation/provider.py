@@ -1,10 +1,10 @@
-"""Providers: what a session needs of a way to a model."""
+"""Validate providers: the way of a session to a model."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .validator import ModuleValidator, check_complete, check_method, nothing_mounted
+from .validator import ModuleValidator, check_complete, check_method, record_absence
 
 if TYPE_CHECKING:
     from ..testing import MockCoordinator
@@ -14,7 +14,7 @@ PROTOCOL = ("name", "get_info", "list_models", "complete", "parse_tool_calls")
 
 
 class ProviderValidator(ModuleValidator):
-    """Validates a module that mounts providers; no model is asked anything."""
+    """Validates a module of providers; no model is asked."""
 
     module_type: ClassVar[str] = "provider"
 
@@ -22,7 +22,7 @@ class ProviderValidator(ModuleValidator):
         """Record whether each provider keeps the protocol."""
         providers = coordinator.get("providers")
         if not providers:
-            nothing_mounted(result, "provider", '"providers", provider, name="…"')
+            record_absence(result, "provider", '"providers", provider, name="…"')
         for name, provider in providers.items():
             if check_complete(result, f"provider '{name}'", provider, PROTOCOL):
                 _check(result, f"provider '{name}'", provider)
@@ -45,7 +45,7 @@ def _check_info(result: ValidationResult, title: str, provider: Any) -> None:
 
     try:
         info = provider.get_info()
-    except Exception as error:  # it may need what is not here: credentials, a network
+    except Exception as error:  # it may need credentials, or a network
         bad = f"{title}: get_info() raised {type(error).__name__}: {error}"
         result.record("provider_get_info", False, "", bad, "warning")
         return

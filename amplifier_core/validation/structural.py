@@ -1,7 +1,9 @@
-"""The suites that check what a module is made of; a module's own tests inherit them.
+"""Offer the suites about the structure of a module; a module's own tests inherit them.
 
-class TestStructure(ToolStructuralTests):
-    \"\"\"Run by pytest with pytest-asyncio.\"\"\"
+    class TestStructure(ToolStructuralTests):
+        \"\"\"Run by pytest with pytest-asyncio.\"\"\"
+
+The module is found by `amplifier_core.pytest_plugin`.
 """
 
 from __future__ import annotations
@@ -38,13 +40,13 @@ class _StructuralTests:
 
     @pytest.mark.asyncio
     async def test_structural_validation(self, module_path: Any) -> None:
-        """The module can be imported and mounted, and what it mounts keeps its protocol."""
+        """The module can be imported and mounted, and its parts keep their protocol."""
         if module_path is None:
             pytest.skip("No module path detected")
         result = await self.validator().validate(module_path)
         if not result.passed:
             errors = "".join(f"\n  {check.name}: {check.message}" for check in result.errors)
-            pytest.fail(f"{module_path} is no valid {self.module_kind}:{errors}", pytrace=False)
+            pytest.fail(f"{module_path} is not a valid {self.module_kind}:{errors}", pytrace=False)
 
 
 class ProviderStructuralTests(_StructuralTests):

@@ -1,10 +1,10 @@
-"""Tools: what a model needs to be told of them, and how they are called."""
+"""Validate tools: their descriptions for a model, and their calls."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .validator import ModuleValidator, check_complete, check_method, nothing_mounted
+from .validator import ModuleValidator, check_complete, check_method, record_absence
 
 if TYPE_CHECKING:
     from ..testing import MockCoordinator
@@ -14,7 +14,7 @@ PROTOCOL = ("name", "description", "execute")
 
 
 class ToolValidator(ModuleValidator):
-    """Validates a module that mounts tools; none is executed."""
+    """Validates a module of tools; none is executed."""
 
     module_type: ClassVar[str] = "tool"
 
@@ -22,7 +22,7 @@ class ToolValidator(ModuleValidator):
         """Record whether each tool keeps the protocol."""
         tools = coordinator.get("tools")
         if not tools:
-            nothing_mounted(result, "tool", '"tools", tool, name="…"')
+            record_absence(result, "tool", '"tools", tool, name="…"')
         for name, tool in tools.items():
             if check_complete(result, f"tool '{name}'", tool, PROTOCOL):
                 _check(result, f"tool '{name}'", tool)

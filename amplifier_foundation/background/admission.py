@@ -1,4 +1,4 @@
-"""What becomes of an event that a trigger yields: whether it is accepted, and how it waits."""
+"""Decide about a trigger's event: whether it is accepted, and how it waits."""
 
 from __future__ import annotations
 
@@ -8,32 +8,38 @@ from typing import TYPE_CHECKING
 from amplifier_core.conditions import Condition, facts_of
 from amplifier_core.errors import SessionNotFound, TriggerError
 from amplifier_core.storage import Admission
+from amplifier_core.triggers import TriggerType
 
-from .instruction import fill_key
+from ..bundle.templates import fill_key
+from .file_causes import delay_of
 
 if TYPE_CHECKING:
     from amplifier_core.clock import Clock
     from amplifier_core.storage import DurableStore
     from amplifier_core.triggers import TriggerEvent
 
-    from .config import BackgroundSessionConfig, Rate, TriggerConfig
-    from .lane import Engine, Lane
+    from ..bundle.background_config import BackgroundSessionConfig, Rate, TriggerConfig
+    from .state import BackgroundSessionState, Engine
 
 ANCESTORS = 200
-"""How many sessions and events of a chain are looked at."""
+"""Links of a chain of causes that are followed, at most."""
 
 
 class Gate:
-    """What one background session lets in, by its configuration."""
+    """Admits events to one background session, by its configuration."""
 
     def __init__(self, config: BackgroundSessionConfig, clock: Clock) -> None:
         self._config = config
         self._condition = Condition.parse(config.condition) if config.condition else None
-        self._caused = SlidingCount(config.rate_limit, clock)
+        self._caused = SlidingCount(config.rate_limit, clock) if config.rate_limit else None
 
-    async def refusal(self, engine: Engine, lane: Lane, trigger: str, event: TriggerEvent) -> str | None:
-        """Return why `event` of `trigger` is not to be handled, None when it is."""
-        refused = await self.judged(engine.store, (lane.project, lane.key), lane.declared.get(trigger), event)
+    async def refusal(
+        self, engine: Engine, background: BackgroundSessionState, trigger: str, event: TriggerEvent
+    ) -> str | None:
+        """Return the reason to refuse `event` of `trigger`, None to accept it."""
+        refused = await self.evaluate(
+            engine.store, (background.project, background.queue), background.declared.get(trigger), event
+        )
         if refused is not None:
             return refused
         try:
@@ -42,42 +48,47 @@ class Gate:
             return str(error)
         return None
 
-    async def judged(
+    async def evaluate(
         self, store: DurableStore, place: tuple[str, str], declared: TriggerConfig | None, event: TriggerEvent
     ) -> str | None:
-        """Do what `refusal` does without asking plugins; `place` is the project and the key of the lane."""
+        """Return the reason to refuse, as `refusal` does, without asking plugins; `place` is (project, queue)."""
         config = self._config
         wants_own = declared is not None and declared.config.get("self_trigger") is True
         if event.depth > config.max_depth:
             return f"its chain of causes is longer than max_depth ({config.max_depth})"
         if self._condition is not None and not self._condition.holds(facts_of(event)):
             return f"its 'if' does not hold: {config.condition}"
-        if not wants_own and await _descends(store, place, event):
-            return "it comes from what this background session did itself (the trigger's self_trigger: true accepts it)"
-        if event.depth and not self._caused.add():
-            rate = config.rate_limit
-            return f"sessions cause more than {rate.limit} events in {rate.period:g} s (rate_limit)"
+        if not wants_own and await _descends_from_queue(store, place, event):
+            return "this background session caused it itself (self_trigger: true in the trigger's config accepts it)"
         return None
 
     def admission(self, event: TriggerEvent) -> Admission | None:
-        """Return how `event` waits, None for one that is due at once and apart from the others."""
+        """Return how `event` waits; None: it is due at once, whatever else waits.
+
+        Bursts are delayed, never refused: an event above `rate_limit` settles for as long as the limit asks, under a
+        key of its own, and a suspected loop through a file under the key of the file.
+        """
         config, debounce = self._config, self._config.debounce
-        if config.mode in ("queued", "parallel") and not (config.key or config.priority or debounce):
+        rate_delay = self._caused.reserve() if self._caused and event.depth else 0.0
+        delay = max(rate_delay, delay_of(event))
+        if config.mode in ("queued", "parallel") and not (config.key or config.priority or debounce or delay):
             return None
         key = fill_key(config.key, event) if config.key else ""
-        settle_key = key if debounce is None or debounce.key is None else fill_key(debounce.key, event)
+        settle_key: str | None = key if debounce is None or debounce.key is None else fill_key(debounce.key, event)
+        if debounce is None:
+            settle_key = f"event {event.event_id}" if rate_delay else f"file {event.file_path}" if delay else None
         return Admission(
             key=None if config.mode == "parallel" or (config.mode == "queued" and not config.key) else key,
             overlap={"single": "skip", "restart": "replace"}.get(config.mode, "queue"),  # type: ignore[arg-type]
             priority=config.priority,
-            settle_key=settle_key if debounce is not None else None,
-            settle=debounce.period if debounce is not None else 0.0,
-            settle_within=debounce.timeout if debounce is not None else None,
+            settle_key=settle_key,
+            settle=max(delay, debounce.period if debounce is not None else 0.0),
+            settle_within=delay or None if debounce is None else debounce.timeout and max(delay, debounce.timeout),
         )
 
 
 class SlidingCount:
-    """Counts what happens within a sliding period, up to a limit."""
+    """Counts occurrences within a sliding period, up to a limit."""
 
     def __init__(self, rate: Rate, clock: Clock) -> None:
         self._rate = rate
@@ -89,30 +100,43 @@ class SlidingCount:
         now = self._clock.monotonic()
         while self._times and now - self._times[0] >= self._rate.period:
             self._times.popleft()
-        return 0.0 if len(self._times) < self._rate.limit else self._times[0] + self._rate.period - now
+        if len(self._times) < self._rate.limit:
+            return 0.0
+        return max(0.0, self._times[-self._rate.limit] + self._rate.period - now)
 
-    def add(self) -> bool:
-        """Count one now if it fits; return whether it does."""
-        fits = self.wait() <= 0
-        if fits:
-            self._times.append(self._clock.monotonic())
-        return fits
+    def add(self) -> None:
+        """Count one now."""
+        self._times.append(self._clock.monotonic())
+
+    def reserve(self) -> float:
+        """Count one at the first time with room for it, now or later; return the seconds until then."""
+        seconds = self.wait()
+        self._times.append(self._clock.monotonic() + seconds)
+        return seconds
 
 
-async def _descends(store: DurableStore, place: tuple[str, str], event: TriggerEvent) -> bool:
-    """Return whether a session that the lane at `place` woke caused `event`, by whatever chain."""
-    session_id = event.source_session_id
+async def _descends_from_queue(store: DurableStore, place: tuple[str, str], event: TriggerEvent) -> bool:
+    """Return whether a session of the queue at `place` is among the causes of `event`.
+
+    The search ends at a file: background sessions may work on each other's files, up to `max_depth`.
+    """
+    session_id = None if event.type is TriggerType.FILE_CHANGE else event.source_session_id
     for _ in range(ANCESTORS):
         if session_id is None:
             return False
         woken_by = await store.deliveries(session_id=session_id, limit=1)
-        if woken_by and (woken_by[0].project, woken_by[0].lane) == place:
+        if woken_by and (woken_by[0].project, woken_by[0].queue) == place:
             return True
-        session_id = woken_by[0].event.source_session_id if woken_by else await _maker(store, session_id)
+        if not woken_by:
+            session_id = await _parent_id(store, session_id)
+        elif woken_by[0].event.type is TriggerType.FILE_CHANGE:
+            return False
+        else:
+            session_id = woken_by[0].event.source_session_id
     return False
 
 
-async def _maker(store: DurableStore, session_id: str) -> str | None:
+async def _parent_id(store: DurableStore, session_id: str) -> str | None:
     try:
         return (await store.get(session_id)).parent_id
     except SessionNotFound:

@@ -1,4 +1,4 @@
-"""Run background sessions: each wakes on its triggers and handles what they accepted, once, whatever is killed when."""
+"""Start, stop and reconcile the background sessions of one parent session."""
 
 from __future__ import annotations
 
@@ -6,68 +6,91 @@ import asyncio
 import logging
 import os
 import secrets
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.clock import Clock, SystemClock
-from amplifier_core.errors import SessionConflict, SessionNotFound
+from amplifier_core.clock import Clock, SystemClock, wait_for
+from amplifier_core.errors import SessionConflict, SessionNotFound, StoreUnavailable
+from amplifier_core.plugins import load_plugins
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from ..paths import project_of
-from ..spawn import prepared_bundle
-from .admission import Gate, SlidingCount
-from .lane import MANUAL, Activity, Engine, Lane, lane_key, manual_key
-from .watch import Watch, accept, first_cause
+from .file_causes import FileCauses
+from .keys import MANUAL, manual_key, queue_key
+from .lifecycle import read_wish, save_wish
+from .partial_store import complete_store
+from .starting import prepare_state, skip_waiting_events, wait_until_armed
+from .state import Activity, BackgroundSessionState, Engine
+from .watch import LONGEST_PAUSE, Watch, accept, first_cause
 from .worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
-    from amplifier_core.storage import DurableStore
+    from amplifier_core.storage import DurableStore, SessionStorage, SessionStore
 
-    from ..bundles.model import PreparedBundle
+    from ..bundle.background_config import BackgroundSessionConfig
+    from ..bundle.model import PreparedBundle
     from ..events import EventRouter
-    from .config import BackgroundSessionConfig
-
-ARMING = 60.0
-"""Seconds that a start waits for the triggers of a background session to be armed."""
+    from ..spawning.own_loops import SessionLoops
+    from .lifecycle import Wish
+    from .trigger_making import TriggerLoader
 
 logger = logging.getLogger(__name__)
+
+STORE_FILE = "store file"
+"""The component with the problem when the store was damaged or lost; workers may still be able to use it."""
 
 
 class BackgroundSessionManager:
     """Starts, watches and stops the background sessions of one parent session.
 
-    `bundle` is the prepared bundle that declares them: a background session that names none of its own runs that one.
-    What their triggers accept is in `session_storage` before it is handled, and stays there until it was. When the
-    parent ends, those with `stop_on_parent_stop` are stopped; `stop_all`, or leaving the manager as a context manager,
-    stops every one.
+    Parent and router suffice. `session_storage` keeps the accepted events until they are handled: durably in a full
+    store, in memory beside a small storage (save, load, exists) or without one. `trigger_loader` makes triggers in
+    place of `plugins`, which default to the parent's, or the installed ones. `bundle` is the prepared bundle that
+    declares the background sessions; one without a `bundle` of its own runs it. Managers with the same `files` see the
+    loops between them; `check_folder` raises `StoreUnavailable` when events can be stored no more. With `loops`, each
+    running session has an event loop and a thread of its own, unless its runner comes from a package.
+
+    When the parent ends, background sessions with `stop_on_parent_stop` are stopped; `stop_all`, or leaving the manager
+    as a context manager, stops all of them.
     """
 
     def __init__(
         self,
         parent_session: AmplifierSession,
         event_router: EventRouter,
-        session_storage: DurableStore,
-        plugins: Plugins,
+        session_storage: DurableStore | SessionStore | SessionStorage | None = None,
+        trigger_loader: TriggerLoader | None = None,
         *,
-        bundle: PreparedBundle,
+        plugins: Plugins | None = None,
+        bundle: PreparedBundle | None = None,
         clock: Clock | None = None,
         observer: Callable[[Activity], None] | None = None,
+        session_observers: Sequence[Callable[[AmplifierSession], None]] = (),
+        files: FileCauses | None = None,
+        check_folder: Callable[[], None] = lambda: None,
+        loops: SessionLoops | None = None,
     ) -> None:
         self._engine = Engine(
             parent=parent_session,
-            store=session_storage,
+            store=complete_store(session_storage),
             router=event_router,
-            plugins=plugins,
+            plugins=plugins or parent_session.plugins or load_plugins(),
+            trigger_loader=trigger_loader,
             owner=f"{os.getpid()}-{secrets.token_hex(4)}",
             clock=clock or SystemClock(),
             observers=[observer] if observer else [],
+            session_observers=session_observers,
+            files=files or FileCauses(),
+            check_folder=check_folder,
+            loops=loops,
         )
         self._bundle = bundle
         self._project = project_of(parent_session.coordinator.get_capability("session.working_dir"))
-        self._lanes: dict[str, Lane] = {}
+        self._sessions: dict[str, BackgroundSessionState] = {}
         self._watches: dict[str, list[Watch]] = {}
         self._started = 0
         parent_session.coordinator.register_cleanup(self._on_parent_stop)
@@ -75,120 +98,190 @@ class BackgroundSessionManager:
     async def start(self, config: BackgroundSessionConfig) -> str:
         """Start a background session; return its id when its triggers are armed.
 
-        Raises `SessionConflict` for a name that runs already, `UnknownName` and `TriggerConfigError` for a trigger or
-        runner that cannot be made, `BundleError` for a bundle that cannot.
+        One that a person paused starts paused; one that a person stopped stays `stopped`: see `change`. Raises
+        `SessionConflict` for a running name, `UnknownName` and `TriggerConfigError` for its triggers and its runner,
+        `BundleError` for its bundle.
         """
         return await self._start(config)
 
     async def _start(self, config: BackgroundSessionConfig, *, catches_up: bool = True) -> str:
         self._refuse_a_second(config.name)
-        lane = await self._lane(config)
-        watches = [Watch(self._engine, lane, key, trigger) for key, trigger in lane.declared.items()]
+        self._started += 1
+        background = await prepare_state(self._engine, config, self._bundle, self._project, self._started)
+        watches = [Watch(self._engine, background, key, trigger) for key, trigger in background.declared.items()]
         for watch in watches:
-            await watch.configured()
-        if catches_up:
-            await self._catch_up(lane)
+            await watch.make_trigger()
+        wish = await self._read_wish(background.queue)
+        if catches_up and wish != "stopped":
+            await skip_waiting_events(self._engine, background)
         self._refuse_a_second(config.name)
-        self._lanes[lane.session_id] = lane
-        self._watches[lane.session_id] = watches
-        lane.task = asyncio.create_task(self._live(lane, watches), name=f"background-{config.name}")
-        await self._armed(lane, watches)
-        return lane.session_id
+        await self._forget(config.name)
+        self._sessions[background.session_id] = background
+        if wish == "stopped":
+            self._stand_by(background)
+            return background.session_id
+        background.paused = wish == "paused"
+        self._watches[background.session_id] = watches
+        background.task = asyncio.create_task(self._run(background, watches), name=f"background-{config.name}")
+        await wait_until_armed(self._engine, background, watches)
+        return background.session_id
+
+    async def change(self, name: str, wish: Wish, *, grace: float = 10.0) -> str:
+        """Have a background session run, pause or be stopped from now on; return its id.
+
+        The wish is durable: it holds over restarts and edits of the bundle. A paused one accepts events and handles
+        none. A stopped one accepts none, and keeps its waiting events. A declared one that does not run yet is started.
+        Raises `SessionNotFound`, and as `start` does.
+        """
+        background = next((each for each in self._sessions.values() if each.is_called(name)), None)
+        config = background.config if background is not None else self._declaration(name)
+        await save_wish(self._engine.store, self._project, self._queue(config.name, background), wish)
+        if background is None:
+            return await self._start(config)
+        if wish == "stopped":
+            await self.stop(background.session_id, grace=grace)
+            self._stand_by(background)
+        elif background.status == "stopped":
+            return await self._start(config)
+        else:
+            background.paused = wish == "paused"
+            background.wake.set()
+            self._engine.update_status(background)
+        return background.session_id
+
+    async def restart(self, name: str, *, grace: float = 10.0) -> str:
+        """Stop a background session, and start it anew, also one that was stopped or paused; return its new id."""
+        background = self._find(name)
+        await self.stop(background.session_id, grace=grace)
+        return await self.change(name, "running")
+
+    async def is_wanted(self, config: BackgroundSessionConfig) -> bool:
+        """Return whether it starts with its parent: as its bundle says, or because a person started it before."""
+        return config.start_on_parent_start or await self._read_wish(self._queue(config.name)) in ("running", "paused")
+
+    def _queue(self, name: str, background: BackgroundSessionState | None = None) -> str:
+        if background is not None:
+            return background.queue
+        return queue_key(self._bundle.bundle.name, name) if self._bundle is not None else name
+
+    def _declaration(self, name: str) -> BackgroundSessionConfig:
+        declared = self._bundle.bundle.background_sessions if self._bundle is not None else []
+        found = next((each for each in declared if each.name == name), None)
+        if found is None:
+            raise SessionNotFound(name)
+        return found
+
+    async def _read_wish(self, queue: str) -> Wish | None:
+        try:
+            return await read_wish(self._engine.store, self._project, queue)
+        except StoreUnavailable:  # the triggers and workers wait for it
+            return None
 
     def _refuse_a_second(self, name: str) -> None:
-        if any(lane.config.name == name for lane in self._lanes.values()):
+        if any(each.config.name == name and each.status != "stopped" for each in self._sessions.values()):
             raise SessionConflict(name, f"background session '{name}' runs already; stop it first")
 
-    async def _armed(self, lane: Lane, watches: Sequence[Watch]) -> None:
-        """Wait until the triggers are armed; one that is not after `ARMING` seconds is named as the lane's reason."""
-        for watch in await _late(watches):
-            reason = f"not armed after {ARMING:g} s: {watch.declared.module}"
-            self._engine.troubled(lane, watch.name, "running", reason)
-            logger.warning("background session '%s': %s", lane.config.name, reason)
-        self._engine.judge(lane)
+    async def _forget(self, name: str) -> None:
+        """Forget the stopped background session of that name."""
+        for session_id in [key for key, each in self._sessions.items() if each.config.name == name]:
+            await self._end_standby(session_id)
+            del self._sessions[session_id]
 
-    async def _catch_up(self, lane: Lane) -> None:
-        """Skip those of the events that waited which are not to be handled any more."""
-        if lane.config.catch_up == "all":
-            return
-        kept: set[str | None] = set()
-        for each in await self._engine.store.deliveries(
-            project=lane.project, lane=lane.key, state="pending", limit=1_000_000
-        ):
-            if each.session_id is not None or (lane.config.catch_up == "latest" and each.key not in kept):
-                kept.add(each.key)
-                continue
-            reason = f"it waited while nothing ran (catch_up: {lane.config.catch_up})"
-            await self._engine.store.drop(each.delivery_id, reason=reason)
+    def _stand_by(self, background: BackgroundSessionState) -> None:
+        """Let the triggers of a stopped background session that can do so say that it is stopped."""
+        self._engine.set_status(background, "stopped", f"start it with: amplifier start {background.config.name}")
+        watches = [Watch(self._engine, background, key, trigger) for key, trigger in background.declared.items()]
+        self._watches[background.session_id] = watches
+        name = f"standby-{background.config.name}"
+        background.task = asyncio.create_task(_gather([watch.stand_by() for watch in watches]), name=name)
 
-    async def _lane(self, config: BackgroundSessionConfig) -> Lane:
-        if config.runner is not None:
-            self._engine.plugins.runners.get(config.runner)  # now, and not at the first event
-        prepared = await prepared_bundle(self._source(config.bundle)) if config.bundle else self._bundle
-        self._started += 1
-        return Lane(
-            session_id=f"bg-{config.name}-{self._started:04d}",
-            key=lane_key(self._bundle.bundle.name, config.name),
-            project=self._project,
-            config=config,
-            prepared=prepared,
-            gate=Gate(config, self._engine.clock),
-            throttle=SlidingCount(config.throttle, self._engine.clock) if config.throttle else None,
-        )
+    async def _end_standby(self, session_id: str) -> None:
+        watches = self._watches.pop(session_id, [])
+        await asyncio.gather(*(watch.stop() for watch in watches))
+        task = self._sessions[session_id].task
+        if task is not None:
+            await _end(task, 0.0)
 
-    def _source(self, bundle: str) -> str:
-        base = self._bundle.bundle.base_path
-        return str(base / bundle) if base is not None and bundle.startswith(("./", "../")) else bundle
+    async def _run(self, background: BackgroundSessionState, watches: list[Watch]) -> None:
+        """Run triggers and workers until a stop; whatever ends them before, run them again after a pause."""
+        failures, problem = 0, ""
+        while not background.stopping:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    logging_changes = group.create_task(background.status_log.run())
+                    await self._run_once(background, watches)
+                    logging_changes.cancel()
+            except* Exception as errors:
+                cause = first_cause(errors)
+                problem = str(cause) or type(cause).__name__
+            if not background.stopping:
+                failures += 1
+                await self._pause_after(background, problem, failures)
 
-    async def _live(self, lane: Lane, watches: list[Watch]) -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                for watch in watches:
-                    watch.task = group.create_task(watch.run())
-                for _ in range(lane.config.pool_size):
-                    group.create_task(Worker(self._engine, lane).run())
-        except* Exception as errors:
-            cause = first_cause(errors)
-            self._engine.troubled(lane, lane.key, "failed", str(cause) or type(cause).__name__)
-            self._engine.tell("failed", lane, reason=lane.reason)
-            logger.error("background session '%s' failed: %s", lane.config.name, lane.reason)
+    async def _run_once(self, background: BackgroundSessionState, watches: list[Watch]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for watch in watches:
+                watch.task = group.create_task(watch.run())
+            for _ in range(background.config.pool_size):
+                group.create_task(Worker(self._engine, background).run())
+
+    async def _pause_after(self, background: BackgroundSessionState, problem: str, failures: int) -> None:
+        pause = timedelta(seconds=self._engine.backoff(failures, base=0.5, cap=LONGEST_PAUSE))
+        next_try = self._engine.clock.now() + pause
+        self._engine.report_problem(background, background.queue, "degraded", problem, next_try)
+        self._engine.notify("failed", background, reason=problem)
+        logger.error("background session '%s' failed, and is tried again: %s", background.config.name, problem)
+        await wait_for(self._engine.clock, background.wake, next_try)
+        self._engine.clear_problem(background, background.queue)
 
     async def _on_parent_stop(self) -> None:
-        leaving = [session_id for session_id, lane in self._lanes.items() if lane.config.stop_on_parent_stop]
+        leaving = [
+            session_id for session_id, background in self._sessions.items() if background.config.stop_on_parent_stop
+        ]
         await asyncio.gather(*(self.stop(session_id) for session_id in leaving))
 
     async def stop(self, session_id: str, *, grace: float = 10.0) -> bool:
         """Stop a background session; return whether it was running.
 
-        Its triggers stop, sessions at work get `grace` seconds to finish, and what is not finished then is interrupted
-        and gone on with at the next start.
+        Its triggers stop. Running sessions get `grace` seconds to finish; then they are interrupted, and the next start
+        resumes them. The row of its status stays, as `stopped`.
         """
-        lane = self._lanes.get(session_id)
-        if lane is None or lane.task is None:
+        background = self._sessions.get(session_id)
+        if background is None or background.task is None:
             return False
-        self._engine.turn(lane, "stopping")
-        lane.wake.set()
-        await asyncio.gather(*(watch.stop() for watch in self._watches[session_id]))
-        await _ended(lane.task, grace)
-        self._engine.turn(lane, "stopped")
-        self._lanes.pop(session_id, None)  # who was cancelled meanwhile may have asked a second time
-        self._watches.pop(session_id, None)
+        if background.status == "stopped":
+            await self._end_standby(session_id)
+            return False
+        self._engine.set_status(background, "stopping")
+        background.wake.set()
+        await asyncio.gather(*(watch.stop() for watch in self._watches.get(session_id, ())))
+        await _end(background.task, grace)
+        self._engine.set_status(background, "stopped")
+        await background.status_log.write()
+        self._engine.report_refusals(background, now=True)
+        self._watches.pop(session_id, None)  # a second `stop` may have come here first
         return True
 
     async def reconcile(self, bundle: PreparedBundle, *, grace: float = 10.0) -> list[str]:
-        """Run what `bundle` declares from now on: start what is new, end what is gone, and begin anew what is changed.
+        """Run the declarations of `bundle` from now on: start new ones, stop old ones, restart changed ones.
 
-        What is accepted stays so: an ended session goes on where it was. Returns the names of what changed; one that
-        cannot be started raises as `start` does, when the others are.
+        Accepted events stay accepted, whatever `catch_up` says. Returns the names of the background sessions concerned.
+        An error of `start` is raised when all others are started.
         """
         before, self._bundle = self._bundle, bundle
-        same_bundle = before.bundle.digest == bundle.bundle.digest
-        wanted = {each.name: each for each in bundle.bundle.background_sessions if each.start_on_parent_start}
-        lanes = {lane.config.name: lane for lane in self._lanes.values()}
-        gone = [lane for name, lane in lanes.items() if wanted.get(name) != lane.config or not same_bundle]
-        await asyncio.gather(*(self.stop(lane.session_id, grace=grace) for lane in gone))
+        same_bundle = before is not None and before.bundle.digest == bundle.bundle.digest
+        wanted = {each.name: each for each in bundle.bundle.background_sessions if await self.is_wanted(each)}
+        sessions = {background.config.name: background for background in self._sessions.values()}
+        gone = [
+            background
+            for name, background in sessions.items()
+            if wanted.get(name) != background.config or not same_bundle
+        ]
+        await asyncio.gather(*(self.stop(background.session_id, grace=grace) for background in gone))
+        for background in gone:
+            await self._forget(background.config.name)
         failures: list[Exception] = []
-        fresh = [config for name, config in wanted.items() if name not in lanes or lanes[name] in gone]
+        fresh = [config for name, config in wanted.items() if name not in sessions or sessions[name] in gone]
         for config in fresh:
             try:
                 await self._start(config, catches_up=False)
@@ -196,39 +289,91 @@ class BackgroundSessionManager:
                 failures.append(error)
         if failures:
             raise failures[0]
-        return sorted({lane.config.name for lane in gone} | {config.name for config in fresh})
+        return sorted({background.config.name for background in gone} | {config.name for config in fresh})
+
+    async def is_idle(self, *, caught_up: bool = False) -> bool:
+        """Return whether no accepted event waits or is at work, and with `caught_up` also none is still to be yielded.
+
+        Postponed events do not count, nor events that wait for a budget or triggers with a problem: all may take any
+        time.
+        """
+        if caught_up and not (await self._engine.router.is_read() and all(map(_is_caught_up, self._all_watches()))):
+            return False
+        at_work = [each for each in self._sessions.values() if not each.stopping and not each.paused]
+        running = [each for each in at_work if each.running or each.allowance.until is None]
+        return not any([await self._has_work(each) for each in running])
+
+    async def _has_work(self, background: BackgroundSessionState) -> bool:
+        if background.running:
+            return True
+        pending = await self._engine.store.deliveries(
+            project=background.project, queue=background.queue, state="pending", limit=len(background.postponed) + 1
+        )
+        return any(each.delivery_id not in background.postponed for each in pending)
+
+    async def stop_triggers(self) -> None:
+        """Stop every trigger; the workers go on."""
+        await asyncio.gather(*(watch.stop() for watch in self._all_watches()))
+
+    def _all_watches(self) -> list[Watch]:
+        return [watch for watches in self._watches.values() for watch in watches]
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether an event was given up, or a component has a problem."""
+        return any(each.given_up or each.problems for each in self._sessions.values())
+
+    def report_shared(self, component: str, problem: str) -> None:
+        """Show the problem of a component that all share, such as the store, in every status; '' for none."""
+        for background in self._sessions.values():
+            if problem:
+                self._engine.report_problem(background, component, "degraded", problem)
+            else:
+                self._engine.clear_problem(background, component)
+
+    def report_stall(self, text: str) -> None:
+        """Record that the loop of the manager was blocked, for all background sessions of the bundle."""
+        for background in list(self._sessions.values())[:1]:
+            self._engine.report_stall(background, text, f"{background.queue.rpartition('/')[0]}/")
 
     def wake(self, name: str) -> None:
-        """Have a background session look for what was accepted by another process. Raises `SessionNotFound`."""
+        """Have a background session look for events that another process accepted. Raises `SessionNotFound`."""
         self._find(name).wake.set()
 
     async def stop_all(self, *, grace: float = 10.0) -> None:
         """Stop every background session, all at once."""
-        await asyncio.gather(*(self.stop(session_id, grace=grace) for session_id in list(self._lanes)))
+        await asyncio.gather(*(self.stop(session_id, grace=grace) for session_id in list(self._sessions)))
 
     def interrupt(self) -> None:
-        """Interrupt what is at work now; it is gone on with at the next start."""
-        for lane in self._lanes.values():
-            if lane.task is not None:
-                lane.task.cancel()
+        """Interrupt the running sessions; the next start resumes them."""
+        for background in self._sessions.values():
+            if background.task is not None:
+                background.task.cancel()
 
     async def fire(self, name: str, data: Mapping[str, Any] | None = None) -> bool:
         """Wake a background session by hand; return whether the event was accepted. Raises `SessionNotFound`."""
-        lane = self._find(name)
+        background = self._find(name)
         event = TriggerEvent(TriggerType.MANUAL, MANUAL, timestamp=self._engine.clock.now(), data=dict(data or {}))
-        return await accept(self._engine, lane, manual_key(lane.key, lane.config.triggers), event)
+        return await accept(self._engine, background, manual_key(background.queue, background.config.triggers), event)
 
-    def _find(self, name: str) -> Lane:
-        for session_id, lane in self._lanes.items():
-            if name in (session_id, lane.config.name):
-                return lane
+    def _find(self, name: str) -> BackgroundSessionState:
+        for background in self._sessions.values():
+            if background.is_called(name):
+                return background
         raise SessionNotFound(name)
+
+    @property
+    def names(self) -> list[tuple[str, ...]]:
+        """The name, queue and id of each background session; of one that never ran, without an id."""
+        known = {each.config.name: (each.config.name, each.queue, key) for key, each in self._sessions.items()}
+        declared = self._bundle.bundle.background_sessions if self._bundle is not None else []
+        return [(each.name, self._queue(each.name)) for each in declared if each.name not in known] + [*known.values()]
 
     def get_status(self, session_id: str | None = None) -> dict[str, Any]:
         """Return the state of every background session by id, or of one."""
         if session_id is not None:
             return self._find(session_id).status_row()
-        return {session_id: lane.status_row() for session_id, lane in self._lanes.items()}
+        return {session_id: background.status_row() for session_id, background in self._sessions.items()}
 
     async def __aenter__(self) -> BackgroundSessionManager:
         return self
@@ -237,20 +382,15 @@ class BackgroundSessionManager:
         await self.stop_all(grace=10.0 if kind is None else 0.0)
 
 
-async def _late(watches: Sequence[Watch]) -> list[Watch]:
-    """Wait until the triggers are armed; return those that are not after `ARMING` seconds."""
-    if not watches:
-        return []
-    arming = {asyncio.ensure_future(watch.armed.wait()): watch for watch in watches}
-    try:
-        _, waiting = await asyncio.wait(arming, timeout=ARMING)
-    finally:
-        for each in arming:
-            each.cancel()
-    return [watch for each, watch in arming.items() if each in waiting]
+async def _gather(works: Sequence[Coroutine[Any, Any, None]]) -> None:
+    await asyncio.gather(*works)
 
 
-async def _ended(task: asyncio.Task[None], grace: float) -> None:
+def _is_caught_up(watch: Watch) -> bool:
+    return watch.name in watch.background.problems or watch.is_caught_up
+
+
+async def _end(task: asyncio.Task[None], grace: float) -> None:
     done, _ = await asyncio.wait({task}, timeout=grace)
     if not done:
         task.cancel()

@@ -1,33 +1,43 @@
-"""Take up what a person changes in a bundle while its background sessions run."""
+"""Take up changed bundles while their background sessions run."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import AmplifierError
+from amplifier_core.clock import SystemClock, wait_for
+from amplifier_core.errors import AmplifierError, StoreUnavailable
+
+from ..security import NotTrusted, TrustUnreadable
+from ..sessions.failures import describe_failure
+from .log_events import BACKGROUND_RELOADED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ..bundles.model import Bundle
-    from ..up import Up
+    from ..bundle.model import Bundle
+    from .up import Up
 
     Stamps = dict[str, tuple[int, int, int] | None]
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY = 1.0
-"""Seconds between two looks at a bundle's files."""
+CHANGE = "changed bundle"
+"""The component that has a problem while a changed bundle waits for trust."""
+LOOK_EVERY = timedelta(seconds=1)
+"""Time between two looks at a bundle's files."""
 
 
 class Reloading:
-    """Loads bundles anew when a file of theirs has changed, or when `ask` is called.
+    """Loads bundles anew when one of their files has changed, or `ask` is called.
 
-    One that cannot be loaded changes nothing: the error is told to `tell`, once, and what ran runs on.
+    A bundle with an error changes nothing: `tell` gets the error once, and the old bundle runs on. After an error of
+    the system, as while a folder is replaced, the bundle is loaded again at the next look; and so is one that waits for
+    trust, which the status shows.
     """
 
     def __init__(
@@ -37,38 +47,61 @@ class Reloading:
         self._load = load
         self._tell = tell
         self._asked = asyncio.Event()
+        self._failures: dict[int, str] = {}
 
     def ask(self) -> None:
-        """Have the bundles looked at now, whatever their files' times say."""
+        """Load the bundles now, whatever the times of their files."""
         self._asked.set()
 
     async def run(self) -> None:
         """Look at the bundles' files until cancelled."""
+        clock = SystemClock()
         seen: dict[int, Stamps] = {}  # none: a bundle may have changed since it was loaded
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY):
-                    await self._asked.wait()
-            asked = self._asked.is_set()
+            asked = await wait_for(clock, self._asked, clock.now() + LOOK_EVERY)
             self._asked.clear()
             for up in self._running:
                 now = await asyncio.to_thread(_stamps, up.bundle)
-                if asked or now != seen.get(id(up)):
-                    await self._reload(up)
+                if (asked or now != seen.get(id(up))) and await self._reload(up):
                     after = await asyncio.to_thread(_stamps, up.bundle)
                     seen[id(up)] = {name: now.get(name, stamp) for name, stamp in after.items()}
 
-    async def _reload(self, up: Up) -> None:
-        assert up.bundle.source_path is not None  # what is watched was read from a file
+    async def _reload(self, up: Up) -> bool:
+        """Load a bundle and run its declarations; return whether nothing more can be done until it changes again."""
+        path = up.bundle.source_path
+        assert path is not None  # what is watched was read from a file
+        is_over = True
         try:
-            bundle = await self._load(up.bundle.source_path)
-            if bundle.digest == up.bundle.digest:
-                return
+            bundle = await self._load(path)
+            if bundle.digest == up.bundle.digest and id(up) not in self._failures:  # a failure may have stopped some
+                return True
             changed = await up.reconcile(bundle)
-        except AmplifierError as error:
-            self._tell(f"{up.bundle.source_path} has changed and is not taken up: {error}")
+        except Exception as error:  # also a mistake of ours: what runs must go on
+            is_over = not isinstance(error, OSError | NotTrusted | TrustUnreadable)
+            if isinstance(error, NotTrusted | TrustUnreadable):
+                up.manager.report_shared(CHANGE, str(error))
+            text = f"{path} has changed and is not taken up: {_describe(error)}"
+            before, self._failures[id(up)] = self._failures.get(id(up)), text
+            if text == before and not is_over:
+                return False
         else:
-            self._tell(f"{up.bundle.source_path} has changed: {', '.join(changed) or 'nothing that runs'}")
+            self._failures.pop(id(up), None)
+            up.manager.report_shared(CHANGE, "")
+            text = f"{path} has changed: {', '.join(changed) or 'nothing that runs'}"
+        self._tell(text)
+        with suppress(StoreUnavailable):  # the status tells of the store
+            data = {"project": up.project, "bundle": up.bundle.name, "text": text}
+            await up.router.emit(BACKGROUND_RELOADED, data, project=up.project)
+        return is_over
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, AmplifierError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    logger.debug("a bundle could not be loaded", exc_info=error)
+    return describe_failure(error)
 
 
 def _stamps(bundle: Bundle) -> Stamps:

@@ -1,4 +1,4 @@
-"""Run a lane's triggers: arm them, store what they yield, restart those that fail."""
+"""Run a background session's triggers: arm them, store their events, restart them when they fail."""
 
 from __future__ import annotations
 
@@ -6,100 +6,214 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import StoreUnavailable, TriggerError
+from amplifier_core.clock import sleep_until
+from amplifier_core.errors import QueueFull, StoreUnavailable, TriggerConfigError, TriggerError, UnknownName
 from amplifier_core.triggers import TriggerContext, TriggerEvent
 
-from .lane import RestartWindow
-from .making import make_trigger
+from .log_events import TRIGGER_ERROR
+from .trigger_making import make_trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
+    from datetime import datetime
 
     from amplifier_core.triggers import TriggerSource
 
-    from .config import TriggerConfig
-    from .lane import Engine, Lane
+    from ..bundle.background_config import TriggerConfig
+    from .state import BackgroundSessionState, BackgroundStatus, Engine
 
 logger = logging.getLogger(__name__)
 
 STOP_TIME_LIMIT = 5.0
 """Seconds a trigger's `stop` may take."""
 STORE_PAUSE = 1.0
-"""Seconds after which a store that could not be used is tried again."""
+"""Seconds until a failed store is tried again."""
+FULL = "queue"
+"""The component with the problem while its queue is full."""
+FULL_PAUSE = 1.0
+"""Seconds until a held trigger looks for room again."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two tries of a failing trigger, at most."""
 ENDING = 1.0
-"""Seconds that `watch` may go on after `stop`."""
+"""Seconds for `watch` to end after `stop`."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """One trigger of a lane, restarted when it fails."""
+    """One trigger of a background session, restarted when it fails."""
 
     engine: Engine
-    lane: Lane
+    background: BackgroundSessionState
     name: str
     declared: TriggerConfig
     armed: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    stopping: bool = False
+    _is_ready: bool = False
+    _has_worked: bool = False
+    _is_waiting_for_store: bool = False
+    _is_held: bool = False
     _trigger: TriggerSource | None = None
 
-    async def configured(self) -> TriggerSource:
+    async def make_trigger(self) -> TriggerSource:
         """Make the trigger, bound to its stored state. Raises `UnknownName`, `TriggerConfigError`."""
-        state = await self.engine.store.trigger_state(self.lane.project, self.name)
+        state = await self.engine.store.trigger_state(self.background.project, self.name)
         context = TriggerContext(
             name=self.name,
-            working_dir=Path(self.lane.project),
+            working_dir=Path(self.background.project),
             events=self.engine.router,
             clock=self.engine.clock,
             state=state,
             saver=self._save,
-            own_writes=self.lane.own_writes,
+            reporter=self._report,
+            own_writes=self.engine.files.own_writes((self.background.project, self.background.queue)),
         )
-        return await make_trigger(self.declared, context, self.engine.plugins, self.engine.parent.loader)
+        engine = self.engine
+        return await make_trigger(self.declared, context, engine.plugins, engine.parent.loader, engine.trigger_loader)
 
-    async def _save(self, state: Mapping[str, Any]) -> None:
-        await self.engine.store.save_trigger_state(self.lane.project, self.name, state)
+    async def _save(self, state: Mapping[str, Any], *, merge: bool = False) -> None:
+        await self.engine.store.save_trigger_state(self.background.project, self.name, state, merge=merge)
+
+    def _report(self, problem: str | None) -> None:
+        """Show the trigger's own problem, beside its failures: being ready does not end it."""
+        component = f"{self.name} itself"
+        if problem:
+            self.engine.report_problem(self.background, component, "degraded", problem)
+        else:
+            self.engine.clear_problem(self.background, component)
 
     async def run(self) -> None:
-        """Watch until the lane stops or the restart window is used up."""
-        config = self.lane.config
-        window = RestartWindow(config.max_restarts, config.restart_window, self.engine.clock)
-        while not self.lane.stopping:
+        """Watch until the background session stops; after each failure, try again, with growing pauses.
+
+        A mistake of the configuration is not tried again, unless the trigger worked with the same configuration before:
+        then something else has changed.
+        """
+        failures, window = 0, self.background.config.restart_window
+        while not self._is_ending:
+            began = self.engine.clock.monotonic()
             try:
                 await self._watch_once()
                 return
             except Exception as error:
                 self.armed.set()  # nobody waits for it any longer
-                if self.lane.stopping or not await self._may_restart(window, first_cause(error)):
+                cause = first_cause(error)
+                if self.stopping or self.background.stopping:
+                    return
+                if isinstance(cause, StoreUnavailable):
+                    await self._wait_for_store(str(cause))
+                    continue
+                failures = 1 if self.engine.clock.monotonic() - began > window else failures + 1
+                if not await self._pause_after(cause, failures):
                     return
             finally:
                 self.armed.set()
 
     async def _watch_once(self) -> None:
-        trigger = self._trigger = await self.configured()
+        trigger = self._trigger = await self.make_trigger()
         async with asyncio.TaskGroup() as group:
             announcing = group.create_task(self._announce(trigger))
-            stream = trigger.watch()
+            stream = aiter(trigger.watch())
             try:
-                async for event in stream:
-                    if not isinstance(event, TriggerEvent):
-                        raise TriggerError(self.declared.module, f"it yields {type(event).__name__}, not TriggerEvent")
-                    await accept(self.engine, self.lane, self.name, event)
-                    if self.lane.stopping:
-                        break
+                await self._store_events(stream, group)
             finally:
                 announcing.cancel()
-                self._trigger = None
+                self._trigger, self._is_ready = None, False
+                self._report(None)
                 await stop_trigger(trigger)
                 with suppress(AttributeError):
                     await stream.aclose()  # type: ignore[attr-defined]  # generators have it, other iterators need not
-        if not self.lane.stopping:
+        if not self._is_ending:
             raise TriggerError(self.declared.module, "it ended without being stopped")
 
+    async def _store_events(self, stream: AsyncIterator[TriggerEvent], group: asyncio.TaskGroup) -> None:
+        """Store each event before the next is asked for, until the stream ends or the background session stops.
+
+        A generator gets `StoreUnavailable` at its `yield` for an event that was not stored: it may go on without it.
+        """
+        try:
+            event = await anext(stream)
+            while True:
+                if not isinstance(event, TriggerEvent):
+                    raise TriggerError(self.declared.module, f"it yields {type(event).__name__}, not TriggerEvent")
+                try:
+                    if not await self._take_place(event, group):
+                        return
+                    await accept(self.engine, self.background, self.name, event)
+                except (StoreUnavailable, QueueFull) as error:
+                    if not hasattr(stream, "athrow"):
+                        raise
+                    event = await stream.athrow(error)
+                    if not self._is_waiting_for_store and not isinstance(error, QueueFull):
+                        group.create_task(self._wait_for_store(str(error)))
+                else:
+                    if self._is_ending:
+                        return
+                    event = await anext(stream)
+        except StopAsyncIteration:
+            return
+
+    async def _take_place(self, event: TriggerEvent, group: asyncio.TaskGroup) -> bool:
+        """Wait until one more event may wait; return False if the end came first.
+
+        Raises `QueueFull` for a trigger whose callers wait for an answer.
+        """
+        background, full = self.background, QueueFull(self.background.queue, self.background.config.max_waiting)
+        if await self._has_place():
+            return True
+        self.engine.report_problem(background, FULL, "degraded", full.problem)
+        if getattr(self._trigger, "answers_callers", False):
+            self.engine.refuse(background, event, full.problem, self.name)
+            if not self._is_held:
+                self._is_held = True
+                group.create_task(self._wait_for_room())
+            raise full
+        await self._wait_for_room()
+        return not self._is_ending
+
+    async def _has_place(self) -> bool:
+        return await self.background.room.take(self.engine.store, self.background.project, self.background.queue)
+
+    async def _wait_for_room(self) -> None:
+        """Return when there is a place for an event, and take it."""
+        self._is_held = True
+        try:
+            while not self._is_ending:
+                await self.engine.clock.sleep(FULL_PAUSE)
+                with suppress(StoreUnavailable):
+                    if await self._has_place():
+                        self.engine.clear_problem(self.background, FULL)
+                        return
+        finally:
+            self._is_held = False
+
+    async def stand_by(self) -> None:
+        """Let the trigger say that its background session is stopped, if it has a `stand_by`, until `stop`."""
+        try:
+            trigger = await self.make_trigger()
+            stand_by = getattr(trigger, "stand_by", None)
+            if stand_by is not None:
+                self._trigger = trigger
+                await stand_by()
+        except Exception as error:
+            logger.warning("trigger %s cannot say that it is stopped: %s", self.name, error)
+
+    @property
+    def _is_ending(self) -> bool:
+        return self.stopping or self.background.stopping
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the trigger has yielded everything so far: it is ready, and its `caught_up()`, if any, is true."""
+        caught_up = getattr(self._trigger, "caught_up", None)
+        return self._is_ready and not self._is_held and (caught_up is None or bool(caught_up()))
+
     async def stop(self) -> None:
-        """Stop the trigger; one that goes on watching all the same is cancelled, and named when that is no use."""
+        """Stop the trigger; cancel it if it goes on, and log its name if it still does."""
+        self.stopping = True
         watching = self._trigger is not None
         if self._trigger is not None:
             await stop_trigger(self._trigger)
@@ -114,66 +228,111 @@ class Watch:
     async def _announce(self, trigger: TriggerSource) -> None:
         ready = getattr(trigger, "ready", None)
         await (ready() if ready is not None else asyncio.sleep(0))
-        self.engine.well(self.lane, self.name)
-        self.engine.tell("armed", self.lane, trigger=self.declared.module)
+        self._is_ready = self._has_worked = True
+        self.engine.clear_problem(self.background, self.name)
+        self.engine.notify("armed", self.background, trigger=self.name, module=self.declared.module)
         self.armed.set()
 
-    async def _may_restart(self, window: RestartWindow, cause: Exception) -> bool:
-        """Wait as long as a failure asks for; return whether to go on. A store that cannot be written fails nobody."""
-        text = str(cause) or type(cause).__name__
-        if isinstance(cause, StoreUnavailable):
-            await self._without_store(text)
-            return True
-        count = window.note()
-        restarts = self.lane.config.restart_on_failure and not window.exhausted
-        self.engine.troubled(self.lane, self.name, "backing_off" if restarts else "failed", text)
+    async def _pause_after(self, cause: Exception, failures: int) -> bool:
+        """Report a failure; return whether to try again, after a random pause of up to a minute."""
+        config, text = self.background.config, str(cause) or type(cause).__name__
+        is_mistake = isinstance(cause, (TriggerConfigError, UnknownName)) and not self._has_worked
+        restarts = config.restart_on_failure and config.max_restarts > 0 and not is_mistake
+        pause = self.engine.backoff(failures, base=0.5, cap=LONGEST_PAUSE) if restarts else 0.0
+        next_try = self.engine.clock.now() + timedelta(seconds=pause) if restarts else None
+        reason = text if restarts else f"{self._place()}{text}"
+        status: BackgroundStatus = "degraded" if restarts else "failed"
+        self.engine.report_problem(self.background, self.name, status, reason, next_try)
         module = self.declared.module
-        told = text.removeprefix(f"{module}: ")
-        self.engine.tell("trigger_failed", self.lane, trigger=module, error=told, restarts=restarts)
-        logger.warning("trigger %s failed%s: %s", self.name, " and is restarted" if restarts else "", text)
-        if restarts:
-            self.lane.restart_count += 1
-            await self.engine.clock.sleep(self.engine.backoff(count, base=0.5, cap=30.0))
+        short = text.removeprefix(f"{module}: ")
+        facts = {"trigger": self.name, "module": module, "error": short, "restarts": restarts, "next_try": next_try}
+        self.engine.notify("trigger_failed", self.background, **facts)
+        logger.warning(
+            "trigger %s failed%s: %s", self.name, f"; tried again in {pause:.1f} s" if restarts else "", text
+        )
+        await self._emit_error(cause, text, next_try)
+        if next_try is not None:
+            self.background.restart_count += 1
+            await sleep_until(self.engine.clock, next_try)
         return restarts
 
-    async def _without_store(self, problem: str | None) -> None:
-        """Return when the store can be written: nothing that it cannot take is asked of the trigger again."""
-        while problem is not None and not self.lane.stopping:
-            self.engine.troubled(self.lane, self.name, "backing_off", problem)
-            self.engine.tell("store_failed", self.lane, error=problem)
-            await self.engine.clock.sleep(STORE_PAUSE)
-            try:
-                await self._save(await self.engine.store.trigger_state(self.lane.project, self.name))
-            except StoreUnavailable as error:
-                problem = str(error)
-            else:
-                problem = None
+    def _place(self) -> str:
+        """Return where its bundle declares the trigger, as `FILE:LINE:COLUMN: `, '' for one declared by a program."""
+        bundle = self.background.declared_in
+        number = [*self.background.declared].index(self.name)
+        place = bundle.places.get(("background_sessions", self.background.config.name, str(number))) if bundle else None
+        return f"{place}: " if place is not None else ""
+
+    async def _emit_error(self, cause: Exception, text: str, next_try: datetime | None) -> None:
+        background = self.background
+        data = {
+            "session_id": background.session_id,
+            "session_name": background.config.name,
+            "queue": background.queue,
+            "project": background.project,
+            "trigger": self.name,
+            "module": self.declared.module,
+            "error": text,
+            "error_type": type(cause).__name__,
+            "next_try": next_try.isoformat() if next_try else None,
+        }
+        with suppress(StoreUnavailable):  # the problem is in the status all the same
+            await self.engine.router.emit(TRIGGER_ERROR, data, background.session_id, project=background.project)
+
+    async def _wait_for_store(self, problem: str) -> None:
+        """Return when the store can be written again."""
+        self._is_waiting_for_store = True
+        try:
+            while not self._is_ending:
+                self.engine.report_problem(self.background, self.name, "degraded", problem)
+                self.engine.notify("store_failed", self.background, error=problem)
+                await self.engine.clock.sleep(STORE_PAUSE)
+                try:
+                    await self._save(await self.engine.store.trigger_state(self.background.project, self.name))
+                except StoreUnavailable as error:
+                    problem = str(error)
+                else:
+                    self.engine.clear_problem(self.background, self.name)
+                    return
+        finally:
+            self._is_waiting_for_store = False
 
 
-async def accept(engine: Engine, lane: Lane, trigger: str, event: TriggerEvent) -> bool:
-    """Store an event for the lane; return whether it is to be handled. It is durable when this returns."""
-    refused = await lane.gate.refusal(engine, lane, trigger, event)
-    admission = lane.gate.admission(event) if refused is None else None
-    delivery = await engine.store.offer(
-        lane.project, lane.key, trigger, event, refused=refused, admission=admission, now=engine.clock.now()
+async def accept(engine: Engine, background: BackgroundSessionState, trigger: str, event: TriggerEvent) -> bool:
+    """Store an event; return whether a worker will handle it. The event is durable on return.
+
+    Raises `StoreUnavailable`, also for a store whose folder is gone: a write into it would be lost.
+    """
+    engine.check_folder()
+    event = await engine.files.attribute(engine.store, (background.project, background.queue), event)
+    refused = await background.gate.refusal(engine, background, trigger, event)
+    admission = background.gate.admission(event) if refused is None else None
+    delivery = await engine.store.enqueue(
+        background.project,
+        background.queue,
+        trigger,
+        event,
+        refused=refused,
+        admission=admission,
+        now=engine.clock.now(),
     )
-    lane.last_trigger = event.timestamp
+    background.last_trigger = event.timestamp
     if delivery is None:
-        engine.tell("duplicate", lane, event=event, trigger=trigger)
+        engine.notify("duplicate", background, event=event, trigger=trigger)
     elif delivery.state in ("refused", "skipped"):
-        engine.tell("refused", lane, event=event, reason=delivery.reason, trigger=trigger)
+        engine.refuse(background, event, delivery.reason or "", trigger)
     else:
-        lane.trigger_count += 1
-        engine.tell("accepted", lane, event=event, trigger=trigger, delivery=delivery)
+        background.trigger_count += 1
+        engine.notify("accepted", background, event=event, trigger=trigger, delivery=delivery)
         if admission is not None and admission.overlap == "replace":
-            lane.replaced(delivery)
-        lane.wake.set()
+            background.cancel_replaced(delivery)
+        background.wake.set()
         return True
     return False
 
 
 async def stop_trigger(trigger: TriggerSource) -> None:
-    """Stop a trigger; one that fails or hangs at it is logged and left."""
+    """Stop a trigger; a failing or hanging one is logged and left."""
     try:
         async with asyncio.timeout(STOP_TIME_LIMIT):
             await trigger.stop()

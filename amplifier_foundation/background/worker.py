@@ -1,133 +1,170 @@
-"""Handle a lane's deliveries: claim one, run its session, commit what came of it."""
+"""Handle a background session's deliveries: claim one, run its session, commit the result.
+
+The states of a delivery, and the verbs of the store that change them:
+
+                          ┌──────────── nack: due at `available_at` ───────────┐
+                          ▼                                                    │
+    enqueue ─────────▶ PENDING ───────────── claim ────────────────────▶ CLAIMED ─── commit ──────▶ DONE
+       │                │  ▲                                     renew ◀──┘ │ │
+       │                │  │                  claim after the lease: epoch+1┘ ├── dead_letter ──▶ DEAD
+       │                │  └── redeliver ◀── from REFUSED, SKIPPED, DEAD       │                   │
+       │                └───── drop, or replaced by a newer one ──▶ SKIPPED ◀──┘ replaced    drop ─┘
+       ├── refused by its gate ──▶ REFUSED
+       └── skipped by its admission (`mode: single`) ──▶ SKIPPED
+
+Invariants. The workers keep them, and the store enforces the first three:
+
+* Lease and epoch. A claim holds for `Engine.lease` seconds and is renewed each third of that. After it, any worker may
+  claim the delivery again; each claim raises the epoch.
+* Fencing. `renew`, `commit`, `nack` and `dead_letter` carry the epoch of their claim. An older epoch gets `StaleEpoch`,
+  and nothing of the call happens: of two workers on one delivery, one writes.
+* One transaction. `commit` and `dead_letter` write the session's record, the emitted events and the new state of the
+  delivery together; `nack` the record and the state. Subscribers see events after that, never before.
+* One session. The first claim sets `session_id`; later claims keep it and resume the turn from its last durable
+  message.
+* Attempts. A claim counts one; `nack(counted=False)` takes it back. Interruptions, postponements, outages of a
+  provider, spent daily budgets and failures of the store are no attempts.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import SessionNotFound, StaleEpoch, StoreUnavailable
-from amplifier_core.events import SessionEvent
+from amplifier_core.clock import wait_for
+from amplifier_core.errors import BudgetExceeded, SessionNotFound, SpawnRefused, StaleEpoch, StoreUnavailable
 from amplifier_core.ids import new_session_id
-from amplifier_core.transcript import Transcript
 
-from ..spawning.child import Spawn, prepare_spawn, spawn_request
-from ..spawning.family import TREE, Tree
-from ..spawning.inheritance import child_config
-from ..spawning.life import outcome_event, record_changes, run_spawn
-from ..stored_history import stored_transcript
-from .instruction import instruction_for
-from .lane import AtWork
+from ..sessions.failures import describe_failure, find_provider_error
+from ..spawning.life import record_changes, run_spawn
+from .attempts import prepare_attempt
+from .budgets import BUDGET
+from .completion import completion_events
+from .mistakes import is_exhausted, is_mistake
+from .outages import PROVIDER, asked_wait
+from .state import Running
 from .watch import STORE_PAUSE, first_cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
-    from amplifier_core.moments import SpawnOutcome
-    from amplifier_core.session import AmplifierSession
+    from amplifier_core.events import SessionEvent
+    from amplifier_core.hook_data import SpawnOutcome
     from amplifier_core.storage import Delivery
 
-    from .lane import Engine, Lane
+    from ..spawning.child import Spawn
+    from .state import BackgroundSessionState, Engine
 
 logger = logging.getLogger(__name__)
 
 STORE = "store"
-"""The part of a lane that is ailing when the store is."""
+"""The component with the problem when the store cannot be used."""
+POSTPONED = 60.0
+"""Seconds at most until a plugin that refused a session is asked again, unless it named a time."""
 
 
 @dataclass(slots=True)
 class Worker:
-    """One of a lane's `pool_size` workers."""
+    """One of a background session's `pool_size` workers."""
 
     engine: Engine
-    lane: Lane
+    background: BackgroundSessionState
 
     async def run(self) -> None:
-        """Handle deliveries until the lane stops; while the store cannot be used, wait until it can."""
-        while not self.lane.stopping:
-            self.lane.wake.clear()
+        """Handle deliveries until the background session stops; while the store cannot be used, wait for it."""
+        while not self.background.stopping:
+            self.background.wake.clear()
+            self.engine.report_refusals(self.background)
             try:
-                delivery = await self._next()
+                delivery = await self._claim_next()
                 if delivery is not None:
                     await self._handle(delivery)
             except StoreUnavailable as error:
-                await self._without_store(str(error))
+                await self._wait_for_store(str(error))
 
-    async def _next(self) -> Delivery | None:
-        """Return the next delivery to handle, None after a while without one."""
-        seconds = self.engine.poll
-        if self.lane.throttle is None:
-            delivery = await self._claim()
-        else:
-            async with self.lane.claiming:
-                delivery = await self._claim() if self.lane.throttle.wait() <= 0 else None
-                if delivery is not None:
-                    self.lane.throttle.add()
-                seconds = min(seconds, self.lane.throttle.wait() or seconds)
-        if delivery is None:
-            await self._idle(min(seconds, await self._until_due(seconds)))
+    async def _claim_next(self) -> Delivery | None:
+        """Return the next delivery to handle; None after a while without one."""
+        now = self.engine.clock.now()
+        held, left = self.background.allowance.until, self.background.outage.seconds_left(now)
+        if held is not None and held > now:
+            await wait_for(self.engine.clock, self.background.wake, held)
             return None
-        self.lane.wake.set()  # another one may be due for another worker
-        return delivery
+        if self.background.paused or left > 0:
+            await self._rest(now, left)
+            return None
+        if held is not None:
+            self.background.allowance.until = None
+            self.engine.clear_problem(self.background, BUDGET)
+        throttle = self.background.throttle
+        async with self.background.claiming if throttle is not None else nullcontext():
+            # One `now` for both questions: a delivery that comes due between them is in the answer to the second.
+            now = self.engine.clock.now()
+            delivery = await self._claim(now) if throttle is None or throttle.wait() <= 0 else None
+            if throttle is not None and delivery is not None:
+                throttle.add()
+        if delivery is not None:
+            self.background.wake.set()  # another one may be due for another worker
+            return delivery
+        due = await self.engine.store.next_due(self.background.project, self.background.queue, now=now)
+        await self._rest(now, throttle.wait() if throttle is not None else 0.0, due)
+        return None
 
-    async def _without_store(self, problem: str) -> None:
-        self.engine.troubled(self.lane, STORE, "backing_off", problem)
-        self.engine.tell("store_failed", self.lane, error=problem)
-        self.lane.wake.clear()  # that there is work is no reason to ask a store that does not answer
-        await self._idle(STORE_PAUSE)
+    async def _rest(self, since: datetime, throttled: float = 0.0, due: datetime | None = None) -> None:
+        """Wait for new work, until the next look, the end of the throttle or the next due delivery."""
+        until = since + timedelta(seconds=min(self.engine.poll, throttled or self.engine.poll))
+        await wait_for(self.engine.clock, self.background.wake, until if due is None else min(until, due))
 
-    async def _claim(self) -> Delivery | None:
+    async def _wait_for_store(self, problem: str) -> None:
+        self.engine.report_problem(self.background, STORE, "degraded", problem)
+        self.engine.notify("store_failed", self.background, error=problem)
+        self.background.wake.clear()  # new work is no reason to ask a store that does not answer
+        due = self.engine.clock.now() + timedelta(seconds=STORE_PAUSE)
+        await wait_for(self.engine.clock, self.background.wake, due)
+
+    async def _claim(self, now: datetime) -> Delivery | None:
         claiming = asyncio.ensure_future(
             self.engine.store.claim(
-                self.lane.project,
-                self.lane.key,
+                self.background.project,
+                self.background.queue,
                 owner=self.engine.owner,
                 lease=self.engine.lease,
-                session_id=new_session_id(self.lane.config.name),
-                now=self.engine.clock.now(),
+                session_id=new_session_id(self.background.config.name),
+                now=now,
             )
         )
         try:
             delivery = await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            await self._unclaimed(claiming)
+            # The store may have claimed one all the same: give it back, or it waits for the end of its lease.
+            await asyncio.wait({claiming})
+            if not claiming.cancelled() and claiming.exception() is None and (claimed := claiming.result()) is not None:
+                await self._give_back(claimed, "interrupted")
             raise
-        self.engine.well(self.lane, STORE)
+        self.engine.clear_problem(self.background, STORE)
         return delivery
 
-    async def _unclaimed(self, claiming: asyncio.Future[Delivery | None]) -> None:
-        """Give back what is claimed by a worker that ends meanwhile."""
-        await asyncio.wait({claiming})
-        delivery = None if claiming.cancelled() or claiming.exception() is not None else claiming.result()
-        if delivery is not None:
-            now = self.engine.clock.now()
-            await self.engine.store.retry(delivery, reason="interrupted", available_at=now, counted=False)
-
-    async def _until_due(self, most: float) -> float:
-        """Return in how many seconds a delivery that is not due yet will be, or `most`."""
+    async def _give_back(self, delivery: Delivery, reason: str) -> None:
         now = self.engine.clock.now()
-        due = await self.engine.store.next_due(self.lane.project, self.lane.key, now=now)
-        return most if due is None else (due - now).total_seconds()
-
-    async def _idle(self, seconds: float) -> None:
-        """Return when there may be something to do, or that many seconds have passed."""
-        async with asyncio.TaskGroup() as group:
-            waking = group.create_task(self.lane.wake.wait())
-            sleeping = group.create_task(self.engine.clock.sleep(seconds))
-            await asyncio.wait({waking, sleeping}, return_when=asyncio.FIRST_COMPLETED)
-            waking.cancel()
-            sleeping.cancel()
+        await self.engine.store.nack(delivery, reason=reason, available_at=now, counted=False)
 
     async def _handle(self, delivery: Delivery) -> None:
+        """Make one attempt, and renew the claim meanwhile.
+
+        Before: the claim is ours. After: the delivery is done, dead, skipped or pending again, or a later claim has it.
+        """
         problem = ""
-        await self.lane.outlived(delivery)
+        await self.background.cancel_stale(delivery)
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(self._renew(delivery))
                 attempt = group.create_task(self._attempt(delivery))
-                self.lane.running[delivery.delivery_id] = AtWork(delivery, attempt)
+                self.background.running[delivery.delivery_id] = Running(delivery, attempt)
+                self.background.postponed.discard(delivery.delivery_id)
                 await asyncio.wait({attempt})
                 renewing.cancel()
         except* StaleEpoch as stale:
@@ -135,21 +172,20 @@ class Worker:
         except* StoreUnavailable as errors:
             problem = str(first_cause(errors))
         finally:
-            self.lane.over(delivery)
+            self.background.finish(delivery)
         if problem:
             await self._put_back(delivery, problem)
 
     async def _put_back(self, delivery: Delivery, problem: str) -> None:
-        """Give back what the store's failure has cut, once it can be written; when the lane stops, the next start does.
+        """Give a delivery back once the store can be written, or leave it to the next start.
 
-        That was no attempt: it says nothing against the delivery.
+        This counts no attempt: the store failed, not the delivery.
         """
-        while not self.lane.stopping:
-            await self._without_store(problem)
+        while not self.background.stopping:
+            await self._wait_for_store(problem)
             try:
-                now = self.engine.clock.now()
-                await self.engine.store.retry(delivery, reason=problem, available_at=now, counted=False)
-            except StaleEpoch:  # what seemed to fail was done, or its lease is over
+                await self._give_back(delivery, problem)
+            except StaleEpoch:  # the write had succeeded, or the lease is over
                 return
             except StoreUnavailable as error:
                 problem = str(error)
@@ -165,162 +201,168 @@ class Worker:
                 logger.warning("the claim on %s was not renewed: %s", delivery.delivery_id, error)
 
     async def _attempt(self, delivery: Delivery) -> None:
-        if delivery.attempts > self.lane.config.max_attempts:
-            await self._bury(delivery, f"the process ended {delivery.attempts - 1} times while it was handled")
+        if delivery.attempts > self.background.config.max_attempts:
+            await self._give_up(delivery, f"the process ended {delivery.attempts - 1} times while it was handled")
+            return
+        allowance = self.background.allowance
+        denial = await allowance.find_denial(str(delivery.session_id), self.engine.store, self.engine.clock)
+        if denial is not None:
+            await self._deny(delivery, denial)
             return
         try:
-            spawn = await self._prepare(delivery)
+            spawn = await prepare_attempt(self.engine, self.background, delivery)
         except StoreUnavailable:
             raise
-        except Exception as error:
-            await self._failed(delivery, f"{type(error).__name__}: {error}")
+        except SpawnRefused as refusal:
+            await self._postpone(delivery, refusal)
             return
-        self.engine.tell("started", self.lane, delivery=delivery, resumed=spawn.resumed)
-        outcome = await run_spawn(spawn, self.lane.config.timeout)
+        except Exception as error:
+            await self._fail(delivery, describe_failure(error), error)
+            return
+        self.engine.notify("started", self.background, delivery=delivery, resumed=spawn.resumed)
+        outcome = await run_spawn(spawn, self.background.config.timeout)
         if isinstance(spawn.error, StoreUnavailable):
             raise spawn.error
         try:
-            await self._settle(delivery, spawn, outcome)
-        except SessionNotFound as error:  # somebody has deleted it while it ran
-            await self._failed(delivery, str(error))
-
-    async def _settle(self, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome) -> None:
-        if outcome.status == "completed":
-            await self._commit(delivery, spawn, outcome)
-        elif outcome.status == "cancelled":
-            await self._interrupted(delivery, spawn, outcome)
-        else:
-            await self._failed(delivery, outcome.error or "failed", spawn, outcome)
-
-    async def _prepare(self, delivery: Delivery) -> Spawn:
-        config = self.lane.config
-        parent, prepared = self.engine.parent, self.lane.prepared
-        spawn = Spawn(
-            prepared=prepared,
-            request=spawn_request(
-                parent,
-                prepared,
-                instruction_for(delivery.event, config, self.lane.declared.get(delivery.trigger)),
-                child_config(prepared.mount_plan, parent.config, providers=True, tools=False, hooks=False),
-                delivery.session_id,
-                config.name,
-            ),
-            parent=parent,
-            transcript=Transcript(),
-            store=self.engine.store,
-            router=self.engine.router,
-            plugins=self.engine.plugins,
-            cause=delivery.event,
-            observe=self._observe,
-            capabilities={TREE: Tree(prepared.bundle.spawn, observers=[self.lane.own_writes.observe])},
-        )
-        if config.runner is not None:
-            spawn.runner = self.engine.plugins.runners.get(config.runner)()
-        if config.fork_from is not None:
-            await self._remember(spawn, config.fork_from)
-        await prepare_spawn(spawn, resume=delivery.epoch > 1)  # the first claim has made the id up
-        return spawn
-
-    async def _remember(self, spawn: Spawn, source: str) -> None:
-        """Have the session begin with the history of another: of `source`, or of the last one of this lane."""
-        try:
-            record = await self.engine.store.get(await self._last() if source == "last" else source)
-        except SessionNotFound:
-            if source == "last":  # there is none yet, or somebody has deleted it: nothing to remember
-                return
-            raise
-        transcript = stored_transcript(self.engine.store, record)
-        spawn.transcript = transcript.fork(transcript.settled())
-        spawn.shares = record.session_id
-
-    async def _last(self) -> str:
-        done = await self.engine.store.deliveries(project=self.lane.project, lane=self.lane.key, state="done", limit=1)
-        if not done or done[0].session_id is None:
-            raise SessionNotFound("last")
-        return done[0].session_id
-
-    def _observe(self, session: AmplifierSession) -> None:
-        self.engine.tell("session", self.lane, session=session)
+            if outcome.status == "completed":
+                await self._commit(delivery, spawn, outcome)
+            elif outcome.status == "cancelled":
+                await self._interrupt(delivery, spawn, outcome)
+            else:
+                await self._fail(delivery, outcome.error or "failed", spawn.error, spawn, outcome)
+        except SessionNotFound as error:  # somebody deleted the session while it ran
+            await self._fail(delivery, str(error), error)
 
     async def _commit(self, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome) -> None:
-        emits = self._events(delivery, spawn, outcome)
+        self._end_outage()
+        self.background.outage.forget(delivery.delivery_id)
+        emits = self._completion_events(delivery, spawn, outcome)
         stored = await self.engine.store.commit(delivery, emits=emits, session=record_changes(spawn, outcome))
+        # Durable from here on: what fails below is reported, and the delivery stays done.
         for event in stored:
             self.engine.router.publish(event)
-        self.engine.tell("completed", self.lane, delivery=delivery, outcome=outcome, emitted=stored)
+        self.engine.notify("completed", self.background, delivery=delivery, outcome=outcome, emitted=stored)
         await self.engine.plugins.after_spawn(outcome)
         await self.engine.plugins.after_trigger(replace(delivery, state="done"))
 
-    def _events(self, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome) -> list[SessionEvent]:
-        name, data = outcome_event(spawn, outcome)
-        failed = outcome.error is not None
-        trigger = dict(delivery.event.data)
-        events = [self._event(delivery, name, {**data, "trigger": trigger})]
-        custom = self.lane.config.on_error_emit if failed else self.lane.config.on_complete_emit
-        if custom:
-            result = {"error": outcome.error} if failed else {"output": outcome.output}
-            summary = {"session_name": self.lane.config.name, "session_id": outcome.session_id, "trigger": trigger}
-            events.append(self._event(delivery, custom, {**summary, **result}))
-        return events
+    def _completion_events(self, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome) -> list[SessionEvent]:
+        return completion_events(self.background.config, delivery, spawn, outcome, self.engine.clock.now())
 
-    def _event(self, delivery: Delivery, name: str, data: dict[str, Any]) -> SessionEvent:
-        event = delivery.event
-        return SessionEvent(
-            name,
-            data,
-            delivery.session_id,
-            timestamp=self.engine.clock.now(),
-            cause=event.event_id,
-            depth=event.depth,
-        )
-
-    async def _interrupted(self, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome) -> None:
-        """Put the delivery back, to be gone on with at the next start; to be interrupted is no attempt that failed."""
+    async def _interrupt(self, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome) -> None:
+        """Put the delivery back for the next start. An interruption is no attempt that failed."""
         cut = isinstance(spawn.error, asyncio.CancelledError)
         try:
-            await self.engine.store.retry(
+            await self.engine.store.nack(
                 delivery,
                 reason="interrupted",
                 available_at=self.engine.clock.now(),
-                counted=not (cut or self.lane.stopping),
+                counted=not (cut or self.background.stopping),
                 session={**record_changes(spawn, outcome), "status": "interrupted"},
             )
         except StaleEpoch:
-            await self._displaced(delivery, spawn)
+            await self._close_replaced(delivery, spawn)
             raise
         if spawn.error is not None and cut:
             raise spawn.error
 
-    async def _displaced(self, delivery: Delivery, spawn: Spawn) -> None:
-        """End the session of a delivery in whose place another one is handled; who claimed it since has its session."""
+    async def _close_replaced(self, delivery: Delivery, spawn: Spawn) -> None:
+        """Mark the session of a replaced delivery as cancelled; after a later claim, the session is that claim's."""
         session_id = spawn.request.session_id
         found = await self.engine.store.deliveries(session_id=session_id, limit=1)
         if found and (found[0].delivery_id, found[0].state) == (delivery.delivery_id, "skipped"):
             await self.engine.store.update(session_id, status="cancelled")
 
-    async def _failed(
-        self, delivery: Delivery, reason: str, spawn: Spawn | None = None, outcome: SpawnOutcome | None = None
+    async def _postpone(self, delivery: Delivery, refusal: SpawnRefused) -> None:
+        """Try a refused delivery again at the time that the plugin named, or soon; skip it when the refusal is final.
+
+        A postponement counts no attempt: quiet hours lose no event.
+        """
+        if refusal.final:
+            await self.engine.store.dead_letter(delivery, reason=str(refusal))
+            skipped = await self.engine.store.drop(delivery.delivery_id, reason=str(refusal))
+            self.engine.refuse(self.background, delivery.event, str(refusal), delivery.trigger)
+            await self.engine.plugins.after_trigger(skipped)
+            return
+        soon = timedelta(seconds=self.engine.backoff(delivery.epoch, base=1.0, cap=POSTPONED))
+        self.background.postponed.add(delivery.delivery_id)
+        due = refusal.not_before or self.engine.clock.now() + soon
+        await self.engine.store.nack(delivery, reason=str(refusal), available_at=due, counted=False)
+        self.engine.notify("postponed", self.background, delivery=delivery, reason=str(refusal), until=due)
+
+    async def _fail(
+        self,
+        delivery: Delivery,
+        reason: str,
+        error: BaseException | None,
+        spawn: Spawn | None = None,
+        outcome: SpawnOutcome | None = None,
     ) -> None:
+        """Try the delivery again after a pause, or give it up: after `max_attempts`, or at once for a mistake.
+
+        An attempt without a free file descriptor, or without a service that answers, is none: the machine or the
+        service failed, not the delivery.
+        """
         changes, emits = {}, []
         if spawn is not None and outcome is not None:
-            changes, emits = record_changes(spawn, outcome), self._events(delivery, spawn, outcome)
-        if delivery.attempts >= self.lane.config.max_attempts:
-            await self._bury(delivery, reason, emits, changes)
+            changes, emits = record_changes(spawn, outcome), self._completion_events(delivery, spawn, outcome)
+        if isinstance(error, BudgetExceeded):
+            await self._deny(delivery, error, emits, changes)
             return
-        retry = self.lane.config.retry
-        delay = self.engine.backoff(delivery.attempts, base=retry.delay, cap=retry.max_delay)
-        due = self.engine.clock.now() + timedelta(seconds=delay)
-        await self.engine.store.retry(delivery, reason=reason, available_at=due, session=changes)
-        self.engine.tell("retried", self.lane, delivery=delivery, reason=reason, delay=delay)
+        problem, exhausted, retry = find_provider_error(error), is_exhausted(error), self.background.config.retry
+        is_out = problem is not None and problem.retryable and self.background.outage.excuses(delivery.delivery_id)
+        if problem is None or not problem.retryable:
+            self._end_outage()
+        counted = not (exhausted or is_out)
+        if counted and (is_mistake(error) or delivery.attempts >= self.background.config.max_attempts):
+            await self._give_up(delivery, reason, emits, changes)
+            return
+        tries = self.background.outage.failures + 1 if is_out else delivery.attempts if counted else delivery.epoch
+        delay = asked_wait(problem)
+        if delay is None:
+            delay = self.engine.backoff(tries, base=retry.delay, cap=retry.max_delay)
+        now = self.engine.clock.now()
+        due = now + timedelta(seconds=delay)
+        await self.engine.store.nack(delivery, reason=reason, available_at=due, counted=counted, session=changes)
+        if is_out:
+            self.background.outage.add(delivery.delivery_id, now, delay)
+            self.engine.report_problem(self.background, PROVIDER, "degraded", reason, due)
+            self.engine.notify("postponed", self.background, delivery=delivery, reason=reason, until=due)
+        else:
+            self.engine.notify("retried", self.background, delivery=delivery, reason=reason, delay=delay)
 
-    async def _bury(
+    async def _deny(
+        self,
+        delivery: Delivery,
+        denial: BudgetExceeded,
+        emits: Sequence[SessionEvent] = (),
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Try a delivery again when the spent budget goes on, or give it up. A wait for a budget counts no attempt."""
+        reason, until = str(denial), denial.until
+        if until is None:
+            await self._give_up(delivery, reason, emits, changes)
+            return
+        self.background.postponed.add(delivery.delivery_id)
+        await self.engine.store.nack(delivery, reason=reason, available_at=until, counted=False, session=changes)
+        if self.background.allowance.hold(denial):
+            self.engine.report_problem(self.background, BUDGET, "degraded", reason, until)
+        self.engine.notify("postponed", self.background, delivery=delivery, reason=reason, until=until)
+
+    def _end_outage(self) -> None:
+        """Let sessions begin again: the provider has answered, or something else has failed."""
+        self.background.outage.end()
+        self.engine.clear_problem(self.background, PROVIDER)
+
+    async def _give_up(
         self,
         delivery: Delivery,
         reason: str,
         emits: Sequence[SessionEvent] = (),
         changes: Mapping[str, Any] | None = None,
     ) -> None:
-        for event in await self.engine.store.bury(delivery, reason=reason, emits=emits, session=changes):
+        for event in await self.engine.store.dead_letter(delivery, reason=reason, emits=emits, session=changes):
             self.engine.router.publish(event)
-        self.engine.tell("dead", self.lane, delivery=delivery, reason=reason)
+        self.background.outage.forget(delivery.delivery_id)
+        self.background.given_up += 1
+        self.engine.notify("dead", self.background, delivery=delivery, reason=reason)
         await self.engine.plugins.after_trigger(replace(delivery, state="dead", reason=reason))

@@ -1,6 +1,6 @@
-"""The command line: noun, then verb; every command is imported when it is invoked.
+"""Run the command line: noun, then verb.
 
-Listing the commands imports none of them, no plugin and no event loop. Data goes to stdout, everything else to stderr.
+The list of commands imports no command, no plugin and no event loop. Data goes to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ import click
 
 from amplifier_core.errors import AmplifierError
 
-from . import exits
+from ..cli import exits
+from .advice import with_advice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,24 +25,35 @@ if TYPE_CHECKING:
 COMMAND_GROUP = "amplifier.commands"
 
 _COMMANDS = {
-    "bundle": ("bundle:bundle", "Make, check, read and install bundles."),
-    "config": ("config:config", "See and change settings."),
-    "demo": ("demo:demo", "Watch the whole loop on a folder it makes: no key, no network."),
-    "logs": ("logs:logs", "See what happened to background sessions."),
-    "plugin": ("plugin:plugin", "See what is installed."),
-    "ps": ("ps:ps", "See the background sessions that run, and what waits."),
-    "run": ("running.command:run", "Run one turn of a session, or converse with it."),
-    "service": ("service:service", "Have the system run background sessions."),
-    "session": ("session:session", "List, read and fork sessions."),
+    "auth": ("auth:auth", "Keep, list and remove the keys of providers."),
+    "bundle": ("bundles:bundle", "Create, check, read and install bundles."),
+    "config": ("config:config", "Show and change settings."),
+    "cost": ("cost:cost", "Show the tokens and the cost of sessions."),
+    "demo": ("demo:demo", "Try everything in a new folder: no key, no network."),
+    "init": ("init:init", "Write a first bundle.md, with the provider found here."),
+    "logs": ("logs:logs", "Show the events of background sessions."),
+    "pause": ("lifecycle:pause", "Pause a background session: its events wait."),
+    "permission": ("permission:permission", "Explain and list the permissions of tool calls."),
+    "plugin": ("plugin:plugin", "Show installed plugins and modules."),
+    "ps": ("ps:ps", "List background sessions and their queues."),
+    "restart": ("lifecycle:restart", "Stop a background session and start it anew."),
+    "resume": ("lifecycle:resume", "Resume a paused background session."),
+    "run": ("running.command:run", "Run one turn of a session, or hold a conversation."),
+    "service": ("service:service", "Run background sessions as a system service."),
+    "session": ("sessions:session", "List, read, fork and delete sessions."),
+    "start": ("lifecycle:start", "Start a stopped background session."),
     "stop": ("stop:stop", "Stop a background session, or all of them."),
-    "trigger": ("trigger:trigger", "See triggers, and fire by hand."),
-    "up": ("up:up", "Run what a bundle declares in the background."),
-    "why": ("why:why", "Tell what led to an event or a session, and what came of it."),
+    "store": ("store:store", "Look at the store: its size, checks, backups and repairs."),
+    "trigger": ("triggers:trigger", "List, test and fire triggers."),
+    "trust": ("trust:trust", "Trust the code of a bundle and its project."),
+    "untrust": ("trust:untrust", "Take trust back from a bundle and its project."),
+    "up": ("up:up", "Run the background sessions of bundles."),
+    "why": ("why:why", "Explain an event or a session: its causes and effects."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are named here and imported on use; plugins add theirs by entry point."""
+    """A group with commands that are imported on use; plugins add theirs by entry point."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -52,7 +64,7 @@ class LazyGroup(click.Group):
         return sorted({*super().list_commands(ctx), *self._lazy, *_plugin_commands()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command `cmd_name`, or answer None."""
+        """Import and return the command `cmd_name`; None: there is none."""
         if cmd_name in self._lazy:
             module, _, attribute = self._lazy[cmd_name][0].partition(":")
             command: click.Command = getattr(import_module(f".{module}", __name__), attribute)
@@ -61,17 +73,16 @@ class LazyGroup(click.Group):
         return entry.load() if entry is not None else super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing one."""
-        rows = [
-            (name, self._lazy[name][1] if name in self._lazy else _offered_by(name)) for name in self.list_commands(ctx)
-        ]
+        """Write the list of commands; none of them is imported."""
+        offered = {name: f"(from {entry.dist.name})" for name, entry in _plugin_commands().items()}
+        texts = {**offered, **{name: text for name, (_, text) in self._lazy.items()}}
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl([(name, texts[name]) for name in self.list_commands(ctx)])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that `args` name; an unknown one is answered with the nearest."""
+        """Find the command named by `args`; the error for an unknown name suggests the nearest."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -83,48 +94,46 @@ class LazyGroup(click.Group):
 
 
 class Verbs(LazyGroup):
-    """The verbs of one noun: what plugins add are commands, not verbs."""
+    """The verbs of one noun; plugins add commands, not verbs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, sorted."""
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the verb `cmd_name`, or answer None."""
+        """Import and return the verb `cmd_name`; None: there is none."""
         return super().get_command(ctx, cmd_name) if cmd_name in self._lazy else None
 
 
 @cache
 def _plugin_commands() -> dict[str, Any]:
-    from importlib.metadata import entry_points
+    from amplifier_core.entry_points import find_entry_points
 
-    return {entry.name: entry for entry in entry_points(group=COMMAND_GROUP)}
-
-
-def _offered_by(name: str) -> str:
-    dist = _plugin_commands()[name].dist
-    return f"(from {dist.name})" if dist else ""
+    return {entry.name: entry for entry in find_entry_points(COMMAND_GROUP)}
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--safe-mode", is_flag=True, help="Load no plugin.")
+@click.option("--safe-mode", is_flag=True, help="Load no plugins.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but results and errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print results and errors only.")
 @click.version_option(package_name="amplifier", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool) -> None:
     """Run AI-agent sessions, on request and in the background."""
     ctx.obj = {"safe_mode": safe_mode, "debug": debug, "quiet": quiet}
-    _set_up_logging(debug=debug, quiet=quiet)
-
-
-def _set_up_logging(*, debug: bool, quiet: bool) -> None:
     import logging
+    from pathlib import Path
+
+    from amplifier_core import entry_points
+
+    from ..documents.kept import Check
 
     level = logging.DEBUG if debug else logging.ERROR if quiet else logging.WARNING
     logging.basicConfig(level=level, format="amplifier: %(levelname)s: %(message)s", stream=sys.stderr, force=True)
     for noisy in ("asyncio", "watchdog", "fsevents"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+    entry_points.keep_with(Check("entry-points", (Path(entry_points.__file__),)))
+    ctx.call_on_close(partial(entry_points.keep_with, None))
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -133,8 +142,14 @@ def main(args: Sequence[str] | None = None) -> None:
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character shows `?`, and no error
-    sys.exit(invoke(args))
+        sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows `?`
+    code = invoke(args)
+    own_loops = sys.modules.get("amplifier_foundation.spawning.own_loops")
+    if own_loops is not None and own_loops.must_be_killed():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def invoke(args: Sequence[str] | None = None) -> int:
@@ -152,20 +167,20 @@ def invoke(args: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.OK
     except Exception as error:
-        return _failed(error, debug="--debug" in arguments)
+        if "--debug" in arguments:
+            import traceback
+
+            traceback.print_exception(error, file=sys.stderr)
+        elif isinstance(error, AmplifierError):
+            _say(with_advice(error))
+        elif exits.is_of_provider(error):
+            from .advice import describe_provider_error
+
+            _say(describe_provider_error(error))
+        else:
+            _say(f"{type(error).__name__}: {error} (use --debug to see the traceback)")
+        return exits.exit_code(error)
     return outcome if isinstance(outcome, int) else exits.OK
-
-
-def _failed(error: Exception, *, debug: bool) -> int:
-    if debug:
-        import traceback
-
-        traceback.print_exception(error, file=sys.stderr)
-    elif isinstance(error, AmplifierError):
-        _say(str(error))
-    else:
-        _say(f"{type(error).__name__}: {error} (run again with --debug for the traceback)")
-    return exits.exit_code(error)
 
 
 def _say(text: str) -> None:

@@ -1,72 +1,134 @@
-"""What commands share: the plugins, the store, the event loop, and sessions by the beginning of their id."""
+"""Share among commands: the plugins, the store, the event loop, and sessions found by the beginning of their id."""
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from amplifier_core.errors import BundleNotFoundError, SessionConflict, SessionNotFound
+from amplifier_core.errors import (
+    AmplifierError,
+    BundleNotFoundError,
+    SessionConflict,
+    SessionNotFound,
+    StoreUnavailable,
+)
+
+from .loops import enter_loop, is_in_loop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
 
-    from amplifier_core.plugins import Plugins
+    from amplifier_core.plugins import PluginRow, Plugins
     from amplifier_core.storage import Delivery, DurableStore, SessionRecord, SessionStore
 
-    from ..bundles.model import Bundle
-    from ..bundles.problems import Problem
+    from ..bundle.model import Bundle
+    from ..documents.problems import Problem
     from ..settings import Settings
+    from .trusting import Asking
 
-Result = TypeVar("Result")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+provider_option = click.option("--provider", metavar="NAME", help="Ask this provider: anthropic, openai, ollama, …")
+model_option = click.option("--model", metavar="MODEL", help="Ask this model, by its name or alias.")
+trust_option = click.option("--trust", "trusts", is_flag=True, help="Trust the code of the bundle and of this project.")
 bundle_option = click.option(
     "-b",
     "--bundle",
     "bundle_path",
     metavar="BUNDLE",
-    help="A file, folder, URL or registered name; default: bundle.md here.",
+    help="A file, folder, URL or registered name. Default: bundle.md of this project.",
 )
 
 
-def run_async(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine to its end."""
-    import asyncio
-
-    return asyncio.run(work)
-
-
 def plugins_of(ctx: click.Context) -> Plugins:
-    """Load the plugins, as the options of the command line say."""
+    """Load the plugins; `--safe-mode` loads none."""
     from amplifier_core.plugins import load_plugins
 
-    return load_plugins(safe_mode=bool((ctx.obj or {}).get("safe_mode")))
+    from ..paths import data_home, make_private
+
+    marks: Path | None = None
+    with suppress(StoreUnavailable):  # a command that needs the folder reports it
+        marks = make_private(data_home())
+    return load_plugins(safe_mode=bool((ctx.obj or {}).get("safe_mode")), marks=marks)
 
 
-def settings_here() -> Settings:
-    """Return the settings that count here; warnings of them go to stderr, once a command. Raises `SettingsError`."""
+def storage_plugins(ctx: click.Context) -> Plugins:
+    """Load the plugin of the chosen storage alone, by its name; all plugins if it does not offer that storage."""
+    from amplifier_core.plugins import load_plugins
+
+    name = _storage_name(storage_setting())
+    only = {"AMPLIFIER_LOAD_PLUGINS": name, **os.environ}
+    plugins = load_plugins(environ=only, safe_mode=bool((ctx.obj or {}).get("safe_mode")))
+    return plugins if name in plugins.storages else plugins_of(ctx)
+
+
+def storage_setting() -> Any:
+    """Return the `storage` of the settings; without a settings file, reading settings is left out to save time."""
+    from ..sessions.storages import DEFAULT_STORAGE
+    from ..settings import settings_exist
+
+    if settings_exist():
+        return read_settings_here().get("storage")
+    return os.environ.get("AMPLIFIER_STORAGE") or DEFAULT_STORAGE
+
+
+def _storage_name(storage: Any) -> str:
+    return storage if isinstance(storage, str) else str(storage["name"])
+
+
+def read_settings_here(folder: Path | None = None) -> Settings:
+    """Return the settings in `folder` (default: the current one); print each of their warnings to stderr once.
+
+    What matters in those of a project that is not trusted is left out, with a warning. Raises `SettingsError`,
+    `TrustUnreadable`.
+    """
     from ..settings import read_settings
 
-    settings = read_settings()
+    settings = read_settings(folder)
     context = click.get_current_context()
-    told: set[Problem] = context.meta.setdefault(f"{__name__}.told", set())
-    for problem in settings.problems:
-        if problem not in told and not (context.obj or {}).get("quiet"):
+    shown: set[Problem | str] = context.meta.setdefault(f"{__name__}.shown", set())
+    problems: list[Problem | str] = [*settings.problems]
+    if any(layer.source in ("project", "local") for layer in settings.layers):
+        from ..security.trust import check_settings, without_project
+
+        if (error := check_settings(settings, folder)) is not None:
+            settings = without_project(settings)
+            problems.append(f"amplifier: {error}")
+    for problem in problems:
+        if problem not in shown and not (context.obj or {}).get("quiet"):
             click.echo(str(problem), err=True)
-        told.add(problem)
+        shown.add(problem)
     return settings
 
 
-@asynccontextmanager
-async def opened_store(plugins: Plugins) -> AsyncIterator[SessionStore]:
-    """Open the store while the block runs."""
-    from ..stores import open_store
+class StorageNotLoaded(AmplifierError, LookupError):
+    """The plugin of the chosen storage is installed, and blocked or broken."""
 
-    store = open_store(plugins, str(settings_here().get("storage")))
+    def __init__(self, row: PluginRow) -> None:
+        cause = f"does not load: {row.error}. See: amplifier plugin list"
+        if row.status == "blocked":
+            cause = "is not loaded. Leave out --safe-mode, or change AMPLIFIER_LOAD_PLUGINS or AMPLIFIER_BLOCK_PLUGINS"
+        super().__init__(f"sessions are kept by '{row.name}', and this plugin {cause}")
+
+
+@asynccontextmanager
+async def use_store(plugins: Plugins) -> AsyncIterator[SessionStore]:
+    """Open the store while the block runs. Raises `StorageNotLoaded`."""
+    from ..sessions.storages import open_store
+
+    storage = storage_setting()
+    for row in plugins.rows:
+        if row.name == _storage_name(storage) and row.status != "loaded":
+            raise StorageNotLoaded(row)
+    store = open_store(plugins, storage)
+    if not getattr(store, "reads_without_loop", False):
+        await enter_loop()
     try:
         yield store
     finally:
@@ -74,73 +136,195 @@ async def opened_store(plugins: Plugins) -> AsyncIterator[SessionStore]:
 
 
 @asynccontextmanager
-async def opened_inbox(plugins: Plugins) -> AsyncIterator[DurableStore]:
-    """Open the store while the block runs. Raises `StoreUnavailable` when background sessions cannot run on it."""
-    from ..stores import open_inbox
+async def use_inbox(plugins: Plugins) -> AsyncIterator[DurableStore]:
+    """Open the store while the block runs. Raises `StoreUnavailable` when it cannot run background sessions."""
+    from ..sessions.storages import require_inbox
 
-    store = open_inbox(plugins, str(settings_here().get("storage")))
-    try:
-        yield store
-    finally:
-        await store.close()
+    async with use_store(plugins) as store:
+        yield require_inbox(store, storage_setting())
 
 
-async def deliveries_in(store: SessionStore, **wanted: Any) -> list[Delivery]:
-    """Return the deliveries of a store; none of one that keeps no inbox."""
+async def read_sessions(store: SessionStore, *, everywhere: bool, limit: int | None = None) -> list[SessionRecord]:
+    """Return the sessions of this project and of the current folder, or of all folders, the last changed first."""
+    from ..paths import project_of
+
+    if everywhere:
+        return await store.sessions(limit=limit)
+    found = [
+        each
+        for project in {project_here(), project_of()}
+        for each in await store.sessions(project=project, limit=limit)
+    ]
+    return sorted(found, key=lambda each: each.updated, reverse=True)[:limit]
+
+
+async def read_deliveries(store: SessionStore, **wanted: Any) -> list[Delivery]:
+    """Return the deliveries of a store; a store without an inbox has none."""
     from amplifier_core.storage import Inbox
 
     return await store.deliveries(**wanted, limit=100_000) if isinstance(store, Inbox) else []
 
 
-async def bundle_at(path: str | None, plugins: Plugins) -> Bundle:
-    """Load a bundle as settings want it: `path`, else the `bundle.md` of the current folder, else the settings' own.
+async def load_bundle_at(
+    path: str | None, plugins: Plugins, folder: Path | None = None, *, asking: Asking | None = None, runs: bool = True
+) -> Bundle:
+    """Load `path` (a file, folder, URL or registered name; None: see `choose_bundle`) with the settings' overrides.
 
-    `path` may be a URL or a registered name too. Raises `BundleError`, `SettingsError`.
+    The settings are those in `folder` (default: the current one). A bundle that `runs` must be trusted, as its
+    project's settings: `asking` settles what is not. Raises `BundleError`, `SettingsError`, `NotTrusted`.
     """
-    from ..bundles.load import load_bundle
-    from ..bundles.overrides import override_modules
+    from ..bundle.load import load_bundle, load_bundle_sync
+    from ..bundle.overrides import override_modules
 
-    settings = settings_here()
-    bundle = await load_bundle(chosen_bundle(path, settings), registry=known_bundles(plugins, settings))
+    if runs:
+        await _require_settings(folder, asking)
+    settings = read_settings_here(folder)
+    source, names = choose_bundle(path, settings), known_bundles(plugins, settings)
+    if runs:
+        from ..security.trust import extend_guard
+
+        bundle = await _load_trusted(source, names, plugins, asking)
+        extend_guard(bundle, settings, folder)
+    else:
+        bundle = await load_bundle(source, registry=names) if is_in_loop() else load_bundle_sync(source, registry=names)
+    override_modules(bundle, settings.get("overrides"), folder or Path.cwd())
+    return bundle
+
+
+async def _require_settings(folder: Path | None, asking: Asking | None) -> None:
+    """Return if the project's settings of a folder are trusted, or have nothing to trust. Raises `NotTrusted`."""
+    from ..settings import read_settings, settings_exist
+
+    if asking is not None:
+        await asking.settle_settings(folder)
+    elif settings_exist(folder):
+        from ..security.trust import check_settings
+
+        if (error := check_settings(read_settings(folder), folder)) is not None:
+            raise error
+
+
+async def _load_trusted(source: str, names: dict[str, str], plugins: Plugins, asking: Asking | None) -> Bundle:
+    from functools import partial
+
+    from ..bundle.registry import BundleRegistry
+    from ..security.trust import NotTrusted, load_trusted
+
+    packages = BundleRegistry(plugins=plugins).folders_of_packages()
+    load = partial(load_trusted, source, names=names, installed=packages)
+    while True:
+        try:
+            if not is_in_loop():
+                return load()
+            from asyncio import to_thread
+
+            return await to_thread(load)
+        except NotTrusted as error:
+            if asking is None or not await asking.settle(error):
+                raise
+
+
+def preload_providers(path: str | None) -> None:
+    """Begin to import the providers named in a bundle's file, before the file is read as a bundle.
+
+    Names in its text are enough: a wrong one costs nothing, and one in an included bundle is imported when it mounts.
+    """
+    import re
+
+    file = Path(path or "bundle.md")
+    with suppress(OSError):
+        text = (file / "bundle.md" if file.is_dir() else file).read_text(encoding="utf-8", errors="replace")
+        if names := re.findall(r"\bmodule:\s*[\"']?(provider-[\w-]+)", text):
+            from amplifier_core.loader import GROUP
+            from amplifier_core.preloading import preload
+
+            preload(names, GROUP)
+
+
+def read_bundle_at(path: str | None, plugins: Plugins, settings: Settings) -> Bundle:
+    """Return the same bundle as `load_bundle_at` and log no warnings: `bundle validate` prints them.
+
+    Raises `BundleError`.
+    """
+    from ..bundle.load import read_bundle
+    from ..bundle.overrides import override_modules
+
+    bundle = read_bundle(choose_bundle(path, settings), registry=known_bundles(plugins, settings))
     override_modules(bundle, settings.get("overrides"), Path.cwd())
     return bundle
 
 
-def chosen_bundle(path: str | None, settings: Settings) -> str:
-    """Return `path`, else the `bundle.md` of the current folder, else the settings' own bundle.
+def choose_bundle(path: str | None, settings: Settings) -> str:
+    """Return `path`, else the `bundle.md` of this project, else the bundle of the settings.
 
     Raises `BundleNotFoundError`.
     """
-    chosen = path or ("bundle.md" if Path("bundle.md").is_file() else settings.get("bundle"))
+    chosen = path or find_own_bundle(settings)
     if chosen is None:
         raise BundleNotFoundError(
-            "no bundle.md in this folder; name one with -b, make one with: amplifier bundle new, "
+            "no bundle.md in this project; name one with -b, make one with: amplifier init, "
             "or see what one does: amplifier demo"
         )
-    return str(chosen)
+    return chosen
+
+
+def find_own_bundle(settings: Settings) -> str | None:
+    """Return the `bundle.md` of this project, else the bundle of the settings, else None."""
+    own = Path("bundle.md") if Path("bundle.md").is_file() else Path(project_here()) / "bundle.md"
+    chosen = str(own) if own.is_file() else settings.get("bundle")
+    return None if chosen is None else str(chosen)
+
+
+_OF_PROJECT = (
+    "bundle.md",
+    "bundle.yaml",
+    "bundle.yml",
+    ".amplifier/settings.yaml",
+    ".amplifier/settings.local.yaml",
+)
+
+
+def project_here() -> str:
+    """Return the folder of this project: the nearest one upward with a bundle or settings, else the current one.
+
+    The search ends at the root of a git checkout and below the home folder, and leaves out folders of other users.
+    """
+    from ..paths import project_of
+
+    here = Path(project_of())
+    home, user = Path(project_of("~")), here.stat().st_uid
+    for folder in (here, *here.parents):
+        if folder == home and folder != here:
+            break
+        with suppress(OSError):
+            if folder.stat().st_uid == user and any((folder / name).is_file() for name in _OF_PROJECT):
+                return str(folder)
+            if (folder / ".git").exists():
+                break
+    return str(here)
 
 
 def known_bundles(plugins: Plugins, settings: Settings) -> dict[str, str]:
-    """Return the bundles that have a name here, with their places; packages' own, registered ones, and settings'."""
-    from ..bundles.registry import BundleRegistry
+    """Return the place of each named bundle: settings win over registered names, those win over packages."""
+    from ..bundle.registry import BundleRegistry
 
     return {**BundleRegistry(plugins=plugins).names(), **settings.get("bundles")}
 
 
-def refuse_what_cannot_run(bundle: Bundle, plugins: Plugins) -> None:
-    """Raise `InvalidBundle` when `bundle` names what nothing installed provides, or a trigger refuses its config."""
-    from ..bundles.check import check_loaded
-    from ..bundles.problems import InvalidBundle, has_errors
+def require_runnable(bundle: Bundle, plugins: Plugins) -> None:
+    """Raise `InvalidBundle` when `bundle` names a missing package, or a trigger refuses its configuration."""
+    from ..bundle.check import check_loaded
+    from ..documents.problems import InvalidBundle, has_errors
 
     problems = check_loaded(bundle, plugins)
     if has_errors(problems):
         raise InvalidBundle(problems)
 
 
-async def session_by_prefix(store: SessionStore, prefix: str) -> SessionRecord:
-    """Return the one session whose id is, or begins with, `prefix` (four characters or more).
+async def find_session(store: SessionStore, prefix: str) -> SessionRecord:
+    """Return the session with the id `prefix`, else the only one whose id begins with it (four characters or more).
 
-    Raises `InvalidSessionId`, `SessionNotFound`, and `SessionConflict` when several do.
+    Raises `InvalidSessionId`, `SessionNotFound`, and `SessionConflict` when several ids begin so.
     """
     from amplifier_core.ids import validate_session_id
 
@@ -153,12 +337,12 @@ async def session_by_prefix(store: SessionStore, prefix: str) -> SessionRecord:
         raise SessionNotFound(prefix)
     if len(found) > 1:
         ids = ", ".join(record.session_id for record in found[:5])
-        raise SessionConflict(prefix, f"'{prefix}' begins several sessions: {ids}. Give more of the id")
+        raise SessionConflict(prefix, f"'{prefix}' begins the ids of several sessions: {ids}. Type more of the id")
     return found[0]
 
 
 class Point(NamedTuple):
-    """A place in a stored session's history; neither turn nor message: now."""
+    """A place in a stored session's history; without turn and message: its end."""
 
     session: str
     turn: int | None = None
@@ -166,40 +350,20 @@ class Point(NamedTuple):
 
 
 def split_point(text: str) -> Point:
-    """Return the point that `ID`, `ID@now`, `ID@TURN` or `ID@mMESSAGE` names. Raises `click.UsageError`."""
+    """Return the point of `ID`, `ID@now`, `ID@TURN` or `ID@mMESSAGE`. Raises `click.UsageError`."""
     session, separator, place = text.partition("@")
     if not separator or place == "now":
         return Point(session)
     number = place.removeprefix("m")
     if not (number.isascii() and number.isdigit()):
-        raise click.UsageError(
-            f"'{text}': after '@' comes the number of a turn, the id of a message such as m12, or 'now'"
-        )
+        raise click.UsageError(f"'{text}': after '@' write the number of a turn, the id of a message (m12), or 'now'")
     return Point(session, message=int(number)) if place != number else Point(session, turn=int(number))
 
 
-def confirmed(question: str, *, yes: bool) -> bool:
-    """Ask a person, unless they said yes before. Raises `click.UsageError` where nobody can be asked."""
-    import sys
-
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask for confirmation unless `yes` is given. Raises `click.UsageError` without a terminal to ask at."""
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody can be asked here; say --yes")
+        raise click.UsageError("there is no terminal to ask for confirmation; use --yes")
     return click.confirm(question, err=True)
-
-
-async def wake(project: str, name: str) -> bool:
-    """Tell the process that runs background session `name` of `project` to look at its inbox; return whether one does.
-
-    Without it, that process looks within a second.
-    """
-    from ..control import ask
-    from ..lock import running_owner
-
-    owner = running_owner()
-    if owner is None or project not in owner.get("projects", ()):
-        return False
-    with suppress(SessionConflict):
-        await ask(owner, "wake", project=project, name=name)
-    return True

@@ -1,4 +1,4 @@
-"""`amplifier config`: what the program is set to, and by whom."""
+"""Run `amplifier config`: show and change settings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import exits
-from .app import json_option, settings_here
+from ..cli import exits
+from .app import json_option, read_settings_here
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..dicts import Keys
+    from ..documents.dicts import Keys
     from ..settings import Origin, Scope, Settings
 
 _KEY = re.compile(r"(?:^|\.)([^.\[\]]+)(?=[.\[]|$)|\[(\"(?:[^\"\\]|\\.)*\")\]")
@@ -26,24 +24,25 @@ scope_option = click.option(
     type=click.Choice(["user", "project", "local"]),
     default="user",
     show_default=True,
-    help="Whose: yours everywhere, everybody's in this project, yours in this project.",
+    help="user: you, everywhere; project: everybody in this project; local: you, in this project.",
 )
 
 
 @click.group()
 def config() -> None:
-    """See and change settings."""
+    """Show and change settings."""
 
 
 @config.command()
 @json_option
 def show(as_json: bool) -> None:
-    """Show every setting, its value, and where that comes from; secrets are not shown."""
-    from ..bundles.positions import format_path
+    """Show every setting with its value and origin; secrets are hidden."""
+    from ..documents.dicts import flatten
+    from ..documents.positions import format_path
     from ..settings.places import settings_files
 
-    settings = settings_here()
-    rows = list(_rows(settings))
+    settings = read_settings_here()
+    rows = [(keys, _public(settings, keys), settings.origin(keys)) for keys, _ in flatten(settings.values)]
     if as_json:
         listed = [{"key": format_path(keys), "value": value, "origin": _origin(where)} for keys, value, where in rows]
         print_json("config.show/1", {"settings": listed, "files": settings_files()})
@@ -60,10 +59,17 @@ def show(as_json: bool) -> None:
 @json_option
 @click.pass_context
 def get(ctx: click.Context, key: str, as_json: bool) -> None:
-    """Print the value of one setting; a secret is not shown."""
-    settings, keys = settings_here(), _keys(key)
+    """Print the value of one setting; a secret is hidden."""
+    from ..documents.dicts import flatten
+    from ..documents.positions import format_path
+    from ..documents.problems import did_you_mean
+
+    settings, keys = read_settings_here(), _keys(key)
     if settings.get(keys) is None:
-        _not_set(settings, key)
+        paths = (keys for keys, _ in flatten(settings.values))
+        known = {format_path(keys[:end]) for keys in paths for end in range(1, len(keys) + 1)}
+        hint = did_you_mean(key, known - {key}) or "."
+        click.echo(f"amplifier: '{key}' is not set{hint} See: amplifier config show", err=True)
         ctx.exit(exits.NOT_FOUND)
     value, where = _public(settings, keys), settings.origin(keys)
     if as_json:
@@ -77,31 +83,46 @@ def get(ctx: click.Context, key: str, as_json: bool) -> None:
 @click.argument("value")
 @scope_option
 def set_(key: str, value: str, scope: Scope) -> None:
-    """Set KEY to VALUE, which is YAML: a text, a number, true, {a: 1}."""
-    from ..bundles.positions import show_file
-    from ..settings import write_setting
+    """Set KEY to VALUE, written in YAML: a text, a number, true, {a: 1}."""
+    from ..documents.positions import Positions, show_file
+    from ..documents.yaml_reader import Unreadable, read_yaml
+    from ..security.trust import changing_settings
+    from ..settings import InvalidSettings, read_settings, write_setting
 
     keys = _keys(key)
-    file = write_setting(scope, keys, _value(value))
+    try:
+        parsed, problems = read_yaml(value, Positions("VALUE"))
+    except Unreadable:
+        parsed, problems = value, []
+    with changing_settings():
+        file = write_setting(scope, keys, value if problems else parsed)
     click.echo(f"{show_file(file)}: {key} is set")
-    _say_who_overrules(keys, scope)
+    try:
+        settings = read_settings()
+    except InvalidSettings as error:  # in another file; the setting is written
+        click.echo(str(error), err=True)
+        return
+    if settings.layer_of(keys).source != scope:
+        click.echo(f"but here the value comes from: {settings.origin(keys)}", err=True)
 
 
 @config.command()
 @click.argument("key")
 @scope_option
 def unset(key: str, scope: Scope) -> None:
-    """Remove KEY from a settings file, so that what is set elsewhere counts again."""
-    from ..bundles.positions import show_file
+    """Remove KEY from a settings file; its value elsewhere counts again."""
+    from ..documents.positions import show_file
+    from ..security.trust import changing_settings
     from ..settings import unset_setting
 
-    file = unset_setting(scope, _keys(key))
+    with changing_settings():
+        file = unset_setting(scope, _keys(key))
     click.echo(f"{show_file(file)}: {key} is not set any more")
 
 
 def _keys(text: str) -> Keys:
-    """Return the keys of a setting as `config show` writes them. Raises `click.UsageError`."""
-    from ..dicts import keys_of
+    """Split the name of a setting, written as in `config show`, into keys. Raises `click.UsageError`."""
+    from ..documents.dicts import keys_of
 
     found = list(_KEY.finditer(text))
     try:
@@ -109,46 +130,27 @@ def _keys(text: str) -> Keys:
             return keys_of([match[1] or json.loads(match[2]) for match in found])
     except ValueError:
         pass
-    raise click.UsageError(f"'{text}' is no setting's name; write keys with dots between them: fetch.timeout")
-
-
-def _value(text: str) -> Any:
-    """Return what VALUE says as YAML, or itself when it is none."""
-    from ..bundles.positions import Positions
-    from ..bundles.yaml_reader import Unreadable, read_yaml
-
-    try:
-        value, problems = read_yaml(text, Positions("VALUE"))
-    except Unreadable:
-        return text
-    return text if problems else value
-
-
-def _rows(settings: Settings) -> Iterator[tuple[Keys, Any, Origin]]:
-    from ..dicts import flattened
-
-    for keys, _ in flattened(settings.values):
-        yield keys, _public(settings, keys), settings.origin(keys)
+    raise click.UsageError(f"'{text}' is not the name of a setting; write keys with dots between them: fetch.timeout")
 
 
 def _public(settings: Settings, keys: Keys) -> Any:
-    """Return a value as it may be shown: without secrets, also those within a URI."""
+    """Return a value without secrets, also without those in a URI."""
     from amplifier_core.utils import redact_secrets
 
     value: Any = redact_secrets(settings.values)
     for key in keys:
-        value = value[key] if isinstance(value, dict) else value  # what lies below a secret is that secret
+        value = value[key] if isinstance(value, dict) else value  # everything below a secret is that secret
     return _without_credentials(value)
 
 
 def _without_credentials(value: Any) -> Any:
-    from ..sources.uris import shown
+    from ..sources.uris import redact_uris
 
     if isinstance(value, dict):
         return {key: _without_credentials(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_without_credentials(each) for each in value]
-    return shown(value) if isinstance(value, str) else value
+    return redact_uris(value) if isinstance(value, str) else value
 
 
 def _text(value: Any) -> str:
@@ -161,26 +163,3 @@ def _origin(where: Origin) -> dict[str, Any]:
     if isinstance(where, str):
         return {"source": where, "file": None, "line": None, "column": None}
     return {"source": "file", "file": where.file, "line": where.line, "column": where.column}
-
-
-def _not_set(settings: Settings, key: str) -> None:
-    from ..bundles.positions import format_path
-    from ..bundles.problems import did_you_mean
-    from ..dicts import flattened
-
-    known = {format_path(keys[:end]) for keys, _ in flattened(settings.values) for end in range(1, len(keys) + 1)}
-    hint = did_you_mean(key, known - {key}) or "."
-    click.echo(f"amplifier: '{key}' is not set{hint} See: amplifier config show", err=True)
-
-
-def _say_who_overrules(keys: Keys, scope: Scope) -> None:
-    """Tell on stderr when what was just set does not count here."""
-    from ..settings import InvalidSettings, read_settings
-
-    try:
-        settings = read_settings()
-    except InvalidSettings as error:  # another file; what was to be written is
-        click.echo(str(error), err=True)
-        return
-    if settings.layer_of(keys).source != scope:
-        click.echo(f"here it has another value all the same, from: {settings.origin(keys)}", err=True)

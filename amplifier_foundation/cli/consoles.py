@@ -1,4 +1,4 @@
-"""A terminal's console that what is printed cannot steer: names of files, answers and errors are others' text."""
+"""Keep printed text from steering the terminal: names of files, answers and errors are text of others."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class PlainConsole(Console):
-    """Prints a replacement character for each control character, besides tab and newline; styles are its own."""
+    """Prints a replacement character for each control character except tab and newline."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of what is printed."""
+        """Yield the segments to print."""
         for segment in super().render(renderable, options):
             steers = not segment.control and not segment.text.isprintable()
             yield Segment(plain(segment.text), segment.style) if steers else segment

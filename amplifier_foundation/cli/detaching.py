@@ -1,78 +1,104 @@
-"""A process of its own for `amplifier up`, and the file that its output goes to."""
+"""Start `amplifier up` in a process of its own, and keep the log file of its output."""
 
 from __future__ import annotations
 
-import asyncio
+import fcntl
+import logging
 import os
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import exits
+from ..cli import exits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+logger = logging.getLogger(__name__)
+
 LARGEST = 10 * 1024 * 1024
-"""Bytes of the file; one that is longer becomes `<name>.1`, in place of the one before."""
+"""Bytes of a log file; a longer one is renamed to `<name>.1` and replaces the one before."""
 PATIENCE = 120.0
-"""Seconds that a start may take: triggers are armed in it, of which a large folder may take a minute."""
+"""Seconds for a start; arming the watcher of a large folder may take a minute."""
 
 
 class Logfile:
-    """A file that stdout and stderr of this process go to, whatever writes there."""
+    """A file for all stdout and stderr of this process; other processes may write to it, and rotate it, too."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
-        self._take()
-
-    def _take(self) -> None:
+        self._failure = ""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = open_log(self._path)
+            self._redirect()
         except OSError as error:
             raise click.UsageError(f"--log {self._path}: {error.strerror}") from error
+
+    def _redirect(self) -> None:
+        self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        descriptor = open_log(self._path)
         for stream in (1, 2):
             os.dup2(descriptor, stream)
         os.close(descriptor)
 
     def rotate(self) -> None:
-        """Begin a new file when this one is long enough, or is not there any more."""
-        if rotated(self._path):
-            self._take()
+        """Begin a new file when this one is long enough, renamed or gone.
+
+        A failure is a warning, once: the file in use stays, and the next call tries again.
+        """
+        try:
+            rotate_log(self._path)
+            if not self._is_in_use():
+                self._redirect()
+            self._failure = ""
+        except OSError as error:
+            before, self._failure = self._failure, str(error)
+            if self._failure != before:
+                logger.warning("the log %s cannot be rotated, which is tried again: %s", self._path, error.strerror)
+
+    def _is_in_use(self) -> bool:
+        """Return whether this process writes to the file that is now at the path."""
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(1))
+        except FileNotFoundError:
+            return False
 
 
 def open_log(path: Path) -> int:
-    """Open a file to add to it; it is its user's alone (0600). Raises `OSError`."""
+    """Open a file for appending, for its user alone (0600). Raises `OSError`."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    os.fchmod(descriptor, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
-def rotated(path: Path) -> bool:
-    """Put a file aside that is long enough; return whether there is none now."""
-    try:
+def rotate_log(path: Path) -> None:
+    """Rename a long file. Raises `OSError`."""
+    with suppress(FileNotFoundError, BlockingIOError):  # another process renames it now
         if path.stat().st_size <= LARGEST:
-            return False
-        path.replace(path.with_name(f"{path.name}.1"))
-    except FileNotFoundError:
-        pass
-    return True
+            return
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):  # else it was renamed before the lock
+                path.replace(path.with_name(f"{path.name}.1"))
 
 
-def detached(flags: Sequence[str], arguments: Sequence[str], *, quiet: bool) -> int:
-    """Start `amplifier FLAGS up ARGUMENTS` in a session of its own, and return when it answers or has ended.
+def detach(flags: Sequence[str], arguments: Sequence[str], *, quiet: bool) -> int:
+    """Start `amplifier FLAGS up ARGUMENTS` in a new process session, and wait until it answers or ends.
 
-    Returns the exit code: of that process when it ended.
+    Returns the exit code: 0 when it answers, else the code of the process.
     """
     from ..paths import data_home, make_private
-    from .app import run_async
 
     path = make_private(data_home() / "logs") / "up.log"
-    rotated(path)
+    rotate_log(path)
     log = open_log(path)
     try:
         begins = os.fstat(log).st_size
@@ -86,62 +112,58 @@ def detached(flags: Sequence[str], arguments: Sequence[str], *, quiet: bool) -> 
         )
     finally:
         os.close(log)
-    answer = run_async(_answer(process))
+    answer = _await_answer(process)
     if answer is None:
-        return _did_not_start(process, path, begins)
-    process.returncode = 0  # it goes on without its parent, which is not to wait for it
-    _tell(process.pid, answer, path, quiet=quiet)
+        return _report_failure(process, path, begins)
+    process.returncode = 0  # it outlives this process; nobody waits for it
+    if quiet:
+        click.echo(process.pid)
+        return exits.OK
+    bundles = ", ".join(f"{each['bundle']} in {each['project']}" for each in answer)
+    click.echo(f"Process {process.pid} runs {bundles}.")
+    for purpose, command in (
+        ("list", "amplifier ps"),
+        ("events", "amplifier logs -f"),
+        ("stop", "amplifier stop --all"),
+        ("output", str(path)),
+    ):
+        click.echo(f"  {purpose:<13} {command}")
     return exits.OK
 
 
-async def _answer(process: subprocess.Popen[bytes]) -> list[dict[str, Any]] | None:
-    """Return what the process says of itself; None when it has ended, or says nothing for a long time."""
+def _await_answer(process: subprocess.Popen[bytes]) -> list[dict[str, Any]] | None:
+    """Return the status of the new process; None when it has ended, or does not answer for a long time."""
     from amplifier_core.errors import SessionConflict
 
-    from ..control import ask
-    from ..lock import running_owner
+    from ..background.asking import ask
+    from ..sessions.lock import running_owners
 
-    ends = asyncio.get_running_loop().time() + PATIENCE
-    while process.poll() is None and asyncio.get_running_loop().time() < ends:
-        owner = running_owner()
-        if owner is not None and owner.get("pid") == process.pid:
+    ends = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < ends:
+        owner = next((each for each in running_owners() if each.get("pid") == process.pid), None)
+        if owner is not None:
             try:
-                answer: list[dict[str, Any]] = await ask(owner, "status")
+                answer: list[dict[str, Any]] = ask(owner, "status")
                 return answer
-            except SessionConflict:  # it has the folder, and is not ready
+            except SessionConflict:  # it owns the data folder, and is not ready
                 pass
-        await asyncio.sleep(0.05)
+        time.sleep(0.05)
     return None
 
 
-def _did_not_start(process: subprocess.Popen[bytes], path: Path, begins: int) -> int:
+def _report_failure(process: subprocess.Popen[bytes], path: Path, begins: int) -> int:
+    """Print the output of a process that did not start; return the exit code."""
     code = process.returncode
     if code is None:
         process.returncode = 0
-        click.echo(
-            f"amplifier: process {process.pid} does not answer yet after {PATIENCE:g} s; it writes to {path}", err=True
-        )
+        text = f"process {process.pid} has not answered after {PATIENCE:g} s; its output: {path}"
+        click.echo(f"amplifier: {text}", err=True)
         return exits.TRY_AGAIN
     with path.open("rb") as log:
         log.seek(begins)
         said = log.read().decode("utf-8", "replace").rstrip()
     if said:
         click.echo(said, err=True)
-    why = exits.MEANINGS.get(code, f"signal {-code}" if code < 0 else "failed")
-    click.echo(f"amplifier: it did not start, and ended with {code} ({why})", err=True)
+    cause = exits.MEANINGS.get(code, f"signal {-code}" if code < 0 else "failed")
+    click.echo(f"amplifier: it did not start, and ended with {code} ({cause})", err=True)
     return code if code in exits.MEANINGS and code != exits.OK else exits.FAILED
-
-
-def _tell(pid: int, answer: Sequence[dict[str, Any]], path: Path, *, quiet: bool) -> None:
-    if quiet:
-        click.echo(pid)
-        return
-    bundles = ", ".join(f"{each['bundle']} in {each['project']}" for each in answer)
-    click.echo(f"Process {pid} runs {bundles}.")
-    for what, how in (
-        ("what runs", "amplifier ps"),
-        ("what happens", "amplifier logs -f"),
-        ("end it", "amplifier stop --all"),
-        ("its output", str(path)),
-    ):
-        click.echo(f"  {what:<13} {how}")

@@ -1,8 +1,9 @@
-"""Exit codes: what each means, and which error ends with which."""
+"""Define the exit codes, their meanings, and the code of each error."""
 
 from __future__ import annotations
 
 import errno
+import sys
 
 from amplifier_core import errors
 
@@ -22,12 +23,12 @@ MEANINGS: dict[int, str] = {
     OK: "ok",
     FAILED: "failed",
     CANCELLED: "cancelled",
-    WAITING: "waiting for an approval",
+    WAITING: "waiting for an approval, or for trust",
     USAGE: "usage or validation",
     NOT_FOUND: "not found",
     CONFLICT: "conflict",
     BUDGET: "budget spent",
-    TRY_AGAIN: "try again (disk full, locked)",
+    TRY_AGAIN: "try again (disk full, locked, provider out)",
     INTERRUPTED: "interrupted (SIGINT)",
     TERMINATED: "terminated (SIGTERM)",
 }
@@ -37,6 +38,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.SessionNotFound, NOT_FOUND),
     (errors.BundleNotFoundError, NOT_FOUND),
     (errors.UnknownName, NOT_FOUND),
+    (errors.BudgetExceeded, BUDGET),
     (errors.SessionConflict, CONFLICT),
     (errors.SessionExists, CONFLICT),
     (errors.StaleEpoch, CONFLICT),
@@ -49,13 +51,28 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (LookupError, NOT_FOUND),
     (ValueError, USAGE),
 )
-"""The first that fits counts; the last two are for errors that packages derive from the tree."""
+"""The first match counts; the last two are for errors of packages."""
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the code that a command ends with for `error`."""
+    """Return the exit code of a command that fails with `error`."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return TRY_AGAIN
+    if is_of_provider(error):
+        from ..sessions.failures import find_provider_error
+
+        problem = find_provider_error(error)
+        return TRY_AGAIN if problem is not None and problem.retryable else FAILED
+    trust = sys.modules.get("amplifier_foundation.security.trust")
+    if trust is not None and isinstance(error, trust.NotTrusted):
+        return WAITING
     if not isinstance(error, errors.AmplifierError):
         return FAILED
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), FAILED)
+
+
+def is_of_provider(error: BaseException) -> bool:
+    """Return whether a provider's error ended the command; no error of a model is imported for another one."""
+    from ..sessions.failures import find_provider_error
+
+    return "amplifier_core.llm_errors" in sys.modules and find_provider_error(error) is not None

@@ -1,208 +1,200 @@
-"""`amplifier logs`: what happened to background sessions, whether they run or not."""
+"""Run `amplifier logs`: show the events of background sessions, running or not."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .app import opened_inbox, plugins_of, run_async
+from .app import storage_plugins, use_inbox
+from .loops import enter_loop, run_reading
 from .output import console, timestamp
+from .processes import list_all_running
 from .view import MARKS, STRIKING
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from amplifier_core.storage import Delivery, DurableStore
 
-    from .happenings import Happening
+    from .delivery_history import HistoryEntry
 
 LINES = 50
 POLL = 0.3
 """Seconds between two looks at the store."""
 RECENT = 200
-"""Deliveries, the newest ones, that are looked at for news besides those that are not over."""
+"""The newest deliveries, searched for new steps besides the unfinished ones."""
+EVENTS_EACH = 3
+"""Events in the log for each delivery: its completion, and what it emits."""
 MOST = 100_000
-"""Deliveries that are looked at for one answer."""
+"""Most deliveries searched for one answer."""
 
 
-def _since(ctx: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
-    from ..retention import age
+def _read_age(ctx: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    from ..background.retention import age
 
     try:
-        return age(text) if text is not None else None
+        return age(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
-@click.option("--since", metavar="AGE", callback=_since, help="What happened in this time: 90s, 30m, 12h, 7d.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), help=f"How many at most; {LINES}, or all with --since.")
-@click.option("--jsonl", is_flag=True, help="Print a line of JSON for each.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
+@click.option("--since", metavar="AGE", callback=_read_age, help="Show this much of the past: 90s, 30m, 12h, 7d.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), help=f"At most so many. [default: {LINES}; all with --since]"
+)
+@click.option("--jsonl", is_flag=True, help="Print each as a line of JSON.")
 @click.pass_context
-def logs(
+@run_reading
+async def logs(
     ctx: click.Context, name: str | None, follow: bool, since: timedelta | None, lines: int | None, jsonl: bool
 ) -> None:
-    """Show what happened to the background session NAME, or to all of them.
+    """Show the events of the background session NAME, or of all.
 
-    Each event that was accepted, refused or skipped, the session that it woke, and what came of it.
+    Each accepted, refused or skipped event, its session, and its result; each problem, and its end.
     """
-    shown = MOST if lines is None and since is not None else LINES if lines is None else lines
-    run_async(
-        _logs(ctx, name, since=datetime.now(UTC) - since if since else None, lines=shown, jsonl=jsonl, follow=follow)
-    )
-
-
-async def _logs(
-    ctx: click.Context, name: str | None, *, since: datetime | None, lines: int, jsonl: bool, follow: bool
-) -> None:
     started = datetime.now(UTC)
-    async with opened_inbox(plugins_of(ctx)) as store:
-        lanes = await _lanes(store, name)
-        following = Following(store, lanes)
-        found = await following.news(lines) if since is None else await _within(following, since)
-        past = [each for each in found if since is None or each.at >= since]
-        for each in past[-lines:] if lines else ():
+    begin = started - since if since else None
+    shown = MOST if lines is None and since is not None else LINES if lines is None else lines
+    async with use_inbox(storage_plugins(ctx)) as store:
+        following = await Following.of(store, name)
+        count = shown
+        while begin is not None and count < MOST and not await following.reaches(begin, count):
+            count = max(1_000, 4 * count)
+        past = [each for each in await following.read_new(count) if begin is None or each.at >= begin]
+        for each in past[-shown:] if shown else ():
             _print(each, jsonl=jsonl)
         if not past and not follow:
-            click.echo("Nothing has happened" + (" in this time." if since else " yet."), err=True)
+            click.echo("No events" + (" in this time." if since else " yet."), err=True)
+        if follow:
+            from asyncio import sleep
+
+            await enter_loop()
         while follow:
-            await asyncio.sleep(POLL)
-            for each in await following.news(RECENT):
+            await sleep(POLL)
+            for each in await following.read_new(RECENT):
                 if each.at >= started:
                     _print(each, jsonl=jsonl)
 
 
-async def _lanes(store: DurableStore, name: str | None) -> list[tuple[str, str]] | None:
-    """Return project and lane of each background session of that name; None for all of them.
-
-    Raises `NoSuchBackgroundSession` for a name that neither runs nor has anything in the store.
-    """
-    from ..control import NoSuchBackgroundSession
-
-    if name is None:
-        return None
-    known = {(tally.project, tally.lane): [tally.lane] for tally in await store.tallies()}
-    known |= await _running()
-    lanes = [key for key, names in known.items() if name in (key[1], key[1].rpartition("/")[2], *names)]
-    if not lanes:
-        raise NoSuchBackgroundSession(name, [lane.rpartition("/")[2] for _, lane in known])
-    return lanes
-
-
-async def _running() -> dict[tuple[str, str], list[str]]:
-    from amplifier_core.errors import SessionConflict
-
-    from ..background.lane import lane_key
-    from ..control import ask
-    from ..lock import running_owner
-
-    owner = running_owner()
-    try:
-        answer = await ask(owner, "status") if owner is not None else []
-    except SessionConflict:  # it does not say; what the store knows is shown all the same
-        return {}
-    return {
-        (each["project"], lane_key(each["bundle"], row["name"])): [session_id]
-        for each in answer
-        for session_id, row in each["sessions"].items()
-    }
-
-
-async def _within(following: Following, since: datetime) -> list[Happening]:
-    """Return all that happened since then."""
-    count = 1_000
-    while count < MOST and not await following.reaches(since, count):
-        count *= 4
-    return await following.news(count)
-
-
 @dataclass(slots=True)
 class Following:
-    """What is new in the store, from one look to the next."""
+    """Finds new steps of deliveries in the store, from one look to the next."""
 
     store: DurableStore
-    lanes: list[tuple[str, str]] | None
-    _told: dict[tuple[str, str, datetime], None] = field(default_factory=dict)
+    queues: list[tuple[str, str]] | None = None
+    _reported: dict[tuple[str, str, datetime], None] = field(default_factory=dict)
     _open: dict[str, Delivery] = field(default_factory=dict)
     _seen: dict[str, Delivery] = field(default_factory=dict)
+    _sequence: int | None = None
 
-    async def news(self, count: int) -> list[Happening]:
-        """Return what was not told before, in order of time: of the newest `count` deliveries, and those not over."""
-        from .happenings import happenings
+    @classmethod
+    async def of(cls, store: DurableStore, name: str | None) -> Following:
+        """Follow the background sessions with this name, queue or id; None: all.
 
-        newest, is_open = await self._found(limit=count), await self._not_over()
-        found = {each.delivery_id: each for each in (*newest, *is_open)}
+        Raises `NoSuchBackgroundSession` when it neither runs nor has events in the store.
+        """
+        from ..background.asking import NoSuchBackgroundSession
+
+        if name is None:
+            return cls(store)
+        known = {(counted.project, counted.queue): "" for counted in await store.delivery_counts()}
+        known |= {key: session_id for key, session_id, _ in list_all_running()}
+        queues = [key for key, session_id in known.items() if name in (key[1], key[1].rpartition("/")[2], session_id)]
+        if not queues:
+            raise NoSuchBackgroundSession(name, [queue.rpartition("/")[2] for _, queue in known])
+        return cls(store, queues)
+
+    async def read_new(self, count: int) -> list[HistoryEntry]:
+        """Return new steps of the newest `count` deliveries and of all unfinished ones, in order of time."""
+        from .delivery_history import read_history
+
+        newest = await self._find(limit=count)
+        unfinished = [each for state in ("pending", "claimed") for each in await self._find(state=state, limit=1_000)]
+        found = {each.delivery_id: each for each in (*newest, *unfinished)}
         for delivery_id in self._open.keys() - found.keys():
-            found[delivery_id] = await self._again(self._open[delivery_id])
-        self._open = {each.delivery_id: each for each in is_open}
+            before = self._open[delivery_id]
+            same = await self.store.deliveries(event_id=before.event.event_id)
+            found[delivery_id] = next((each for each in same if each.delivery_id == delivery_id), before)
+        self._open = {each.delivery_id: each for each in unfinished}
         changed = [each for each in found.values() if self._seen.get(each.delivery_id) != each]
-        self._seen = {key: each for key, each in found.items() if each.state != "claimed"}  # its session may begin yet
-        told = [each for delivery in changed for each in await happenings(self.store, delivery)]
-        fresh = [each for each in told if each.identity not in self._told]
-        self._told.update(dict.fromkeys(each.identity for each in fresh))
-        while len(self._told) > MOST:
-            del self._told[next(iter(self._told))]
+        self._seen = {key: each for key, each in found.items() if each.state != "claimed"}  # its session may start yet
+        entries = [each for delivery in changed for each in await read_history(self.store, delivery)]
+        entries += await self._read_changes(count)
+        fresh = [each for each in entries if each.identity not in self._reported]
+        self._reported.update(dict.fromkeys(each.identity for each in fresh))
+        while len(self._reported) > MOST:
+            del self._reported[next(iter(self._reported))]
         return sorted(fresh, key=lambda each: each.at)
 
+    async def _read_changes(self, count: int) -> list[HistoryEntry]:
+        """Return what the log of events says of the background sessions themselves since the last look.
+
+        The first look goes back over as many events as `count` deliveries are likely to have.
+        """
+        from .delivery_history import read_change
+
+        last = await self.store.last_sequence()
+        start = max(0, last - EVENTS_EACH * count) if self._sequence is None else self._sequence
+        entries = []
+        while start < last and (page := await self.store.events(since=start, limit=1_000)):
+            entries += [entry for event in page if (entry := read_change(event)) is not None]
+            start = page[-1].sequence or last
+        self._sequence = last
+        return [each for each in entries if self.queues is None or self._is_followed(each)]
+
+    def _is_followed(self, entry: HistoryEntry) -> bool:
+        return any(entry.project == project and queue.startswith(entry.queue) for project, queue in self.queues or ())
+
     async def reaches(self, since: datetime, count: int) -> bool:
-        """Return whether the newest `count` deliveries are all those since then."""
-        newest = await self._found(limit=count)
+        """Return whether the newest `count` deliveries include all since then."""
+        newest = await self._find(limit=count)
         return len(newest) < count or min(each.created for each in newest) < since
 
-    async def _not_over(self) -> list[Delivery]:
-        states = ("pending", "claimed")
-        return [each for state in states for each in await self._found(state=state, limit=1_000)]
-
-    async def _again(self, delivery: Delivery) -> Delivery:
-        same = await self.store.deliveries(event_id=delivery.event.event_id)
-        return next((each for each in same if each.delivery_id == delivery.delivery_id), delivery)
-
-    async def _found(self, **wanted: Any) -> list[Delivery]:
-        if self.lanes is None:
+    async def _find(self, **wanted: Any) -> list[Delivery]:
+        if self.queues is None:
             return await self.store.deliveries(**wanted)
         return [
             each
-            for project, lane in self.lanes
-            for each in await self.store.deliveries(project=project, lane=lane, **wanted)
+            for project, queue in self.queues
+            for each in await self.store.deliveries(project=project, queue=queue, **wanted)
         ]
 
 
-def _print(happening: Happening, *, jsonl: bool) -> None:
+def _print(entry: HistoryEntry, *, jsonl: bool) -> None:
     if jsonl:
-        click.echo(json.dumps(_facts(happening), ensure_ascii=False))
+        facts = {
+            "at": entry.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+            "background_session": entry.background_session,
+            "bundle": entry.bundle,
+            "queue": entry.queue,
+            "project": entry.project,
+            "kind": entry.kind,
+            "text": entry.text,
+            "session_id": entry.delivery.session_id if entry.delivery else None,
+            "delivery_id": entry.delivery.delivery_id if entry.delivery else None,
+            "event_id": entry.delivery.event.event_id if entry.delivery else entry.event_id,
+            "attempts": entry.delivery.attempts if entry.delivery else None,
+        }
+        click.echo(json.dumps(facts, ensure_ascii=False))
         sys.stdout.flush()
         return
-    from rich.text import Text
-
-    mark, style = MARKS[happening.kind]
-    line = Text.assemble(
-        (timestamp(happening.at), "dim"), " ", (mark, style), " ", (f"{happening.name:<12}", "bold"), " "
-    )
-    line.append(happening.text, style if happening.kind in STRIKING else "")
     if sys.stdout.isatty():
-        console().print(line)
+        from rich.text import Text
+
+        mark, style = MARKS[entry.kind]
+        line = Text.assemble((timestamp(entry.at), "dim"), " ", (mark, style), " ")
+        line.append(f"{entry.background_session:<12}", "bold").append(" ")
+        console().print(line.append(entry.text, style if entry.kind in STRIKING else ""))
     else:
-        click.echo(line.plain)
+        click.echo(f"{timestamp(entry.at)} {MARKS[entry.kind][0]} {entry.background_session:<12} {entry.text}")
         sys.stdout.flush()
-
-
-def _facts(happening: Happening) -> dict[str, Any]:
-    delivery = happening.delivery
-    return {
-        "at": happening.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
-        "bundle": happening.bundle,
-        "name": happening.name,
-        "project": delivery.project,
-        "kind": happening.kind,
-        "text": happening.text,
-        "session_id": delivery.session_id,
-        "delivery_id": delivery.delivery_id,
-        "event_id": delivery.event.event_id,
-        "attempts": delivery.attempts,
-    }

@@ -1,13 +1,15 @@
-"""What commands print: tables and trees for a person, lines for a pipe, JSON for a program."""
+"""Print tables and trees for a person, lines for a pipe, JSON for a program."""
 
 from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from ..documents.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,9 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from amplifier_core.storage import SessionRecord
-
-    from ..lineage import Node
+    from ..sessions.lineage import Node
 
 STATUS_STYLE = {
     "running": "cyan",
@@ -28,15 +28,17 @@ STATUS_STYLE = {
     "cancelled": "yellow",
     "interrupted": "yellow",
     "blocked": "yellow",
-    "backing_off": "yellow",
+    "backing off": "yellow",
     "stopping": "yellow",
     "idle": "dim",
     "not running": "dim",
 }
 
+_PART_STYLE = {"id": "bold", "agent": "cyan", "fork": "magenta", "event": "blue", "error": "red"}
+
 
 def console(*, err: bool = False) -> Console:
-    """Return a console for stdout or stderr; one that is no terminal gets plain text that is never cut."""
+    """Return a console for stdout or stderr; a pipe or file gets plain text, never cut."""
     from .consoles import PlainConsole
 
     stream = sys.stderr if err else sys.stdout
@@ -44,47 +46,42 @@ def console(*, err: bool = False) -> Console:
 
 
 def print_json(schema: str, data: Any) -> None:
-    """Print the envelope that every `--json` answer has."""
+    """Print data in the envelope of all `--json` output."""
     click.echo(
-        json.dumps({"schema": f"amplifier/{schema}", "data": data}, indent=2, ensure_ascii=False, default=_plain)
+        json.dumps(
+            {"schema": f"amplifier/{schema}", "data": data},
+            indent=2,
+            ensure_ascii=False,
+            default=lambda value: timestamp(value) if isinstance(value, datetime) else str(value),
+        )
     )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return timestamp(value)
-    return str(value)
 
 
 def timestamp(moment: datetime | None) -> str:
     """Return a moment as RFC 3339 in UTC, to the second; '' for None."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else ""
+    return format_time(moment) if moment else ""
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
-    """Print a table, or `empty` on stderr when there are no rows; in a pipe, columns two spaces apart."""
+    """Print a table, or `empty` on stderr without rows; a pipe gets plain columns two spaces apart."""
     listed = [list(row) for row in rows]
     if not listed:
         click.echo(empty, err=True)
     elif sys.stdout.isatty():
-        _print_rich_table(headings, listed)
+        from rich.table import Table
+        from rich.text import Text
+
+        drawn = Table(*headings, box=None, pad_edge=False, header_style="bold", show_edge=False)
+        for column in drawn.columns:
+            column.overflow = "fold"
+        for row in listed:
+            drawn.add_row(*(Text(cell, style=STATUS_STYLE.get(cell.partition(":")[0], "")) for cell in row))
+        console().print(drawn)
     else:
         table = [list(headings), *listed]
         widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
         for row in table:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _print_rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell, style=STATUS_STYLE.get(cell.partition(":")[0], "")) for cell in row))
-    console().print(table)
 
 
 def plural(count: int, noun: str) -> str:
@@ -93,38 +90,22 @@ def plural(count: int, noun: str) -> str:
 
 
 def session_line(node: Node) -> Text:
-    """Return one session as a tree shows it."""
+    """Return the line of a session in a tree."""
     from rich.text import Text
 
-    from ..lineage import describe_event, shared_part
-    from ..spawning.records import agent_of
-    from .running.terminal import one_line
+    from .session_lines import session_parts
 
-    record = node.record
-    line = Text.assemble(
-        (record.session_id, "bold"), "  ", (record.status, STATUS_STYLE.get(record.status, "")), f"  {_size(record)}"
-    )
-    if agent_of(record):
-        line.append(f"  agent {agent_of(record)}", "cyan")
-    if record.fork_of:
-        line.append(f"  fork of {record.fork_of}, {shared_part(record)}", "magenta")
-    if node.woken_by is not None:
-        line.append(f"  woken by {one_line(describe_event(node.woken_by.event), 200)}", "blue")
-    if record.error:
-        line.append(f"  {record.error.splitlines()[0][:100]}", "red")
-    return line
-
-
-def _size(record: SessionRecord) -> str:
-    from ..spent import spent_of
-
-    size = f"{plural(record.turn_count, 'turn')}, {plural(record.message_count, 'message')}"
-    spent = str(spent_of(record))
-    return f"{size}, {spent}" if spent else size
+    styles = {**STATUS_STYLE, **_PART_STYLE}
+    return Text.assemble(*((text, styles.get(kind, "")) for text, kind in session_parts(node)))
 
 
 def print_session_tree(nodes: Sequence[Node], title: str, out: Console | None = None) -> None:
-    """Print the lineage of sessions as a tree; what is wider than the terminal goes on in the next line."""
+    """Print sessions as a tree; lines wider than a terminal are wrapped."""
+    if out is None and not sys.stdout.isatty():
+        from .session_lines import tree_lines
+
+        click.echo("\n".join(tree_lines(nodes, title)))
+        return
     from rich.tree import Tree
 
     tree = Tree(title, guide_style="dim")

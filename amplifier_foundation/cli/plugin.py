@@ -1,4 +1,4 @@
-"""`amplifier plugin`: what is installed, and whether it works."""
+"""Run `amplifier plugin`: show installed plugins and modules, and their names."""
 
 from __future__ import annotations
 
@@ -12,34 +12,28 @@ from .output import print_json, print_table
 
 @click.group()
 def plugin() -> None:
-    """See what is installed."""
+    """Show installed plugins and modules."""
 
 
-@plugin.command("list")
+@plugin.command("list", short_help="List the installed packages and the names they offer.")
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
-    """List the installed plugins and modules; one that does not load says why."""
-    plugins, modules = plugins_of(ctx), _modules()
+    """List the installed plugins and modules, with the names they offer; CAUSE tells why one does not load."""
+    from amplifier_core.entry_points import find_entry_points
+    from amplifier_core.loader import GROUP
+
+    plugins, modules = plugins_of(ctx), []
+    for entry in find_entry_points(GROUP):
+        dist, version = entry.dist
+        modules.append({"name": entry.name, "dist": dist, "version": version, "target": entry.value})
     if as_json:
         print_json("plugin.list/1", {"plugins": [asdict(row) for row in plugins.rows], "modules": modules})
         return
-    rows = [[row.name, "plugin", row.dist, row.version, row.status, row.error] for row in plugins.rows]
-    rows += [[each["name"], "module", each["dist"], each["version"], "installed", ""] for each in modules]
-    print_table(("NAME", "DOOR", "FROM", "VERSION", "STATUS", "CAUSE"), sorted(rows), empty="No plugins.")
-
-
-def _modules() -> list[dict[str, str]]:
-    from importlib.metadata import entry_points
-
-    from amplifier_core.loader import GROUP
-
-    return [
-        {
-            "name": entry.name,
-            "dist": entry.dist.name if entry.dist else "?",
-            "version": entry.dist.version if entry.dist else "",
-            "target": entry.value,
-        }
-        for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    rows = [
+        [row.name, "plugin", ", ".join(row.offers) or "-", row.dist, row.version, row.status, row.error]
+        for row in plugins.rows
     ]
+    rows += [[each["name"], "module", each["name"], each["dist"], each["version"], "installed", ""] for each in modules]
+    headings = ("NAME", "DOOR", "OFFERS", "FROM", "VERSION", "STATUS", "CAUSE")
+    print_table(headings, sorted(rows), empty="No plugins.")

@@ -1,154 +1,113 @@
-"""`amplifier ps`: the background sessions, and what each has at work and waiting."""
+"""Run `amplifier ps`: list background sessions with their state and the counts of their queues."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from amplifier_core.errors import SessionConflict
+from amplifier_core.errors import SessionConflict, StoreError
 
-from .app import json_option, opened_inbox, plugins_of, run_async
+from . import exits
+from .app import json_option, storage_plugins, use_inbox
+from .columns import add_counts, as_json, cell, columns_of, forget_counts, new_row, shorten_home
+from .loops import run_reading
 from .output import print_json, print_table, timestamp
-from .running.terminal import one_line
+from .processes import list_running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
-    from amplifier_core.storage import Delivery, Tally
+    from .columns import Row
 
-_HEADINGS = ("SESSION", "STATE", "WAITING", "AT WORK", "DONE", "DEAD", "LAST EVENT", "PID", "FOLDER")
+    Rows = dict[tuple[str, str], Row]
 
 
 @click.command()
 @json_option
 @click.pass_context
-def ps(ctx: click.Context, as_json: bool) -> None:
-    """List the background sessions that run, and those that do not and for which something waits.
+@run_reading
+async def ps(ctx: click.Context, as_json: bool) -> None:
+    """List the running background sessions, and stopped ones with waiting or dead events.
 
-    DONE counts what is not forgotten yet; DEAD are the events that were given up: amplifier trigger dead.
+    DONE counts events still in the store. DROPPED counts refused and skipped events: amplifier logs tells why. DEAD
+    counts events that failed every attempt: amplifier trigger dead. The exit code is 1 while one is degraded or failed.
+    A store that cannot be read leaves the counts out.
     """
-    owner, rows = run_async(_found(ctx))
-    if as_json:
-        print_json("ps/2", {"process": owner, "sessions": rows})
-        return
-    if rows:
-        _print(rows)
-    click.echo(_about(owner, rows), err=True)
+    from ..sessions.lock import running_owners
 
-
-def _print(rows: list[dict[str, Any]]) -> None:
-    """Print a row for each; a terminal gets the columns that tell something."""
-    cells = [_cells(row) for row in rows]
-    shown = [*range(len(_HEADINGS))]
-    if sys.stdout.isatty():
-        shown = [*shown[:-2], *shown[-1:]] if len({row["project"] for row in rows}) > 1 else shown[:-2]
-    print_table([_HEADINGS[n] for n in shown], ([row[n] for n in shown] for row in cells), empty="")
-
-
-def _about(owner: Mapping[str, Any] | None, rows: list[dict[str, Any]]) -> str:
-    """Return what is known of the process that runs, or what to do where there is none."""
-    if owner is None:
-        waits = any(row["waiting"] or row["at_work"] for row in rows)
-        return f"Nothing runs. {'What waits is handled by' if waits else 'Start with'}: amplifier up BUNDLE"
-    if "problem" in owner:
-        return f"amplifier: {owner['problem']}"
-    folders = ", ".join(map(_short, sorted(set(owner["projects"]))))
-    return f"Process {owner['pid']} since {owner['since']} in {folders}. End it with: amplifier stop --all"
-
-
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    at_work = ", ".join(f"{each['session_id']} since {each['since']}" for each in row["at_work"])
-    return (
-        f"{row['bundle']}/{row['name']}",
-        row["state"] + (f": {one_line(row['reason'], 80)}" if row["reason"] else ""),
-        str(row["waiting"]),
-        at_work or "-",
-        str(row["done"]),
-        str(row["dead"]),
-        row["last_event"] or "-",
-        str(row["pid"] or "-"),
-        _short(row["project"]),
-    )
-
-
-def _short(folder: str) -> str:
-    home = str(Path.home())
-    return "~" + folder.removeprefix(home) if folder == home or folder.startswith(f"{home}/") else folder
-
-
-async def _found(ctx: click.Context) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return what is known of the process that runs, None when there is none, and of each background session."""
-    from ..lock import running_owner
-
-    owner = running_owner()
-    rows = await _running(owner) if owner is not None else {}
-    async with opened_inbox(plugins_of(ctx)) as store:
-        for tally in await store.tallies():
-            _count(rows, tally)
-        for each in await store.deliveries(state="claimed", limit=1_000):
-            _add_work(rows, each)
-    if owner is not None and "problem" in owner:
-        for row in rows.values():
-            row["state"] = "unknown" if row["project"] in owner["projects"] else row["state"]
-    return owner, [rows[key] for key in sorted(rows) if _matters(rows[key])]
-
-
-async def _running(owner: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return a row for each background session that the owner runs; `owner` gets a `problem` when it does not say."""
-    from ..background.lane import lane_key
-    from ..control import ask
-
+    owners = running_owners()
+    rows: Rows = {}
+    for owner in owners:
+        rows |= _running_rows(owner)
+    failure: StoreError | None = None
     try:
-        answer = await ask(owner, "status")
+        await _count_deliveries(ctx, rows)
+    except StoreError as error:
+        if not rows:
+            raise
+        failure = error
+        _show_failure(rows, failure)
+    silent = {project for owner in owners if "problem" in owner for project in owner.get("projects") or ()}
+    for row in rows.values():
+        row["state"] = "unknown" if row["project"] in silent else row["state"]
+    shown = [row for _, row in sorted(rows.items()) if any(row[key] for key in ("pid", "waiting", "at_work", "dead"))]
+    _print(owners, shown, to_json=as_json)
+    if failure is not None:
+        raise failure
+    if any(row["state"] in ("degraded", "failed") for row in shown):
+        ctx.exit(exits.FAILED)
+
+
+def _running_rows(owner: dict[str, Any]) -> Rows:
+    """Return a row for each background session run by `owner`; when it does not answer, it gets a `problem`."""
+    rows: Rows = {}
+    try:
+        for key, session_id, row in list_running(owner):
+            facts = {"state": row["status"], "restarts": row["restart_count"]}
+            facts |= {name: row.get(name) for name in ("reason", "next_try", "postponed")}
+            rows[key] = new_row(*key, id=session_id, pid=owner["pid"], **facts)
     except SessionConflict as error:
         owner["problem"] = str(error)
-        return {}
-    return {
-        (each["project"], lane_key(each["bundle"], row["name"])): {
-            **_row(each["project"], each["bundle"], row["name"]),
-            "id": session_id,
-            "state": row["status"],
-            "reason": row["reason"],
-            "restarts": row["restart_count"],
-            "pid": owner["pid"],
-        }
-        for each in answer
-        for session_id, row in each["sessions"].items()
-    }
+    return rows
 
 
-def _row(project: str, bundle: str, name: str) -> dict[str, Any]:
-    about = {"bundle": bundle, "name": name, "project": project, "id": None, "pid": None}
-    state = {"state": "not running", "reason": "", "restarts": 0}
-    return {**about, **state, "waiting": 0, "at_work": [], "done": 0, "dead": 0, "dropped": 0, "last_event": None}
+async def _count_deliveries(ctx: click.Context, rows: Rows) -> None:
+    async with use_inbox(storage_plugins(ctx)) as store:
+        for counted in await store.delivery_counts():
+            add_counts(_row_of(rows, counted.project, counted.queue), counted)
+        for each in await store.deliveries(state="claimed", limit=1_000):
+            work = {"session_id": each.session_id, "since": timestamp(each.updated)}
+            _row_of(rows, each.project, each.queue)["at_work"].append(work)
 
 
-def _of(rows: dict[tuple[str, str], dict[str, Any]], project: str, lane: str) -> dict[str, Any]:
-    bundle, _, name = lane.rpartition("/")
-    return rows.setdefault((project, lane), _row(project, bundle, name))
+def _show_failure(rows: Rows, failure: StoreError) -> None:
+    for row in rows.values():
+        forget_counts(row)
+        if row["state"] == "running":
+            row["state"], row["reason"] = "degraded", str(failure)
 
 
-def _count(rows: dict[tuple[str, str], dict[str, Any]], tally: Tally) -> None:
-    row = _of(rows, tally.project, tally.lane)
-    figures: Iterable[tuple[str, str]] = (
-        ("waiting", "pending"),
-        ("done", "done"),
-        ("dead", "dead"),
-        ("dropped", "refused"),
-        ("dropped", "skipped"),
-    )
-    for name, state in figures:
-        row[name] += tally.counts.get(state, 0)  # type: ignore[call-overload]
-    row["last_event"] = max(row["last_event"] or "", timestamp(tally.newest))
+def _row_of(rows: Rows, project: str, queue: str) -> Row:
+    return rows.setdefault((project, queue), new_row(project, queue))
 
 
-def _add_work(rows: dict[tuple[str, str], dict[str, Any]], delivery: Delivery) -> None:
-    work = {"session_id": delivery.session_id, "since": timestamp(delivery.updated)}
-    _of(rows, delivery.project, delivery.lane)["at_work"].append(work)
-
-
-def _matters(row: Mapping[str, Any]) -> bool:
-    return bool(row["pid"] or row["waiting"] or row["at_work"] or row["dead"])
+def _print(owners: Sequence[Mapping[str, Any]], rows: Sequence[Row], *, to_json: bool) -> None:
+    if to_json:
+        print_json("ps/3", {"processes": owners, "background_sessions": [as_json(row) for row in rows]})
+        return
+    columns = columns_of("ps")
+    if sys.stdout.isatty():
+        columns = [column for column in columns if column.at_terminal(rows)]
+    if rows:
+        headings = [column.heading for column in columns]
+        print_table(headings, ([cell(column, row) for column in columns] for row in rows), empty="")
+    if not owners:
+        waits = any(row["waiting"] or row["at_work"] for row in rows)
+        advice = "Waiting events are handled by" if waits else "Start with"
+        click.echo(f"Nothing runs. {advice}: amplifier up BUNDLE", err=True)
+    for owner in owners:
+        folders = ", ".join(map(shorten_home, sorted(set(owner.get("projects") or ()))))
+        text = f"Process {owner['pid']} since {owner['since']} in {folders}. Stop it there with: amplifier stop --all"
+        click.echo(f"amplifier: {owner['problem']}" if "problem" in owner else text, err=True)

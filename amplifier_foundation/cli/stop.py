@@ -1,10 +1,10 @@
-"""`amplifier stop`: end one background session, or the process that runs them."""
+"""Run `amplifier stop`: stop one background session, or the process of all."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -12,101 +12,92 @@ import click
 
 from amplifier_core.errors import SessionConflict
 
-from .app import run_async
+from .app import project_here
+from .processes import change_background_session, list_running
 
 TIMEOUT = 15.0
-"""Seconds after which sessions at work are interrupted; they get 10 seconds from the process itself."""
+"""Seconds before running sessions are interrupted; the process itself gives them 10."""
 LATE = 5.0
-"""Seconds after which somebody who waits is told what for."""
+"""Seconds before a person is told the cause of the wait."""
 LOOK_EVERY = 0.05
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="End the process that runs them, and wait until it has ended.")
+@click.option("--all", "here", is_flag=True, help="Stop the process of this folder's background sessions, and wait.")
+@click.option("--everything", is_flag=True, help="Stop the processes of all folders, and wait.")
 @click.option(
     "--timeout",
     default=TIMEOUT,
     show_default=True,
     type=click.FloatRange(min=0),
-    help="Seconds after which sessions at work are interrupted; the next start goes on with them.",
+    help="Seconds before running sessions are interrupted; the next `amplifier up` continues them.",
 )
-def stop(name: str | None, everything: bool, timeout: float) -> None:
-    """Stop the background session NAME (or its id), or with --all everything; sessions at work may finish."""
-    if (name is None) != everything:
-        raise click.UsageError("say which background session, or --all; see them with: amplifier ps")
-    run_async(_stop_all(timeout) if name is None else _stop_one(name))
+def stop(name: str | None, here: bool, everything: bool, timeout: float) -> None:
+    """Stop the background session NAME (or its id); with --all, all of this folder; running sessions may finish."""
+    from ..background.asking import NothingRuns
+    from ..sessions.lock import running_owner, running_owners
 
-
-def _owner() -> dict[str, Any]:
-    from ..control import NothingRuns
-    from ..lock import running_owner
-
-    owner = running_owner()
-    if owner is None:
+    if [name is not None, here, everything].count(True) != 1:
+        raise click.UsageError("name a background session, or use --all or --everything; list them with: amplifier ps")
+    owners = running_owners()
+    if not owners:
         raise NothingRuns
-    return owner
+    if name is not None:
+        for queue in change_background_session("stop", name):
+            click.echo(f"{queue} is stopped", err=True)
+        click.echo(f"It stays stopped until: amplifier start {name}", err=True)
+        return
+    if here:
+        owner = running_owner(project_here())
+        if owner is None:
+            folders = ", ".join(sorted({each for owner in owners for each in owner.get("projects") or ()}))
+            raise SessionConflict(
+                project_here(), f"nothing runs in this folder, but in: {folders}. Go there, or use --everything"
+            )
+        owners = [owner]
+    for owner in owners:
+        _stop_all(owner, timeout)
 
 
-async def _stop_one(name: str) -> None:
-    from ..background.lane import lane_key
-    from ..control import PATIENCE, NoSuchBackgroundSession, ask
+def _stop_all(owner: dict[str, Any], patience: float) -> None:
+    """Ask the process to stop; interrupt running sessions after `patience` seconds. Raises `SessionConflict`."""
+    from ..background.asking import ask
+    from ..sessions.lock import is_missing, missing_conflict
 
-    owner = _owner()
-    running = {
-        session_id: (each["bundle"], row["name"])
-        for each in await ask(owner, "status")
-        for session_id, row in each["sessions"].items()
-    }
-    if not any(name in (session_id, own, lane_key(bundle, own)) for session_id, (bundle, own) in running.items()):
-        raise NoSuchBackgroundSession(name, [own for _, own in running.values()])
-    for session_id in await ask(owner, "stop", patience=PATIENCE, name=name):
-        click.echo(f"{'/'.join(running.get(session_id, (session_id,)))} is stopped", err=True)
-    click.echo("It runs again when its bundle changes, and at the next: amplifier up", err=True)
-
-
-async def _stop_all(patience: float) -> None:
-    from ..control import ask
-
-    owner = _owner()
     pid = int(owner["pid"])
     try:
-        await ask(owner, "stop")
-    except SessionConflict:  # it does not answer: it has not started, or ends already
-        _signal(pid)
-    if not await _gone(pid, min(LATE, patience)):
-        click.echo(f"amplifier: process {pid} lets sessions at work finish{await _at_work(owner)}", err=True)
-        if not await _gone(pid, max(0.0, patience - LATE)):
-            click.echo(f"amplifier: {patience:g} s are over; what is at work is interrupted", err=True)
-            _signal(pid)
-            if not await _gone(pid, TIMEOUT):
+        ask(owner, "stop")
+    except SessionConflict:  # no answer: it is starting, or ending already
+        if is_missing(owner):
+            raise missing_conflict(owner) from None
+        _terminate(pid)
+    if not _wait_for_end(pid, min(LATE, patience)):
+        ids: list[str] = []
+        with suppress(SessionConflict):
+            ids = [session_id for _, _, row in list_running(owner) for session_id in row["running"]]
+        listed = f": {', '.join(ids)}" if ids else ""
+        click.echo(f"amplifier: process {pid} waits for running sessions{listed}", err=True)
+        if not _wait_for_end(pid, max(0.0, patience - LATE)):
+            click.echo(f"amplifier: interrupting running sessions after {patience:g} s", err=True)
+            _terminate(pid)
+            if not _wait_for_end(pid, TIMEOUT):
                 raise SessionConflict(str(pid), f"process {pid} does not end. End it with: kill -9 {pid}")
     click.echo(f"Process {pid} has ended.", err=True)
 
 
-def _signal(pid: int) -> None:
+def _terminate(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
 
 
-async def _gone(pid: int, seconds: float) -> bool:
-    """Return whether process `pid` owns the data folder no more, within so many seconds."""
-    from ..lock import running_owner
+def _wait_for_end(pid: int, seconds: float) -> bool:
+    """Return whether process `pid` gives up the data folder within so many seconds."""
+    from ..sessions.lock import running_owners
 
-    ends = asyncio.get_running_loop().time() + seconds
-    while (running_owner() or {}).get("pid") == pid:
-        if asyncio.get_running_loop().time() >= ends:
+    ends = time.monotonic() + seconds
+    while any(each.get("pid") == pid for each in running_owners()):
+        if time.monotonic() >= ends:
             return False
-        await asyncio.sleep(LOOK_EVERY)
+        time.sleep(LOOK_EVERY)
     return True
-
-
-async def _at_work(owner: dict[str, Any]) -> str:
-    from ..control import ask
-
-    try:
-        answer = await ask(owner, "status")
-    except SessionConflict:
-        return ""
-    ids = [session_id for each in answer for row in each["sessions"].values() for session_id in row["running"]]
-    return f": {', '.join(ids)}" if ids else ""

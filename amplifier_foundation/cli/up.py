@@ -1,4 +1,4 @@
-"""`amplifier up`: run what bundles declare in the background, until told to stop."""
+"""Run `amplifier up`: the background sessions of bundles, until a signal or `amplifier stop`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from . import exits
-from .app import bundle_at, opened_inbox, plugins_of, refuse_what_cannot_run, run_async
+from ..cli import exits
+from .app import load_bundle_at, plugins_of, preload_providers, require_runnable, trust_option, use_inbox
+from .loops import run_async
 from .view import RunView
 
 if TYPE_CHECKING:
@@ -23,89 +23,96 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
 
-    from ..background.reloading import Reloading
-    from ..bundles.model import Bundle
-    from ..up import Up
+    from ..background.up import Up
+    from ..bundle.model import Bundle
     from .detaching import Logfile
 
 Result = TypeVar("Result")
 
 GRACE = 10.0
-"""Seconds that sessions at work get to finish after the first signal."""
-QUIET = 1.0
-"""Seconds without anything to do after which `--once` ends."""
+"""Seconds for running sessions to finish after the first signal."""
 TICK = 1.0
-"""Seconds between two looks at the figures that are shown, and at the length of the log."""
+"""Seconds between two updates of the live table, and checks of the log's length."""
 
 
 @click.command()
 @click.argument("bundles", nargs=-1, metavar="BUNDLE...")
-@click.option("--once", is_flag=True, help="Handle what there is to handle, and end when nothing comes for a second.")
-@click.option("--detach", is_flag=True, help="Run in the background; return when everything has started.")
-@click.option("--dry-run", is_flag=True, help="Check everything and say what would run.")
+@click.option("--once", is_flag=True, help="Handle the present events, and end: with 1 if one was given up.")
+@click.option("--detach", is_flag=True, help="Run in the background; return after the start.")
+@click.option("--dry-run", is_flag=True, help="Check everything and list the background sessions.")
 @click.option(
     "--working-dir", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Run in this folder."
 )
-@click.option(
-    "--log", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file, which rotates at 10 MB."
-)
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file; it rotates at 10 MB.")
+@trust_option
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context
-def up(ctx: click.Context, /, bundles: tuple[str, ...], detach: bool, **options: Any) -> None:
-    """Run the background sessions that each BUNDLE (default: bundle.md here) declares.
+def up(ctx: click.Context, /, bundles: tuple[str, ...], detach: bool, trusts: bool, **options: Any) -> None:
+    """Run the background sessions of each BUNDLE (default: bundle.md here).
 
-    Ctrl-C, or SIGTERM, lets sessions at work finish for 10 seconds; twice interrupts them, and the next start goes on
-    with them. A bundle that changes is taken up; SIGHUP has them looked at now.
+    Ctrl-C or SIGTERM gives running sessions 10 seconds to finish; twice interrupts them, and the next start continues
+    them. Changes of a bundle are applied while it runs; SIGHUP checks for them now.
     """
     quiet = options.pop("quiet") or ctx.obj["quiet"]
-    if detach:
-        ctx.exit(_detach(ctx, bundles, quiet=quiet, **options))
-    ctx.exit(run_async(_up(ctx, bundles or ("bundle.md",), quiet=quiet, **options)))
+    if not detach:
+        ctx.exit(run_async(_up(ctx, bundles or (None,), quiet=quiet, trusts=trusts, **options)))
+    from ..security.trust import is_checked
+    from . import detaching
 
-
-def _detach(
-    ctx: click.Context,
-    bundles: Sequence[str],
-    *,
-    once: bool,
-    dry_run: bool,
-    working_dir: Path | None,
-    log: Path | None,
-    quiet: bool,
-) -> int:
-    from .detaching import detached
-
-    if once or dry_run or log:
-        raise click.UsageError("--detach goes with neither --once nor --dry-run nor --log")
+    if options["once"] or options["dry_run"] or options["log"]:
+        raise click.UsageError("--detach excludes --once, --dry-run and --log")
+    if is_checked():
+        run_async(_load(ctx, bundles or (None,), trusts=trusts))  # the new process has nobody to ask
     flags = [flag for flag in ("--safe-mode", "--debug") if ctx.obj[flag[2:].replace("-", "_")]]
-    folder = ["--working-dir", str(working_dir)] if working_dir else []
-    return detached(flags, [*folder, "--", *bundles], quiet=quiet)
+    folder = ["--working-dir", str(options["working_dir"])] if options["working_dir"] else []
+    ctx.exit(detaching.detach(flags, [*folder, "--", *bundles], quiet=quiet))
 
 
 async def _up(
     ctx: click.Context,
-    paths: Sequence[str],
+    paths: Sequence[str | None],
     *,
     once: bool,
     dry_run: bool,
     working_dir: Path | None,
     log: Path | None,
     quiet: bool,
+    trusts: bool,
 ) -> int:
+    from ..background.freezing import ending_when_frozen
     from .detaching import Logfile
 
-    plugins = plugins_of(ctx)
-    bundles = [await bundle_at(path, plugins) for path in paths]
-    for bundle in bundles:
-        refuse_what_cannot_run(bundle, plugins)
+    for path in paths:
+        preload_providers(path)
+    plugins, bundles = await _load(ctx, paths, trusts=trusts, runs=not dry_run)
     if dry_run:
-        _describe(bundles)
+        by_hand = "amplifier trigger fire, only"
+        for bundle in bundles:
+            for config in bundle.background_sessions:
+                triggers = ", ".join(trigger.module for trigger in config.triggers) or by_hand
+                click.echo(f"{bundle.name}/{config.name}: pool_size {config.pool_size}, woken by {triggers}")
         return exits.OK
     logfile = Logfile(log) if log else None
-    with RunView(quiet=quiet, dated=logfile is not None) as view, Stopper() as stopper:
-        async with opened_inbox(plugins) as store:
+    with RunView(quiet=quiet, dated=logfile is not None) as view, Stopper() as stopper, ending_when_frozen():
+        async with use_inbox(plugins) as store:
             await _run(bundles, store, plugins, view, stopper, working_dir=working_dir, log=logfile, once=once)
+    if stopper.failure is not None:
+        raise stopper.failure
     return stopper.code
+
+
+async def _load(
+    ctx: click.Context, paths: Sequence[str | None], *, trusts: bool, runs: bool = True
+) -> tuple[Plugins, list[Bundle]]:
+    """Return the plugins and the bundles, checked, and trusted if they are to run."""
+    from .trusting import Asking
+
+    plugins = plugins_of(ctx)
+    asking = Asking(plugins, trusts)
+    bundles = [await load_bundle_at(path, plugins, asking=asking, runs=runs) for path in paths]
+    for bundle in bundles:
+        require_runnable(bundle, plugins)
+    return plugins, bundles
 
 
 async def _run(
@@ -119,27 +126,31 @@ async def _run(
     log: Logfile | None,
     once: bool,
 ) -> None:
-    """Run the bundles until a stop is asked for."""
+    """Run the bundles until a stop is requested."""
+    from ..background.reloading import Reloading
+    from ..background.retention import Retention
+    from ..background.service.notifying import Notifier
+    from ..background.up import Control, run_background
+    from ..background.working_folder import WorkingFolder
     from ..paths import project_of
-    from ..retention import Retention
-    from ..service.notifying import Notifier
     from ..settings import read_settings
-    from ..up import Control, brought_up
 
+    folder = WorkingFolder()
     for bundle in bundles:
         view.expect(bundle, project_of(working_dir or bundle.base_path))
     how = "Ctrl-C" if log is None else "SIGTERM"
     notifier = Notifier(os.environ)
-    control = Control(asked_to_stop=stopper.ask, tell=view.note)
+    control = Control(asked_to_stop=stopper.ask, tell=view.note, lost=stopper.fail)
     async with AsyncExitStack() as stack:
         running = await stopper.unless_asked(
             stack.enter_async_context(
-                brought_up(
+                run_background(
                     bundles,
                     store,
                     plugins,
                     working_dir=working_dir,
                     observer=view,
+                    session_observers=[folder.observe],
                     control=control,
                     retention=Retention.of(read_settings()),
                 )
@@ -147,28 +158,34 @@ async def _run(
         )
         if running is None:
             return
-        reloading = _reloading(running, plugins, view)
+
+        async def load(path: Path) -> Bundle:
+            bundle = await load_bundle_at(str(path), plugins, folder.follow())
+            require_runnable(bundle, plugins)
+            return bundle
+
+        reloading = Reloading(running, load, view.note)
         control.asked_to_reload = reloading.ask
         stopper.on_hangup(reloading.ask)
         async with beside(notifier.pings()):
             with notifier.ready(", ".join(each.bundle.name for each in running)):
-                async with beside(reloading.run(), _ticking(view, store, running, log)):
+                async with beside(reloading.run(), _refresh(view, store, running, log)):
                     view.note(f"Watching {', '.join(each.project for each in running)}. {how} stops.")
-                    await (_drained(store, running, stopper) if once else stopper.wait())
-            if stopper.asked:
-                view.note(f"Stopping: sessions at work may finish; {how} again interrupts them.")
+                    await (_drain(running, stopper) if once else stopper.wait())
+            if stopper.is_asked:
+                view.note(f"Stopping: running sessions may finish; {how} again interrupts them.")
             await stopper.stop_all(running)
 
 
 @asynccontextmanager
 async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do other work while the block runs, and no longer; an error of the block is raised as it is."""
+    """Run other work while the block runs; an error of the block is raised as it is."""
     failure: Exception | None = None
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work) for work in works]
         try:
             yield
-        except Exception as error:  # which the group would wrap
+        except Exception as error:  # the group would wrap it
             failure = error
         finally:
             for task in tasks:
@@ -177,69 +194,46 @@ async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         raise failure
 
 
-def _reloading(running: Sequence[Up], plugins: Plugins, view: RunView) -> Reloading:
-    """Return what takes up changed bundles: when a file of theirs changes, and when it is asked to."""
-    from ..background.reloading import Reloading
-
-    async def load(path: Path) -> Bundle:
-        bundle = await bundle_at(str(path), plugins)
-        refuse_what_cannot_run(bundle, plugins)
-        return bundle
-
-    return Reloading(running, load, view.note)
-
-
-async def _ticking(view: RunView, store: DurableStore, running: Sequence[Up], log: Logfile | None) -> None:
-    """Keep the figures of a table that somebody sees what they are, and the log short, until cancelled."""
+async def _refresh(view: RunView, store: DurableStore, running: Sequence[Up], log: Logfile | None) -> None:
+    """Update the counts of the live table and rotate the log, until cancelled."""
     from amplifier_core.errors import StoreUnavailable
 
-    from ..background.lane import lane_key
+    from ..background.keys import queue_key
 
     while True:
         if log is not None:
             log.rotate()
         if view.is_live and view.changed:
             at_work = {
-                (each.project, lane_key(each.bundle.name, row["name"])): row["running"]
+                (each.project, queue_key(each.bundle.name, row["name"])): row["running"]
                 for each in running
                 for row in each.manager.get_status().values()
             }
             with suppress(StoreUnavailable):
-                view.tally(await store.tallies(), at_work)
+                view.show_counts(await store.delivery_counts(), at_work)
         await asyncio.sleep(TICK)
 
 
-def _describe(bundles: Sequence[Bundle]) -> None:
-    for bundle in bundles:
-        for config in bundle.background_sessions:
-            triggers = (
-                ", ".join(trigger.module for trigger in config.triggers) or "nothing but `amplifier trigger fire`"
-            )
-            click.echo(f"{bundle.name}/{config.name}: pool of {config.pool_size}, woken by {triggers}")
+async def _drain(running: Sequence[Up], stopper: Stopper) -> None:
+    """Return when all events are handled, or a stop is requested; the exit code is 1 if one was given up."""
+    from ..background.draining import drain
 
-
-async def _drained(store: DurableStore, running: Sequence[Up], stopper: Stopper) -> None:
-    """Return when nothing was due or at work in any of the projects for a while, or a stop is asked for."""
-    projects = {each.project for each in running}
-    quiet_since = time.monotonic()
-    while not stopper.asked and time.monotonic() - quiet_since < QUIET:
-        await asyncio.sleep(0.05)
-        if [await _busy(store, project) for project in projects].count(True):
-            quiet_since = time.monotonic()
-
-
-async def _busy(store: DurableStore, project: str) -> bool:
-    for state in ("pending", "claimed"):
-        if await store.deliveries(project=project, state=state, limit=1):
-            return True
-    return False
+    async with asyncio.TaskGroup() as group:
+        draining = group.create_task(drain([each.manager for each in running]))
+        asked = group.create_task(stopper.wait())
+        await asyncio.wait({draining, asked}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        draining.cancel()
+    if not draining.cancelled() and not draining.result():
+        stopper.code = exits.FAILED
 
 
 class Stopper:
-    """Turns signals into a stop: the first one gracefully, the second one at once; the third ends the process."""
+    """Turns signals into a stop: the first gracefully, the second at once; the third ends the process."""
 
     def __init__(self) -> None:
         self.code = exits.OK
+        self.failure: Exception | None = None
         self._asked = asyncio.Event()
         self._again = asyncio.Event()
         self._starting: asyncio.Task[Any] | None = None
@@ -259,12 +253,17 @@ class Stopper:
             loop.remove_signal_handler(number)
 
     @property
-    def asked(self) -> bool:
-        """Whether it is to stop."""
+    def is_asked(self) -> bool:
+        """Whether a stop is requested."""
         return self._asked.is_set()
 
     def ask(self) -> None:
-        """Stop gracefully, as at another process's wish."""
+        """Request a graceful stop."""
+        self._asked.set()
+
+    def fail(self, error: Exception) -> None:
+        """Request a graceful stop that ends with `error`."""
+        self.failure = error
         self._asked.set()
 
     def on_hangup(self, call: Callable[[], None]) -> None:
@@ -272,13 +271,13 @@ class Stopper:
         self._hung_up = call
 
     def _on_hangup(self) -> None:
-        if self._on_a_terminal and not sys.stdout.isatty():  # it was closed, and nobody can stop it there any more
+        if self._on_a_terminal and not sys.stdout.isatty():  # it was closed: nobody can press Ctrl-C there
             self._on_signal(exits.TERMINATED)
         else:
             self._hung_up()
 
     def _on_signal(self, code: int) -> None:
-        if self._again.is_set():  # what hangs cannot be waited for; all that was accepted is in the store
+        if self._again.is_set():  # something hangs; all accepted events are in the store
             os._exit(code)
         if self._asked.is_set():
             self._again.set()
@@ -288,12 +287,12 @@ class Stopper:
             self._starting.cancel()
 
     async def unless_asked(self, start: Awaitable[Result]) -> Result | None:
-        """Return what `start` does; None when a signal comes before that, which ends it."""
+        """Return the result of `start`; a signal cancels it, then return None."""
         self._starting = asyncio.current_task()
         try:
             return await start
         except asyncio.CancelledError:
-            if self._starting is None or not self.asked:
+            if self._starting is None or not self.is_asked:
                 raise
             self._starting.uncancel()
             return None
@@ -301,11 +300,11 @@ class Stopper:
             self._starting = None
 
     async def wait(self) -> None:
-        """Return at the first signal."""
+        """Wait for the first signal."""
         await self._asked.wait()
 
     async def stop_all(self, running: Sequence[Up]) -> None:
-        """Stop the background sessions within the grace, or at once at the second signal."""
+        """Stop the background sessions within `GRACE` seconds, or at once at the second signal."""
         async with asyncio.TaskGroup() as group:
             impatient = group.create_task(self._interrupt(running))
             await asyncio.gather(*(each.manager.stop_all(grace=GRACE) for each in running))

@@ -1,18 +1,19 @@
-"""What a person sees while background sessions run: a line for everything that happens, and a table below it."""
+"""Show a person running background sessions: a line for each activity, and a live table below."""
 
 from __future__ import annotations
 
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..lineage import describe_event
+from ..sessions.lineage import describe_event
+from .columns import add_counts, cell, columns_of, new_row, reset_counts
 from .output import console, timestamp
 from .running.terminal import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
     from types import TracebackType
     from typing import Self
 
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from amplifier_core.session import AmplifierSession
-    from amplifier_core.storage import DeliveryState, Tally
+    from amplifier_core.storage import DeliveryCounts
 
-    from ..background.lane import Activity
-    from ..bundles.model import Bundle
+    from ..background.state import Activity
+    from ..bundle.model import Bundle
+    from .columns import Column, Row
 
 LINE = 110
-"""Characters of an answer or a reason that are shown."""
+"""Longest answer or reason in a line, in characters."""
 WIDE = 100
-"""Columns of a terminal where the table has room for the triggers."""
+"""Width of a terminal with room for the triggers in the table."""
 
 MARKS = {
     "armed": ("◦", "dim"),
@@ -41,45 +43,32 @@ MARKS = {
     "dead": ("✗", "red"),
     "trigger_failed": ("!", "red"),
     "store_failed": ("!", "red"),
+    "stalled": ("!", "yellow"),
     "failed": ("!", "red"),
     "running": ("◦", "dim"),
     "tool": (" ", "dim"),
     "emitted": ("↳", "magenta"),
 }
-"""The sign and the colour of everything that is told."""
-STRIKING = ("tool", "dead", "refused", "skipped", "trigger_failed", "store_failed", "failed")
-"""What is coloured to the end of its line."""
+"""The sign and the colour of each kind of line."""
+STRIKING = ("tool", "dead", "refused", "skipped", "trigger_failed", "store_failed", "stalled", "failed")
+"""The kinds with colour up to the end of the line."""
 
-_STATE_OF: dict[str, DeliveryState] = {"waiting": "pending", "done": "done", "dead": "dead"}
-"""The state of the deliveries that each figure of the table counts."""
-_STATES = {"running": "green", "backing_off": "yellow", "stopping": "yellow", "failed": "red"}
-
-
-@dataclass(slots=True)
-class Row:
-    """How one background session fares."""
-
-    name: str
-    triggers: list[str] = field(default_factory=list)
-    state: str = "starting"
-    reason: str = ""
-    working: set[str] = field(default_factory=set)
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_STATE_OF, 0))
-    last: tuple[str, str, str] | None = None
-    """What came of the last event: when, as which kind of happening, and in words."""
+_STATES = {"running": "green", "paused": "yellow", "degraded": "yellow", "stopping": "yellow", "failed": "red"}
 
 
 class RunView:
-    """Shows activities as they come; on a terminal, a table of the background sessions stands below."""
+    """Prints activities as they come; a terminal also gets a table of the background sessions below them."""
 
     def __init__(self, out: Console | None = None, *, quiet: bool = False, dated: bool = False) -> None:
-        """With `dated`, lines begin with the whole time in UTC, as a file wants it that is kept."""
+        """With `dated`, lines begin with date and time in UTC, for a log file."""
         self.out = out or console()
         self.changed = True
-        """Whether something happened since `tally`."""
+        """Whether an activity came after the last `show_counts`."""
         self._quiet = quiet
         self._dated = dated
         self._rows: dict[tuple[str, str], Row] = {}
+        self._results: dict[str, tuple[str, str, str]] = {}
+        """The last result of each background session, by its queue: time, kind and text."""
         self._stack = ExitStack()
         self._refresh: Callable[[], None] = lambda: None
 
@@ -102,50 +91,53 @@ class RunView:
     def __call__(self, activity: Activity) -> None:
         """Show one activity."""
         self.changed = True
-        shows = getattr(self, f"_on_{activity.kind}", None)
-        if shows is not None:
-            shows(self._row(activity), **activity.facts)
-        if activity.kind == "state" and activity.facts["status"] == "stopped":
-            self._rows.pop((activity.project, activity.key), None)
+        key = activity.project, activity.queue
+        on_activity = getattr(self, f"_on_{activity.kind}", None)
+        if on_activity is not None:
+            on_activity(self._rows.setdefault(key, new_row(*key, state="starting")), **activity.facts)
+        if activity.kind == "state" and activity.facts == {"status": "stopped", "reason": ""}:
+            self._rows.pop(key, None)
         self._redraw()
 
     @property
     def is_live(self) -> bool:
-        """Whether somebody sees the table."""
+        """Whether a terminal shows the table."""
         return self.out.is_terminal and not self._quiet
 
     def expect(self, bundle: Bundle, project: str) -> None:
-        """Show from now on what `bundle` declares, before it has begun."""
-        from ..background.lane import lane_key
+        """Show the background sessions of `bundle` from now on, before they start."""
+        from ..background.keys import queue_key
 
         for config in bundle.background_sessions:
             if config.start_on_parent_start:
-                self._rows[project, lane_key(bundle.name, config.name)] = Row(config.name)
+                key = project, queue_key(bundle.name, config.name)
+                self._rows[key] = new_row(*key, state="starting")
         self._redraw()
 
-    def tally(self, tallies: Iterable[Tally], at_work: Mapping[tuple[str, str], Iterable[str]]) -> None:
-        """Show these figures, and the sessions at work by project and lane: who only watches does not know of all."""
+    def show_counts(
+        self, delivery_counts: Iterable[DeliveryCounts], at_work: Mapping[tuple[str, str], Iterable[str]]
+    ) -> None:
+        """Show the counts of the store and the sessions at work, by project and queue; other processes change them."""
         self.changed = False
         for key, row in self._rows.items():
-            row.counts = dict.fromkeys(_STATE_OF, 0)
-            row.working = set(at_work.get(key, ()))
-        for tally in tallies:
-            counted = self._rows.get((tally.project, tally.lane), Row(tally.lane))
-            for name, state in _STATE_OF.items():
-                counted.counts[name] += tally.counts.get(state, 0)
+            reset_counts(row)
+            row["at_work"] = [{"session_id": each} for each in at_work.get(key, ())]
+        for each in delivery_counts:
+            if (each.project, each.queue) in self._rows:
+                add_counts(self._rows[each.project, each.queue], each)
         self._redraw()
 
-    def say(self, kind: str, lane: str, text: str) -> None:
+    def say(self, kind: str, queue: str, text: str) -> None:
         """Print one line."""
         from rich.text import Text
 
         mark, style = MARKS[kind]
-        line = Text.assemble((self._now(), "dim"), " ", (mark, style), " ", (f"{lane:<12}", "bold"), " ")
+        line = Text.assemble((self._now(), "dim"), " ", (mark, style), " ", (f"{queue:<12}", "bold"), " ")
         line.append(text, style if kind in STRIKING else "")
         self._print(line)
 
     def note(self, text: str) -> None:
-        """Print what the person who watches does or should know."""
+        """Print a line for the person at the terminal."""
         from rich.text import Text
 
         self._print(Text(f"{self._now()} {text}" if self._dated else text, style="bold yellow"))
@@ -155,7 +147,7 @@ class RunView:
             return
         try:
             self.out.print(line)
-        except (OSError, SystemExit):  # nobody reads it any more, where rich exits: what runs goes on
+        except (OSError, SystemExit):  # the reader is gone, and rich would exit: the background sessions go on
             self._quiet = True
             self._refresh = lambda: None
 
@@ -170,142 +162,141 @@ class RunView:
 
         return timestamp(datetime.now(UTC)) if self._dated else time.strftime("%H:%M:%S")
 
-    def _row(self, activity: Activity) -> Row:
-        return self._rows.setdefault((activity.project, activity.key), Row(activity.lane))
+    def _finish(self, row: Row, delivery: Any, kind: str, text: str, line: str = "") -> None:
+        """Take a delivery's session from the work of a row, and show the result."""
+        row["at_work"] = [each for each in row["at_work"] if each["session_id"] != delivery.session_id]
+        self._show_result(row, kind, text, line)
 
-    def _result(self, row: Row, kind: str, text: str) -> None:
-        row.last = (time.strftime("%H:%M:%S"), kind, text)
-        if kind in ("dead", "completed"):
-            row.counts["dead" if kind == "dead" else "done"] += 1
+    def _show_result(self, row: Row, kind: str, text: str, line: str = "") -> None:
+        self._results[row["queue"]] = time.strftime("%H:%M:%S"), kind, text
+        self.say(kind, row["background_session"], line or text)
 
     def _on_state(self, row: Row, status: str, reason: str) -> None:
-        if row.state == "backing_off" and status == "running":
-            self.say("running", row.name, "goes on")
-        row.state, row.reason = status, reason
+        if row["state"] in ("degraded", "paused") and status == "running":
+            self.say("running", row["background_session"], "continues")
+        row["state"], row["reason"] = status, reason
 
-    def _on_armed(self, row: Row, trigger: str) -> None:
-        row.triggers.append(trigger)
-        self.say("armed", row.name, f"{trigger} is armed")
+    def _on_armed(self, row: Row, module: str, **facts: Any) -> None:
+        row["triggers"].append(module)
+        self.say("armed", row["background_session"], f"{module} is armed")
 
     def _on_accepted(self, row: Row, event: Any, **facts: Any) -> None:
-        row.counts["waiting"] += 1
-        self.say("accepted", row.name, describe(event))
+        row["waiting"] += 1
+        self.say("accepted", row["background_session"], describe(event))
 
     def _on_refused(self, row: Row, event: Any, reason: str, **facts: Any) -> None:
-        self.say("refused", row.name, f"{describe(event)}: {one_line(reason, LINE)}")
+        row["dropped"] += 1  # reported once a minute: see `_on_refusals`
+
+    def _on_refusals(self, row: Row, count: int, text: str, event: Any) -> None:
+        said = f"{describe(event)}: {text}" if count == 1 else text
+        self.say("refused", row["background_session"], one_line(said, 2 * LINE))
+
+    def _on_postponed(self, row: Row, delivery: Any, reason: str, until: datetime) -> None:
+        row["waiting"] += 1
+        self._finish(row, delivery, "retried", f"{first_line(reason)}; postponed until {timestamp(until)}")
 
     def _on_started(self, row: Row, delivery: Any, resumed: bool) -> None:
-        row.working.add(delivery.session_id)
-        row.counts["waiting"] = max(0, row.counts["waiting"] - 1)
-        self.say("started", row.name, f"session {delivery.session_id}{' goes on where it was cut' if resumed else ''}")
+        row["at_work"].append({"session_id": delivery.session_id})
+        row["waiting"] = max(0, row["waiting"] - 1)
+        text = f"session {delivery.session_id}{' continues after an interruption' if resumed else ''}"
+        self.say("started", row["background_session"], text)
 
     def _on_session(self, row: Row, session: AmplifierSession) -> None:
+        import asyncio  # not at import: `amplifier logs` needs no event loop
+
         async def on_tool(event: str, data: dict[str, Any]) -> None:
-            self.say("tool", row.name, f"→ {data.get('tool_name')} {_brief(data.get('tool_input'))}")
+            given = data.get("tool_input")
+            pairs = given.items() if isinstance(given, dict) else ()
+            text = " ".join(f"{key}={(str(each).splitlines() or [''])[0]}" for key, each in pairs)
+            line = f"→ {data.get('tool_name')} {one_line(text, 80)}"
+            with suppress(RuntimeError):  # the loop is closed: the session was given up
+                loop.call_soon_threadsafe(show, line)
+
+        def show(line: str) -> None:
+            self.say("tool", row["background_session"], line)
             self._redraw()
 
+        loop = asyncio.get_running_loop()  # that of the view; the session's may be another
         session.coordinator.hooks.register("tool:pre", on_tool, priority=1_000, name="run-view")
 
     def _on_completed(self, row: Row, delivery: Any, outcome: Any, emitted: list[Any]) -> None:
-        row.working.discard(delivery.session_id)
+        row["done"] += 1
         answer = first_line(outcome.output)
-        self._result(row, "completed", answer)
-        self.say("completed", row.name, f"{answer} ({outcome.duration:.2f} s)")
+        self._finish(row, delivery, "completed", answer, f"{answer} ({outcome.duration:.2f} s)")
         for event in emitted:
             if not event.name.startswith("session:"):
-                self.say("emitted", row.name, f"emitted {event.name}")
+                self.say("emitted", row["background_session"], f"emitted {event.name}")
 
     def _on_retried(self, row: Row, delivery: Any, reason: str, delay: float) -> None:
-        row.working.discard(delivery.session_id)
-        row.counts["waiting"] += 1
-        text = f"{first_line(reason)}; tried again in {delay:.1f} s"
-        self._result(row, "retried", text)
-        self.say("retried", row.name, text)
+        row["waiting"] += 1
+        self._finish(row, delivery, "retried", f"{first_line(reason)}; next attempt in {delay:.1f} s")
 
     def _on_dead(self, row: Row, delivery: Any, reason: str) -> None:
-        row.working.discard(delivery.session_id)
-        text = f"given up: {first_line(reason)}"
-        self._result(row, "dead", text)
-        self.say("dead", row.name, text)
+        row["dead"] += 1
+        self._finish(row, delivery, "dead", f"given up: {first_line(reason)}")
 
-    def _on_trigger_failed(self, row: Row, trigger: str, error: str, restarts: bool) -> None:
-        if trigger in row.triggers:
-            row.triggers.remove(trigger)
-        self.say("trigger_failed", row.name, f"{trigger}: {first_line(error)}{'; restarted' if restarts else ''}")
+    def _on_trigger_failed(
+        self, row: Row, module: str, error: str, next_try: datetime | None = None, **facts: Any
+    ) -> None:
+        if module in row["triggers"]:
+            row["triggers"].remove(module)
+        text = f"{module}: {first_line(error)}{f'; next try at {timestamp(next_try)}' if next_try else ''}"
+        self.say("trigger_failed", row["background_session"], text)
 
     def _on_store_failed(self, row: Row, error: str) -> None:
-        if row.last is None or row.last[2] != first_line(error):  # each worker tells it each second
-            self._result(row, "store_failed", first_line(error))
-            self.say("store_failed", row.name, first_line(error))
+        if self._results.get(row["queue"], ("", "", ""))[2] != first_line(error):  # each worker reports it each second
+            self._show_result(row, "store_failed", first_line(error))
+
+    def _on_stalled(self, row: Row, text: str) -> None:
+        self.say("stalled", row["background_session"], one_line(text, 2 * LINE))
 
     def _on_failed(self, row: Row, reason: str) -> None:
-        self.say("failed", row.name, f"stopped working: {first_line(reason)}")
+        self.say("failed", row["background_session"], f"failed: {first_line(reason)}")
 
     def _table(self) -> RenderableType:
-        """Return the state of everything; short enough for the height of the terminal, as wide as that is."""
+        """Return the table of all background sessions, as wide as the terminal."""
         from rich.padding import Padding
         from rich.table import Table
 
+        columns = [column for column in columns_of("up") if column.key != "triggers" or self.out.width >= WIDE]
         table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-        table.add_column("session", style="bold", no_wrap=True)
-        table.add_column("state", no_wrap=True)
-        if self.out.width >= WIDE:
-            table.add_column("triggers", style="dim", no_wrap=True)
-        for heading in ("waiting", "at work", "done", "dead"):
-            table.add_column(heading, justify="right", no_wrap=True)
+        for column in columns:
+            table.add_column(column.heading.lower(), justify="right" if column.style else "left", no_wrap=True)
         table.add_column("last result", ratio=1, no_wrap=True, overflow="ellipsis")
         for row in self._rows.values():
-            table.add_row(*_cells(row, triggers=self.out.width >= WIDE))
+            table.add_row(*(self._cell(column, row) for column in columns), self._last(row))
         return Padding(table, (1, 0, 0, 0)) if self._rows else ""
 
+    def _cell(self, column: Column, row: Row) -> Text:
+        """Return a cell of the live table: short names, and numbers in colour."""
+        from rich.text import Text
 
-def _cells(row: Row, *, triggers: bool) -> list[str | Text]:
-    from rich.text import Text
+        if column.style:
+            value = row[column.key]
+            count = value if isinstance(value, int) else len(value)
+            return Text(f"{count:,}", style=column.style if count else "dim")
+        if column.key == "queue":
+            return Text(row["background_session"], style="bold")
+        text = Text(one_line(cell(column, row), 50), style="dim" if column.key == "triggers" else "")
+        if column.key == "state":
+            text.stylize(_STATES.get(row["state"], "dim"), 0, len(row["state"]))
+        return text
 
-    state = Text(row.state.replace("_", " "), style=_STATES.get(row.state, "dim"))
-    if row.reason:
-        state.append(f": {one_line(row.reason, 40)}")
-    woken_by = ", ".join(sorted({each.removeprefix("trigger-") for each in row.triggers})) or "-"
-    return [
-        row.name,
-        state,
-        *([one_line(woken_by, 40)] if triggers else []),
-        _count(row.counts["waiting"], "yellow"),
-        _count(len(row.working), "cyan"),
-        _count(row.counts["done"], "green"),
-        _count(row.counts["dead"], "red"),
-        _last(row),
-    ]
+    def _last(self, row: Row) -> Text:
+        from rich.text import Text
 
-
-def _count(count: int, style: str) -> Text:
-    from rich.text import Text
-
-    return Text(f"{count:,}", style=style if count else "dim")
-
-
-def _last(row: Row) -> Text:
-    from rich.text import Text
-
-    if row.last is None:
-        return Text("-", style="dim")
-    when, kind, text = row.last
-    return Text.assemble((when, "dim"), " ", MARKS[kind], f" {text}")
+        if row["queue"] not in self._results:
+            return Text("-", style="dim")
+        when, kind, text = self._results[row["queue"]]
+        return Text.assemble((when, "dim"), " ", MARKS[kind], f" {text}")
 
 
 def describe(event: Any) -> str:
-    """Return in a few words what happened, as a terminal may show it."""
+    """Return a short description of an event, safe for a terminal."""
     return one_line(describe_event(event), LINE)
 
 
 def first_line(text: str) -> str:
-    """Return the first line of an answer or a reason, as a terminal may show it."""
+    """Return the first line of an answer or a reason, safe for a terminal."""
     lines = text.strip().splitlines()
     return one_line(lines[0], LINE) if lines else "(no answer)"
-
-
-def _brief(value: Any) -> str:
-    if not isinstance(value, dict):
-        return ""
-    text = " ".join(f"{key}={str(each).splitlines()[0] if str(each) else ''}" for key, each in value.items())
-    return one_line(text, 80)

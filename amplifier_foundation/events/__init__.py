@@ -1,16 +1,20 @@
-"""Events between sessions: published once, read by each subscriber at its own pace."""
+"""Carry events between sessions: each is published once, and each subscriber reads at its own pace."""
 
 from __future__ import annotations
 
+from amplifier_core.events import SessionEvent
+
 from .live import Overflow
 from .names import matches
-from .router import EventRouter, SessionEmitter
+from .router import Emitter, EventRouter, SessionEmitter
 from .subscription import SubscriberLagged, Subscription, SubscriptionStats
 
 __all__ = [
+    "Emitter",
     "EventRouter",
     "Overflow",
     "SessionEmitter",
+    "SessionEvent",
     "SubscriberLagged",
     "Subscription",
     "SubscriptionStats",

@@ -1,4 +1,4 @@
-"""Payloads that many may read and nobody can change: dictionaries and lists as JSON has them, closed to writing."""
+"""Close the data of events to writing: dictionaries and lists as in JSON that many readers share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ATOMS = frozenset({str, int, float, bool, type(None), bytes})
 
 
 def _refuse(self: object, *_: object, **__: object) -> NoReturn:
-    raise TypeError("the data of an event is shared by all who read it: change a copy, as copy.deepcopy(event.data)")
+    raise TypeError("the data of an event is shared by all its readers: change a copy, as copy.deepcopy(event.data)")
 
 
 class FrozenDict(dict[str, Any]):
@@ -24,7 +24,7 @@ class FrozenDict(dict[str, Any]):
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
     def copy(self) -> dict[str, Any]:
-        """Return a plain dictionary; what is in it stays frozen."""
+        """Return a plain dictionary; the values in it stay frozen."""
         return dict(self)
 
     __copy__ = copy
@@ -45,7 +45,7 @@ class FrozenList(list[Any]):
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
 
     def copy(self) -> list[Any]:
-        """Return a plain list; what is in it stays frozen."""
+        """Return a plain list; the values in it stay frozen."""
         return list(self)
 
     __copy__ = copy
@@ -58,21 +58,21 @@ class FrozenList(list[Any]):
 
 
 def freeze(data: Mapping[str, Any]) -> FrozenDict:
-    """Return a copy of `data` that nobody can change; what is frozen already is returned as it is."""
+    """Return a copy of `data` that nobody can change; frozen data is returned as it is."""
     if data.__class__ is FrozenDict:
         return data
     frozen = FrozenDict(data)
     for value in frozen.values():
         if value.__class__ not in ATOMS:
-            return FrozenDict({key: _frozen(value) for key, value in frozen.items()})
+            return FrozenDict({key: _freeze_value(value) for key, value in frozen.items()})
     return frozen
 
 
-def _frozen(value: Any) -> Any:
+def _freeze_value(value: Any) -> Any:
     if value.__class__ in ATOMS or value.__class__ is FrozenList:
         return value
     if isinstance(value, Mapping):
         return freeze(value)
     if isinstance(value, list):
-        return FrozenList(map(_frozen, value))
-    return tuple(map(_frozen, value)) if value.__class__ is tuple else deepcopy(value)
+        return FrozenList(map(_freeze_value, value))
+    return tuple(map(_freeze_value, value)) if value.__class__ is tuple else deepcopy(value)

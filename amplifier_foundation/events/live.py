@@ -1,4 +1,10 @@
-"""Readers of the log in memory, one for each way of dealing with more events than may wait."""
+"""Read the log in memory; one class for each `overflow` rule.
+
+A reader keeps its place in a list iterator: `for event in iterator` costs nothing per event, an index 0.1 µs per event
+and reader (a fourth of the whole at 1,000 readers). The iterator sees events appended to its list, and `__setstate__`
+moves it, also below a running loop. CPython has that method for copies of iterators; only `_iterate_from`, `_exhaust`
+and `_skip` call it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
 Overflow = Literal["drop_oldest", "drop_newest", "block", "error"]
 
 
-def _at(events: Sequence[SessionEvent], index: int) -> Iterator[SessionEvent]:
+def _iterate_from(events: Sequence[SessionEvent], index: int) -> Iterator[SessionEvent]:
     """Return an iterator of a list that begins at `index`."""
     iterator: Any = iter(events)
     iterator.__setstate__(index)
@@ -27,7 +33,7 @@ def _at(events: Sequence[SessionEvent], index: int) -> Iterator[SessionEvent]:
 
 
 def _exhaust(iterator: Any) -> None:
-    """End an iterator of a list, and with it a loop that runs over it, also when more is added to the list."""
+    """End an iterator of a list, and a loop over it, also when the list grows later."""
     iterator.__setstate__(maxsize)
     next(iterator, None)
 
@@ -35,8 +41,8 @@ def _exhaust(iterator: Any) -> None:
 class LiveSubscription(Subscription):
     """A reader that loses the oldest events when more than `queue_size` wait.
 
-    Its place is kept by an iterator of the list that it reads, so that reading an event costs no bookkeeping: events
-    that are added are seen by it, and moving it skips events also for a loop that runs over it.
+    Invariants: `_position` + `lag` is the channel's `count`; `_begun` + `delivered` + `_skipped` is `_position`. The
+    position follows from the iterator, so readers write nothing; `settle` checks the bound when the channel asks.
     """
 
     overflow: Overflow = "drop_oldest"
@@ -46,21 +52,21 @@ class LiveSubscription(Subscription):
         channel: Channel,
         names: Sequence[str],
         queue_size: int | None,
-        tell: Callable[[LiveSubscription], None],
+        report_loss: Callable[[LiveSubscription], None],
         replayed: int = 0,
     ) -> None:
         super().__init__(channel, names)
         self.queue_size = maxsize if queue_size is None else queue_size
-        self.told_at = float("-inf")
-        """When its losses were told of last, in the seconds of a monotonic clock."""
-        self._tell = tell
+        self.notified_at = float("-inf")
+        """When the router reported its losses last, in seconds of a monotonic clock."""
+        self._report_loss = report_loss
         self._replayed = replayed
         self._dropped = self._skipped = 0
         self._left_at: int | None = None
         self._block = channel.log.tail
         self._begun = channel.count - replayed
         self._events_read = self._block.events
-        self._unread = _at(self._events_read, self._begun - self._block.start)
+        self._unread = _iterate_from(self._events_read, self._begun - self._block.start)
         channel.join(self)
 
     @property
@@ -71,26 +77,26 @@ class LiveSubscription(Subscription):
 
     @property
     def _excess(self) -> int:
-        """How many more wait than may; what was there before it subscribed takes no place."""
+        """The number of events above the bound; replayed events take no place."""
         position = self._position
         allowed = self.queue_size + (self._replayed if position < self._replayed else 0)
         return self._channel.count - position - allowed
 
     @property
     def lag(self) -> int:
-        """How many matching events wait."""
+        """The number of matching events that wait."""
         self.settle()
         return 0 if self.closed else self._channel.count - self._position
 
     @property
     def dropped(self) -> int:
-        """How many events were given up because more than `queue_size` waited."""
+        """The number of events given up because more than `queue_size` waited."""
         self.settle()
         return self._dropped
 
     @property
     def delivered(self) -> int:
-        """How many events were read."""
+        """The number of events read."""
         self.settle()
         return self._position - self._begun - self._skipped
 
@@ -100,31 +106,32 @@ class LiveSubscription(Subscription):
         return self._excess < 0
 
     def settle(self) -> int:
-        """Deal with what waits too many; return the channel's count at which to ask again.
+        """Apply the overflow rule; return the channel's count at which to ask again.
 
-        While it overflows it is asked only now and then; who looks at it asks too, so no figure is ever late.
+        An overflowing reader is asked only now and then; its properties ask too, so no figure is ever late.
         """
         excess = self._excess
         if excess <= 0 or self.closed:
             return min(maxsize, self._channel.count - excess + 1)
-        self._exceeded(excess)
+        self._reduce(excess)
         return min(maxsize, self._channel.count + 1 + self.queue_size // 4)
 
     def close(self) -> None:
-        """Leave; a reader that waits ends. Idempotent."""
+        """Leave; a waiting reader ends. Idempotent."""
         if not self.closed:
             self._left_at = self._position
             _exhaust(self._unread)
             super().close()
 
-    def _exceeded(self, excess: int) -> None:
+    def _reduce(self, excess: int) -> None:
+        """Apply the overflow rule to that many events above the bound."""
         self._skip(self._position + excess)
         self._skipped += excess
         self._lose(excess)
 
     def _lose(self, events: int) -> None:
         self._dropped += events
-        self._tell(self)
+        self._report_loss(self)
 
     def _skip(self, position: int) -> None:
         block = self._block
@@ -136,37 +143,37 @@ class LiveSubscription(Subscription):
             return
         _exhaust(unread)
         self._block, self._events_read = block, block.events
-        self._unread = _at(self._events_read, position - block.start)
+        self._unread = _iterate_from(self._events_read, position - block.start)
 
     async def _ready(self) -> bool:
         while not self.closed:
             if not self._advance():
                 await self._channel.news()
                 continue
-            self.settle()  # which may skip some of it, or close
+            self.settle()  # may skip events, or close
             if not self.closed:
                 return True
         return False
 
     def _advance(self) -> bool:
-        """Return whether there is something unread, in this block or the next."""
+        """Return whether this block or the next holds an unread event."""
         if length_hint(self._unread):
             return True
         position = len(self._events_read)
         if self._block.next is not None:
             self._block, position = self._block.next, 0
             self._events_read = self._block.events
-        self._unread = _at(self._events_read, position)  # an iterator that has ended sees nothing that is added
+        self._unread = _iterate_from(self._events_read, position)  # an exhausted iterator does not see new events
         return length_hint(self._unread) > 0
 
 
 class ContentSubscription(LiveSubscription):
-    """A reader that gets nothing new while `queue_size` events wait."""
+    """A reader that takes no new event while `queue_size` events wait."""
 
     overflow = "drop_newest"
 
     def refuse(self) -> None:
-        """Count an event that there was no room for."""
+        """Count an event as dropped: the queue is full."""
         self._lose(1)
 
 
@@ -179,7 +186,7 @@ class StrictSubscription(LiveSubscription):
         self._fault: SubscriberLagged | None = None
         super().__init__(*args, **kwargs)
 
-    def _exceeded(self, excess: int) -> None:
+    def _reduce(self, excess: int) -> None:
         behind = self._channel.count - self._position
         self._fault = SubscriberLagged(
             f"a subscriber to {', '.join(self.names)} is {behind} events behind, and {self.queue_size} may wait: "
@@ -196,13 +203,13 @@ class StrictSubscription(LiveSubscription):
 
     @property
     def dropped(self) -> int:
-        """How many events waited when it ended with `SubscriberLagged`."""
+        """The number of events that waited when it ended with `SubscriberLagged`."""
         self.settle()
         return self._dropped
 
 
 class BlockingSubscription(LiveSubscription):
-    """A reader for whom `EventRouter.emit` waits while `queue_size` events wait."""
+    """A reader that makes `EventRouter.emit` wait while `queue_size` events wait."""
 
     overflow = "block"
 
@@ -210,8 +217,8 @@ class BlockingSubscription(LiveSubscription):
         self._room: set[asyncio.Future[None]] = set()
         super().__init__(*args, **kwargs)
 
-    def _exceeded(self, excess: int) -> None:
-        """Leave all of them: those that are published without waiting are not lost either."""
+    def _reduce(self, excess: int) -> None:
+        """Keep all of them: events published without waiting are not lost either."""
 
     async def room(self) -> None:
         """Wait until an event is read, or the reader leaves."""
@@ -223,7 +230,7 @@ class BlockingSubscription(LiveSubscription):
             self._room.discard(waiter)
 
     def close(self) -> None:
-        """Leave; a reader that waits ends, and so does the wait for it. Idempotent."""
+        """Leave; a waiting reader ends, and so does the wait for it. Idempotent."""
         super().close()
         self._let_in()
 

@@ -1,15 +1,17 @@
-"""The log of one channel: blocks of events, each freed with the last reader that has not passed it."""
+"""Keep the events of one channel in blocks; the last reader of a block frees it."""
 
 from __future__ import annotations
 
-import pickle
+import json
 from collections import deque
 from contextlib import suppress
-from operator import attrgetter
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from amplifier_core.events import SessionEvent
+
+from .frozen import freeze
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,13 +19,11 @@ if TYPE_CHECKING:
 BLOCK = 1024
 """Events in a block."""
 LOOSE = 4
-"""Blocks behind the newest that stay as they are: who reads there is not slow."""
-
-_values = attrgetter(*SessionEvent.__slots__)
+"""Blocks behind the newest that stay unpacked: a reader there is not slow."""
 
 
 class Block:
-    """Events that follow each other, and the block after them; `start` is the position of the first."""
+    """Consecutive events, and the block after them; `start` is the position of the first."""
 
     __slots__ = ("__weakref__", "_events", "_packed", "next", "start")
 
@@ -35,21 +35,43 @@ class Block:
 
     @property
     def events(self) -> list[SessionEvent]:
-        """The list itself while the block is written to; afterwards perhaps a copy."""
-        if self._events is not None:
-            return self._events
-        return [SessionEvent(*values) for values in pickle.loads(self._packed)]
+        """The list itself while the block is written to; a new list when it is packed."""
+        return self._unpack() if self._events is None else self._events
 
     def pack(self) -> None:
-        """Keep the events as bytes, in a fourth of the memory; what cannot be written so stays as it is."""
-        if self._events is not None:
-            with suppress(Exception):  # a payload may hold anything that can be copied
-                self._packed = pickle.dumps([_values(event) for event in self._events], pickle.HIGHEST_PROTOCOL)
+        """Keep the events as JSON, in a third of the memory; a block with other data (tuples, bytes) stays unpacked."""
+        events = self._events
+        if events is None:
+            return
+        with suppress(TypeError, ValueError, RecursionError):
+            self._packed = json.dumps([_values(event) for event in events], ensure_ascii=False).encode()
+            if self._unpack() == events:
                 self._events = None
+
+    def _unpack(self) -> list[SessionEvent]:
+        return [
+            SessionEvent(name, freeze(data), source, datetime.fromisoformat(timestamp), *rest)
+            for name, data, source, timestamp, *rest in json.loads(self._packed)
+        ]
+
+
+def _values(event: SessionEvent) -> tuple[Any, ...]:
+    """Return the fields in the order of the constructor."""
+    return (
+        event.name,
+        event.data,
+        event.source_session_id,
+        event.timestamp.isoformat(),
+        event.event_id,
+        event.cause,
+        event.depth,
+        event.sequence,
+        event.project,
+    )
 
 
 class Log:
-    """What was published, from the oldest block that somebody still reads; `tail` is the block that is written to."""
+    """The published events, from the oldest block with a reader; `tail` is the block that is written to."""
 
     __slots__ = ("_recent", "tail")
 
@@ -57,8 +79,8 @@ class Log:
         self._recent: deque[ref[Block]] = deque()
         self.tail = Block(0, backlog)
 
-    def turn(self, count: int) -> None:
-        """Begin a block at position `count`, and pack the one that is `LOOSE` blocks behind, if anybody needs it."""
+    def begin_block(self, count: int) -> None:
+        """Begin a block at position `count`, and pack the one `LOOSE` blocks behind, if anybody needs it."""
         full, self.tail = self.tail, Block(count)
         full.next = self.tail
         self._recent.append(ref(full))

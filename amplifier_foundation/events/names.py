@@ -1,17 +1,19 @@
-"""Which events a subscription asks for, and who asked for an event: by name, by prefix (`work:*`) or `*`."""
+"""Match event names with subscriptions: exactly, by prefix (`work:*`) or by `*`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from amplifier_core.frozen import frozen
+from amplifier_core.ids import name_in_session_id
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from amplifier_core.events import SessionEvent
 
 OVERFLOW = "router:overflow"
-"""What the router tells of a subscriber that lost events, to those who ask for it by name or by a prefix."""
+"""The router's notice of lost events, for subscribers that name it or a prefix of it."""
 
 Item = TypeVar("Item", bound="Any")
 
@@ -21,16 +23,25 @@ def matches(names: Sequence[str], name: str) -> bool:
     return any(pattern == name or (pattern.endswith("*") and name.startswith(pattern[:-1])) for pattern in names)
 
 
-@dataclass(frozen=True, slots=True)
+def comes_from(sources: Container[str], session_id: str | None) -> bool:
+    """Return whether `sources` hold the session's id, or the name that its id was made from.
+
+    A background session `review` handles each event in a session of its own, such as `review-3f9a0c1b77de`; the name
+    `review` stands for all of them.
+    """
+    return session_id is not None and (session_id in sources or name_in_session_id(session_id) in sources)
+
+
+@frozen
 class Filter:
-    """Names, and the sessions that events may come from (None: any)."""
+    """Names of events, and their sources: ids or names of sessions (None: any session)."""
 
     names: frozenset[str]
     sources: frozenset[str] | None
 
     @classmethod
     def of(cls, names: Sequence[str], sources: Sequence[str] | None) -> Filter:
-        """Return the filter; raises `ValueError` for names that nothing could match."""
+        """Return the filter. Raises `ValueError` for a name without a possible match."""
         if isinstance(names, str) or not names:
             raise ValueError(f"event names are a list of at least one, not {names!r}")
         for name in names:
@@ -40,18 +51,18 @@ class Filter:
 
     @property
     def wants_notices(self) -> bool:
-        """Whether it asks for what the router itself tells."""
+        """Whether it asks for the router's own notices."""
         return matches([*(self.names - {"*"})], OVERFLOW)
 
     def wants(self, event: SessionEvent) -> bool:
-        """Return whether the event is one of those asked for."""
-        if self.sources is not None and event.source_session_id not in self.sources:
+        """Return whether the event has one of the names and comes from one of the sources."""
+        if self.sources is not None and not comes_from(self.sources, event.source_session_id):
             return False
         return event.name in self.names or matches([*self.names], event.name)
 
 
 class NameIndex(Generic[Item]):
-    """Finds what is filed under a name, its prefixes and `*`, whatever else is filed."""
+    """Finds the items filed under a name, its prefixes and `*`; the time does not grow with the number of items."""
 
     def __init__(self) -> None:
         self._filed: dict[str, dict[Item, None]] = {}
@@ -62,7 +73,7 @@ class NameIndex(Generic[Item]):
             self._filed.setdefault(name, {})[item] = None
 
     def discard(self, names: frozenset[str], item: Item) -> None:
-        """Take `item` away; a name that nothing is left under is forgotten."""
+        """Take `item` away, and forget a name without items."""
         for name in names:
             filed = self._filed.get(name, {})
             filed.pop(item, None)
@@ -70,7 +81,7 @@ class NameIndex(Generic[Item]):
                 self._filed.pop(name, None)
 
     def find(self, name: str) -> Iterator[Item]:
-        """Yield each item that is filed under `name`, a prefix of it, or `*`, once."""
+        """Yield each item filed under `name`, a prefix of it, or `*`, once."""
         patterns = (name, *(f"{name[:end]}*" for end in range(len(name) + 1)))
         found = (self._filed[pattern] for pattern in patterns if pattern in self._filed)
         return iter({item: None for filed in found for item in filed})

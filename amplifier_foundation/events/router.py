@@ -1,4 +1,4 @@
-"""The router: whoever emits, and whoever subscribed, within one process."""
+"""Route events from emitters to subscribers within one process."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import logging
 from collections import deque
 from dataclasses import replace
 from itertools import count
-from time import time
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.events import SessionEvent
 
 from .channel import BoundedChannel, Channel
-from .fresh import fresh_event
 from .frozen import FrozenDict, freeze
 from .live import KINDS, BlockingSubscription, LiveSubscription
 from .names import OVERFLOW, Filter, NameIndex
+from .new_event import new_event
 from .stored import StoredSubscription
 from .subscription import SubscriberLagged
 
@@ -33,19 +32,42 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HISTORY = 1_000
-"""Events that a router without a store can replay."""
+"""Events kept by a router without a store, for replay."""
 ROUTES = 1_024
-"""Pairs of name and source whose channels are remembered."""
+"""Pairs of name and source with remembered channels."""
 PAUSE = 1.0
 """Seconds between two notices of the losses of one subscriber, at the least."""
+
+
+class Emitter(Protocol):
+    """The part of a router for the sessions that emit by it."""
+
+    async def emit(
+        self,
+        event_name: str,
+        data: Mapping[str, Any],
+        source_session_id: str | None = None,
+        *,
+        cause: str | None = None,
+        depth: int = 0,
+        project: str | None = None,
+    ) -> SessionEvent:
+        """Publish an event, and return it."""
+        ...
+
+    def create_session_emitter(
+        self, session_id: str, *, cause: str | None = None, depth: int = 0, project: str | None = None
+    ) -> SessionEmitter:
+        """Return an emitter for the events of one session."""
+        ...
 
 
 class EventRouter:
     """Publish and subscribe within one process, on a shared log with a cursor for each subscriber.
 
     With a `store`, `emit` appends to the store's durable log first; without one, the router numbers the events itself
-    and keeps the newest `history` of them for `subscribe(since=…)`. Its methods are called in the event loop that it is
-    used in; `emit_threadsafe` from anywhere.
+    and keeps the newest `history` of them for `subscribe(since=…)`. Call its methods in its event loop, and
+    `emit_threadsafe` from anywhere.
 
     >>> import asyncio
     >>> async def example() -> None:
@@ -62,7 +84,6 @@ class EventRouter:
     def __init__(self, store: Inbox | None = None, *, history: int = HISTORY, clock: Clock | None = None) -> None:
         self._store = store
         self._clock = clock or SystemClock()
-        self._seconds = time if clock is None else lambda: clock.now().timestamp()
         self._number = count(1).__next__
         self._history: deque[SessionEvent] = deque(maxlen=max(1, history))
         self._channels: dict[Filter | Channel, Channel] = {}
@@ -74,17 +95,17 @@ class EventRouter:
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """Those that are open."""
+        """The open subscriptions."""
         return [member for channel in list(self._channels.values()) for member in list(channel.members)]
 
     @property
     def subscriber_count(self) -> int:
-        """How many subscriptions are open."""
+        """The number of open subscriptions."""
         return len(self.subscriptions)
 
     @property
     def stats(self) -> list[SubscriptionStats]:
-        """How each open subscription fares."""
+        """The figures of each open subscription."""
         return [subscription.stats for subscription in self.subscriptions]
 
     async def emit(
@@ -95,14 +116,15 @@ class EventRouter:
         *,
         cause: str | None = None,
         depth: int = 0,
+        project: str | None = None,
     ) -> SessionEvent:
         """Publish an event with a copy of `data` that nobody can change, and return it.
 
-        With a store, it is durable before anybody sees it. It returns at once but for subscribers with
-        `overflow="block"`, who are waited for.
+        With a store, it is durable before anybody sees it. Only subscribers with `overflow="block"` make it wait.
+        Triggers hear the events of their own `project`, and those without one.
         """
         number = self._number()
-        event = fresh_event(event_name, freeze(data), source_session_id, self._seconds(), cause, depth, number)
+        event = new_event(event_name, freeze(data), source_session_id, self._clock.now(), cause, depth, number, project)
         if self._waits:
             event = await self._wait(event)
         self._history.append(event)
@@ -112,8 +134,10 @@ class EventRouter:
         return event
 
     def publish(self, event: SessionEvent) -> None:
-        """Hand an event that is stored already to the subscribers, and wait for none."""
+        """Hand a stored event to the subscribers, and wait for none."""
         event = _with_frozen_data(event)
+        if self._store is None:  # its number in another log means nothing here
+            event = replace(event, sequence=self._number())
         self._history.append(event)
         for channel in self._route(event):
             channel.append(event)
@@ -126,14 +150,15 @@ class EventRouter:
         *,
         cause: str | None = None,
         depth: int = 0,
+        project: str | None = None,
     ) -> Future[SessionEvent]:
         """Emit from any thread; the future ends when `emit` would, and `data` is copied before this returns.
 
-        Raises `RuntimeError` where the router was neither made nor subscribed to in a loop that runs.
+        Raises `RuntimeError` for a router neither made nor subscribed to in a running loop.
         """
         if self._loop is None or self._loop.is_closed():
-            raise RuntimeError("the router is used in no event loop that runs: make it in one")
-        emitting = self.emit(event_name, freeze(data), source_session_id, cause=cause, depth=depth)
+            raise RuntimeError("the router belongs to no running event loop: make it in one")
+        emitting = self.emit(event_name, freeze(data), source_session_id, cause=cause, depth=depth, project=project)
         return asyncio.run_coroutine_threadsafe(emitting, self._loop)
 
     def subscribe(
@@ -147,13 +172,14 @@ class EventRouter:
     ) -> Subscription:
         """Open a subscription; it sees every matching event from this call on, or after the sequence `since`.
 
-        Names match exactly, by prefix (`work:*`) or all of them (`*`). `queue_size` bounds how many events may wait
-        (None: any number); then `overflow` says whether the oldest or the newest is dropped and counted, whether
-        `emit` waits, or whether the reader gets `SubscriberLagged`. A subscriber of `router:overflow` is told of
-        drops, at most once a second for each subscriber that had some; `*` alone does not ask for that.
+        Names match exactly, by prefix (`work:*`) or all of them (`*`). `source_sessions` are ids of sessions or names
+        of background sessions. `queue_size` bounds the waiting events (None: any number). Beyond it, `overflow`
+        drops and counts the oldest or the newest, has `emit` wait, or raises `SubscriberLagged` in the reader. A
+        subscriber of `router:overflow` gets a notice of drops, at most one a second for each losing subscriber; `*`
+        alone does not ask for it.
 
         With `since`, a router with a store reads its log and drops nothing. One without raises `SubscriberLagged`
-        where its history begins later.
+        when its history begins later.
         """
         if self._closed:
             raise RuntimeError("the router is closed")
@@ -168,7 +194,7 @@ class EventRouter:
         self._waits = self._waits or kind is BlockingSubscription
         own = overflow == "drop_newest" or wanted.wants_notices or bool(replayed)
         channel = self._own_channel(wanted, overflow, replayed) if own else self._channel(wanted)
-        return kind(channel, event_names, queue_size, self._tell, len(replayed))
+        return kind(channel, event_names, queue_size, self._report_loss, len(replayed))
 
     async def wait_for_event(
         self,
@@ -185,26 +211,40 @@ class EventRouter:
                 return None
 
     async def position(self) -> int:
-        """Return the sequence of the newest event in the durable log, 0 when there is none."""
-        return 0 if self._store is None else await self._store.last_sequence()
+        """Return the sequence of the newest event, 0 when there is none."""
+        if self._store is not None:
+            return await self._store.last_sequence()
+        return (self._history[-1].sequence or 0) if self._history else 0
+
+    async def is_read(self) -> bool:
+        """Return whether every follower of the durable log has read its events."""
+        return all([await each.is_read() for each in self.subscriptions if isinstance(each, StoredSubscription)])
 
     async def follow(
         self, names: Sequence[str], *, sources: Sequence[str] | None = None, since: int | None = None
     ) -> AsyncIterator[SessionEvent]:
-        """Yield matching events of the durable log after `since` (None: from now), then those to come."""
-        if self._store is None:
-            raise RuntimeError("this router has no store: use subscribe()")
+        """Yield matching events after `since` (None: from now), then new ones.
+
+        A router without a store begins with the oldest event of its history when that is later; a warning says so.
+        """
         cursor = await self.position() if since is None else since
-        async with self.subscribe(names, sources, since=cursor) as reader:
+        try:
+            subscription = self.subscribe(names, sources, None, since=cursor)
+        except SubscriberLagged as lag:
+            logger.warning("%s", lag)
+            subscription = self.subscribe(names, sources, None, since=(self._history[0].sequence or 1) - 1)
+        async with subscription as reader:
             while (event := await anext(reader, None)) is not None:
                 yield event
 
-    def create_session_emitter(self, session_id: str, *, cause: str | None = None, depth: int = 0) -> SessionEmitter:
-        """Return an emitter that signs events with `session_id`, and with the event that woke it."""
-        return SessionEmitter(self, session_id, cause, depth)
+    def create_session_emitter(
+        self, session_id: str, *, cause: str | None = None, depth: int = 0, project: str | None = None
+    ) -> SessionEmitter:
+        """Return an emitter for the events of `session_id`, which continue the chain of `cause`."""
+        return SessionEmitter(self, session_id, cause, depth, project)
 
     def close(self) -> None:
-        """End every subscription and take no more; what is emitted still goes to the store. Idempotent."""
+        """End every subscription and take no more; emitted events still go to the store. Idempotent."""
         self._closed = True
         for subscription in self.subscriptions:
             subscription.close()
@@ -231,7 +271,10 @@ class EventRouter:
             self._routes.clear()
 
     def _route(self, event: SessionEvent) -> tuple[Channel, ...]:
-        """Return the channels whose filters the event passes."""
+        """Return the channels of the filters that the event passes.
+
+        The answer is remembered by name and source: a filter must look at nothing else of an event.
+        """
         route = tuple(channel for channel in self._index.find(event.name) if channel.filter.wants(event))
         if len(self._routes) >= ROUTES:
             self._routes.clear()
@@ -239,7 +282,7 @@ class EventRouter:
         return route
 
     async def _wait(self, event: SessionEvent) -> SessionEvent:
-        """Store the event, then wait until every blocking subscriber to it has room."""
+        """Store the event, then wait until every blocking subscriber has room."""
         if self._store is not None:
             event = _with_frozen_data(await self._store.emit(replace(event, sequence=None)))
         route = self._route(event)
@@ -257,12 +300,12 @@ class EventRouter:
             )
         return [event for event in kept if (event.sequence or 0) > since and wanted.wants(event)]
 
-    def _tell(self, reader: LiveSubscription) -> None:
-        """Log that a subscriber lost events, and tell who asked for that; once in a while is enough."""
+    def _report_loss(self, reader: LiveSubscription) -> None:
+        """Log that a subscriber lost events, and publish a notice; at most once in `PAUSE`."""
         now = self._clock.monotonic()
-        if now - reader.told_at < PAUSE:
+        if now - reader.notified_at < PAUSE:
             return
-        reader.told_at = now
+        reader.notified_at = now
         names, dropped = list(reader.names), reader.dropped
         logger.warning("a subscriber to %s is too slow: %d events dropped", ", ".join(names), dropped)
         data = {"names": names, "overflow": reader.overflow, "dropped": dropped, "queue_size": reader.queue_size}
@@ -288,14 +331,15 @@ def _is_full(subscription: Subscription) -> TypeGuard[BlockingSubscription]:
 
 
 class SessionEmitter:
-    """Emits the events of one session, which continue the chain of the event that woke it."""
+    """Emits the events of one session; they continue the chain of the event that woke it."""
 
-    def __init__(self, router: EventRouter, session_id: str, cause: str | None = None, depth: int = 0) -> None:
+    def __init__(
+        self, router: Emitter, session_id: str, cause: str | None = None, depth: int = 0, project: str | None = None
+    ) -> None:
         self._router = router
-        self._cause = cause
-        self._depth = depth
+        self._chain: dict[str, Any] = {"cause": cause, "depth": depth, "project": project}
         self.session_id = session_id
 
     async def emit(self, event_name: str, data: Mapping[str, Any]) -> None:
         """Publish an event that names this session as its source."""
-        await self._router.emit(event_name, data, self.session_id, cause=self._cause, depth=self._depth)
+        await self._router.emit(event_name, data, self.session_id, **self._chain)

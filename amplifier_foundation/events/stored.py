@@ -1,7 +1,9 @@
-"""A reader of the store's log: it goes at its own pace and loses nothing, whatever it missed."""
+"""Read the store's log at the reader's own pace, without loss."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from operator import length_hint
 from typing import TYPE_CHECKING
 
@@ -15,8 +17,12 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the log without news: other processes write to it too."""
+
+
 class StoredSubscription(Subscription):
-    """Reads what was stored after `since`, then what comes; the channel only says that something came."""
+    """Reads the events stored after `since`, then new ones; the channel only wakes it, other processes do not."""
 
     def __init__(self, channel: Channel, names: Sequence[str], store: Inbox, since: int) -> None:
         super().__init__(channel, names)
@@ -27,7 +33,7 @@ class StoredSubscription(Subscription):
 
     @property
     def lag(self) -> int:
-        """How many events wait of those that were fetched from the store."""
+        """How many events of the fetched page wait."""
         return 0 if self.closed else length_hint(self._unread)
 
     @property
@@ -35,20 +41,26 @@ class StoredSubscription(Subscription):
         """How many events were read."""
         return self._fetched - length_hint(self._unread)
 
+    async def is_read(self) -> bool:
+        """Return whether no matching event of the log is unread."""
+        return not self.lag and not any(map(self._channel.filter.wants, await self._store.events(since=self._since)))
+
     async def _ready(self) -> bool:
         while not self.closed:
             if length_hint(self._unread):
                 return True
             seen = self._channel.count
             if not await self._fetch() and self._channel.count == seen and not self.closed:
-                await self._channel.news()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY):
+                        await self._channel.news()
         return False
 
     async def _fetch(self) -> bool:
         """Take the next page of the store's log; return False at its end."""
         since = self._since
         page = await self._store.events(since=since)
-        if page and self._since == since:  # else somebody else who reads this subscription took it
+        if page and self._since == since:  # another task of this subscription took the page otherwise
             self._since = page[-1].sequence or since
             wanted = [event for event in page if self._channel.filter.wants(event)]
             self._unread = iter(wanted)

@@ -1,14 +1,14 @@
-"""What every reader of events is: an async iterator that can be closed, and says how it fares."""
+"""Define a reader of events: an async iterator with `close` and figures."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import AmplifierError
 from amplifier_core.events import SessionEvent
+from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 class SubscriberLagged(AmplifierError, RuntimeError):
-    """Events are gone that a subscriber asked for: it fell behind with `overflow="error"`, or asked too late."""
+    """Wanted events are gone: the subscriber fell behind with `overflow="error"`, or asked too late."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SubscriptionStats:
-    """How a subscription fares, in events."""
+    """The figures of a subscription, in events."""
 
     names: tuple[str, ...]
     lag: int
-    """Those that wait."""
+    """Waiting events."""
     delivered: int
     dropped: int
 
 
 class Subscription(AsyncIterator[SessionEvent]):
-    """A reader of events: an async iterator, and an async context manager that closes it."""
+    """A reader of events: an async iterator; as an async context manager it closes at the end of the block."""
 
     def __init__(self, channel: Channel, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -45,16 +45,16 @@ class Subscription(AsyncIterator[SessionEvent]):
     @property
     @abstractmethod
     def lag(self) -> int:
-        """How many matching events wait."""
+        """The number of matching events that wait."""
 
     @property
     @abstractmethod
     def delivered(self) -> int:
-        """How many events were read."""
+        """The number of events read."""
 
     @property
     def dropped(self) -> int:
-        """How many events were given up because more than `queue_size` waited."""
+        """The number of events given up because more than `queue_size` waited."""
         return 0
 
     @property
@@ -64,14 +64,14 @@ class Subscription(AsyncIterator[SessionEvent]):
 
     @property
     def stats(self) -> SubscriptionStats:
-        """How it fares."""
+        """Its figures."""
         return SubscriptionStats(self.names, self.lag, self.delivered, self.dropped)
 
     def refuse(self) -> None:
-        """Count an event that there was no room for."""
+        """Count an event as dropped: the queue is full."""
 
     def close(self) -> None:
-        """Leave; a reader that waits ends. Idempotent."""
+        """Leave; a waiting reader ends. Idempotent."""
         if not self.closed:
             self.closed = True
             self._channel.leave(self)
@@ -93,7 +93,7 @@ class Subscription(AsyncIterator[SessionEvent]):
 
     @abstractmethod
     async def _ready(self) -> bool:
-        """Wait until something is unread; return False when nothing more will come."""
+        """Wait for an unread event; return False when no more will come."""
 
     async def __aenter__(self) -> Self:
         return self

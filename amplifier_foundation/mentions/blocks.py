@@ -1,4 +1,4 @@
-"""Mentioned files as a model reads them, behind the text that mentions them."""
+"""Format mentioned files for a model, after the text with the mentions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..bundles.positions import show_file
+from ..documents.positions import show_file
 from .files import ContentDeduplicator
 from .loading import load_mentions_sync
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from .files import ContextFile
     from .loading import MentionResult
-    from .resolver import MentionResolver
+    from .mention_resolver import MentionResolver
 
 logger = logging.getLogger(__name__)
 
 SHOWN = 3
-"""Mentions that one warning names."""
+"""Mentions named in one warning."""
 
 _OWN_TAG = re.compile(r"<(?=\s*+/?+\s*+context_file)", re.IGNORECASE)
 
@@ -30,20 +30,19 @@ _OWN_TAG = re.compile(r"<(?=\s*+/?+\s*+context_file)", re.IGNORECASE)
 def context_block(files: Iterable[ContextFile]) -> str:
     """Return `files` as blocks: `<context_file paths="@a, @b → path">`, the text, `</context_file>`.
 
-    A text can neither close its block nor open another one: in tags of that name, `<` becomes `&lt;`. Everything else
-    of it stays, but for empty lines around it.
+    A text can neither close its block nor open another one: in tags of the same name, `<` becomes `&lt;`. Empty lines
+    around a text are removed; the rest stays.
     """
-    return "\n\n".join(map(_block, files))
+    blocks = []
+    for file in files:
+        sides = (", ".join(file.mentions), ", ".join(map(show_file, file.paths)))
+        paths = escape(_to_printable(" → ".join(filter(None, sides))))
+        content = _OWN_TAG.sub("&lt;", file.content.strip("\r\n"))
+        blocks.append(f'<context_file paths="{paths}">\n{content}\n</context_file>')
+    return "\n\n".join(blocks)
 
 
-def _block(file: ContextFile) -> str:
-    sides = (", ".join(file.mentions), ", ".join(map(show_file, file.paths)))
-    paths = escape(_printable(" → ".join(filter(None, sides))))
-    content = _OWN_TAG.sub("&lt;", file.content.strip("\r\n"))
-    return f'<context_file paths="{paths}">\n{content}\n</context_file>'
-
-
-def _printable(text: str) -> str:
+def _to_printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -54,7 +53,7 @@ async def expand_mentions_in_instruction(
     relative_to: Path | None = None,
     max_depth: int = 3,
 ) -> str:
-    """Do what `expand_mentions_sync` does, in a thread."""
+    """Run `expand_mentions_sync` in a thread."""
     if "@" not in instruction:
         return instruction
     import asyncio
@@ -69,10 +68,10 @@ def expand_mentions_sync(
     relative_to: Path | None = None,
     max_depth: int = 3,
 ) -> str:
-    """Return `instruction` as it is, and behind it the files that it mentions.
+    """Return `instruction` followed by its mentioned files.
 
-    A text that `deduplicator` holds already is not repeated. What cannot be had is left out, with one warning in the
-    log. The rest is as with `load_mentions_sync`.
+    A text already in `deduplicator` is not repeated. Unreadable files are left out, with one warning in the log. See
+    `load_mentions_sync` for the rest.
     """
     kept = ContentDeduplicator() if deduplicator is None else deduplicator
     known = {file.content_hash for file in kept.get_unique_files()}
@@ -82,9 +81,9 @@ def expand_mentions_sync(
 
 
 def warn(results: list[MentionResult]) -> None:
-    """Say in the log what was left out, in one warning."""
+    """Log one warning about all failed mentions."""
     failed = [result for result in results if result.error]
     if failed:
         shown = "; ".join(f"{result.mention}: {result.error}" for result in failed[:SHOWN])
         more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
-        logger.warning("mentions are left out: %s%s", _printable(shown), more)
+        logger.warning("mentions are left out: %s%s", _to_printable(shown), more)

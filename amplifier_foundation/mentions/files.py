@@ -1,23 +1,24 @@
-"""Mentioned files: read with care, and each content once."""
+"""Read mentioned files safely, and keep each content once."""
 
 from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
+
+from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-# O_NONBLOCK: opening a FIFO that replaced the file since it was looked at must not wait for a writer
+# O_NONBLOCK: opening a FIFO must not wait for a writer, even if it replaced the file a moment ago
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContextFile:
-    """One text, where it was found, and how it was mentioned. `content_hash` is its SHA-256 in hex."""
+    """One text with its paths and mentions. `content_hash` is its SHA-256 in hex."""
 
     content: str
     content_hash: str
@@ -26,7 +27,7 @@ class ContextFile:
 
 
 class ContentDeduplicator:
-    """Keeps each text once, under all the paths that hold it."""
+    """Keeps each text once, with all its paths."""
 
     def __init__(self) -> None:
         self._contents: dict[str, str] = {}
@@ -42,11 +43,11 @@ class ContentDeduplicator:
         return new
 
     def add_mention(self, path: Path, mention: str) -> None:
-        """Note how the file at `path` was mentioned."""
+        """Add a mention of the file at `path`."""
         self._mentions.setdefault(path, {})[mention] = None
 
     def get_unique_files(self) -> list[ContextFile]:
-        """Return every text once, in the order in which they were added."""
+        """Return every text once, in the order of addition."""
         return [
             ContextFile(content, digest, tuple(self._paths[digest]), self._mentions_of(digest))
             for digest, content in self._contents.items()
@@ -57,28 +58,23 @@ class ContentDeduplicator:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Return the text of a regular file of at most `limit` bytes; nothing else is opened, and no final symlink.
+    """Return the text of a regular file of at most `limit` bytes; other kinds of file, and final symlinks, stay closed.
 
-    Raises `OSError`, and `ValueError` that says what is wrong with the file.
+    Raises `OSError`, and `ValueError` with the fault of the file.
     """
-    raw = _read(path, limit)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
-    if "\0" in text:
-        raise ValueError("holds the character U+0000: it is no text")
-    return text
-
-
-def _read(path: Path, limit: int) -> bytes:
-    _require_small_file(path.stat(), limit)  # opening a device could already do something
+    _require_small_file(path.stat(), limit)  # opening a device could already have an effect
     with os.fdopen(os.open(path, _READ), "rb") as file:
         _require_small_file(os.fstat(file.fileno()), limit)
         raw = file.read(limit + 1)
     if len(raw) > limit:  # files of /proc have no size
         raise ValueError(_too_large(limit))
-    return raw
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
+    if "\0" in text:
+        raise ValueError("contains the character U+0000: not a text file")
+    return text
 
 
 def _require_small_file(status: os.stat_result, limit: int) -> None:

@@ -1,41 +1,42 @@
-"""Reading what a text mentions, and what those files mention in turn, nearest first."""
+"""Load the files mentioned in a text, and the files mentioned in those, nearest first."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplifier_core.frozen import frozen
+
 from .files import ContentDeduplicator, read_text
+from .mention_resolver import BaseMentionResolver
 from .parsing import parse_mentions
-from .resolver import BaseMentionResolver
 
 if TYPE_CHECKING:
-    from .resolver import MentionResolver
+    from .mention_resolver import MentionResolver
 
 MAX_FILE_BYTES = 2**20
 """Of one file."""
 MAX_BYTES = 8 * 2**20
 """Of all files of one text together."""
 MAX_FILES = 500
-"""Files that are opened for one text."""
+"""Files opened for one text."""
 MAX_MENTIONS = 10_000
-"""Mentions that are looked at for one text; one result stands for all further ones."""
+"""Mentions resolved for one text; one result stands for all further ones."""
 HINTS = 20
-"""Mentions of one text for which a folder is searched for the nearest name."""
+"""Failed mentions of one text with a suggestion; each searches a folder."""
 
 PROSE = frozenset({"", ".markdown", ".md", ".mdx", ".rst", ".txt"})
-"""Suffixes of files whose mentions count; in code, `@` begins a decorator."""
+"""Suffixes of files searched for mentions; in code, `@` begins a decorator."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MentionResult:
-    """What became of one mention.
+    """The outcome of one mention.
 
-    `content` is None where `error` says why, and where an earlier mention brought that file already.
+    `content` is None with an `error`, and for a file loaded by an earlier mention.
     """
 
     mention: str
@@ -51,7 +52,7 @@ async def load_mentions(
     relative_to: Path | None = None,
     max_depth: int = 3,
 ) -> list[MentionResult]:
-    """Do what `load_mentions_sync` does, in a thread."""
+    """Run `load_mentions_sync` in a thread."""
     if "@" not in text:
         return []
     import asyncio
@@ -66,12 +67,12 @@ def load_mentions_sync(
     relative_to: Path | None = None,
     max_depth: int = 3,
 ) -> list[MentionResult]:
-    """Read what `text` mentions into `deduplicator` and return one result a mention, those of `text` first.
+    """Read the files mentioned in `text` into `deduplicator`; return one result per mention, those of `text` first.
 
-    Files that are prose are read for mentions in turn: relative to their own folder, `max_depth` files deep. Each file
-    is read once. No content and no path raises: what cannot be had, or is beyond a limit of this module, is a result
-    with an error. `relative_to` and the folders of files count for a `BaseMentionResolver`; any other resolver is asked
-    for each mention as it is written.
+    Prose files are searched for mentions in turn: relative to their own folder, `max_depth` files deep. Each file is
+    read once. Nothing raises: an unreadable file, or one beyond a limit of this module, is a result with an error.
+    `relative_to` and the folders of files count for a `BaseMentionResolver`; other resolvers get each mention as
+    written.
     """
     if relative_to is not None and isinstance(resolver, BaseMentionResolver):
         resolver = resolver.beginning_in(relative_to)
@@ -80,7 +81,7 @@ def load_mentions_sync(
 
 
 class _Waiting(NamedTuple):
-    """A mention that was met and not yet looked at; `depth` is 1 in the text itself."""
+    """A mention found and not yet resolved; `depth` is 1 in the text itself."""
 
     mention: str
     resolver: MentionResolver
@@ -88,7 +89,7 @@ class _Waiting(NamedTuple):
 
 
 class _Loading:
-    """What one text has brought so far, and what is still to be looked at."""
+    """The results of one text so far, and its waiting mentions."""
 
     def __init__(self, deduplicator: ContentDeduplicator, max_depth: int) -> None:
         self._deduplicator = deduplicator
@@ -96,24 +97,24 @@ class _Loading:
         self._results: list[MentionResult] = []
         self._waiting: deque[_Waiting] = deque()
         self._opened: dict[Path, str | None] = {}
-        """Why a file that was opened is no good, or None."""
+        """The error of each opened file, or None."""
         self._bytes = 0
         self._hints = 0
 
     def run(self, text: str, resolver: MentionResolver) -> list[MentionResult]:
         """Return the results of `text`; can be called once."""
-        self._meet(text, resolver, 1)
+        self._add_mentions(text, resolver, 1)
         while self._waiting and len(self._results) < MAX_MENTIONS:
             self._results.append(self._follow(self._waiting.popleft()))
         if self._waiting:
-            error = f"this and all further mentions are left out: only {MAX_MENTIONS:,} are looked at"
+            error = f"this and all further mentions are left out: the limit is {MAX_MENTIONS:,}"
             self._results.append(MentionResult(self._waiting[0].mention, error=error))
         return self._results
 
-    def _meet(self, text: str, resolver: MentionResolver, depth: int) -> None:
+    def _add_mentions(self, text: str, resolver: MentionResolver, depth: int) -> None:
         room = MAX_MENTIONS + 1 - len(self._results) - len(self._waiting)
-        met = islice(parse_mentions(text), max(room, 0))
-        self._waiting.extend(_Waiting(mention, resolver, depth) for mention in met)
+        found = islice(parse_mentions(text), max(room, 0))
+        self._waiting.extend(_Waiting(mention, resolver, depth) for mention in found)
 
     def _follow(self, waiting: _Waiting) -> MentionResult:
         mention, resolver, depth = waiting
@@ -123,25 +124,23 @@ class _Loading:
         except (OSError, RuntimeError, ValueError) as error:  # pathlib raises each of them for some path
             return MentionResult(mention, error=_reason(error))
         if path is None:
-            return MentionResult(mention, error=self._explanation(mention, resolver))
+            return MentionResult(mention, error=self._explain(mention, resolver))
         self._deduplicator.add_mention(path, mention)
         if path in self._opened:
             return MentionResult(mention, path, error=self._opened[path])
-        limit = self._limit_of(depth)
-        return MentionResult(mention, path, error=limit) if limit else self._load(path, waiting)
+        if depth > self._max_depth:
+            limit = f"mentions are followed {self._max_depth} files deep; mention it nearer to the instruction"
+        elif len(self._opened) >= MAX_FILES:
+            limit = f"only {MAX_FILES} files are read for one instruction; mention fewer"
+        else:
+            return self._load(path, waiting)
+        return MentionResult(mention, path, error=limit)
 
-    def _explanation(self, mention: str, resolver: MentionResolver) -> str:
+    def _explain(self, mention: str, resolver: MentionResolver) -> str:
         if not isinstance(resolver, BaseMentionResolver):
             return "no such file"
         self._hints += 1
         return resolver.explain(mention, hint=self._hints <= HINTS) or "no such file"
-
-    def _limit_of(self, depth: int) -> str | None:
-        if depth > self._max_depth:
-            return f"mentions are followed {self._max_depth} files deep; mention it nearer to the instruction"
-        if len(self._opened) >= MAX_FILES:
-            return f"only {MAX_FILES} files are read for one instruction; mention fewer"
-        return None
 
     def _load(self, path: Path, waiting: _Waiting) -> MentionResult:
         try:
@@ -152,7 +151,9 @@ class _Loading:
         self._opened[path] = None
         self._deduplicator.add_file(path, content)
         if path.suffix.lower() in PROSE:
-            self._meet(content, _resolver_within(waiting.resolver, path), waiting.depth + 1)
+            resolver = waiting.resolver
+            inner = resolver.within(path) if isinstance(resolver, BaseMentionResolver) else resolver
+            self._add_mentions(content, inner, waiting.depth + 1)
         return MentionResult(waiting.mention, path, content)
 
     def _read(self, path: Path) -> str:
@@ -162,10 +163,6 @@ class _Loading:
             raise ValueError(f"only {MAX_BYTES // 2**20} MiB are read for one instruction; mention less")
         self._bytes += size
         return content
-
-
-def _resolver_within(resolver: MentionResolver, file: Path) -> MentionResolver:
-    return resolver.within(file) if isinstance(resolver, BaseMentionResolver) else resolver
 
 
 def _reason(error: Exception) -> str:

@@ -1,6 +1,6 @@
-"""Mentions as they are written in Markdown.
+"""Parse the mentions in a Markdown text.
 
-Every pattern takes what it can and gives nothing back, so that the time is linear in the text, whatever it holds.
+Every pattern is possessive: the time is linear in the length of any text.
 """
 
 from __future__ import annotations
@@ -12,40 +12,42 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONGEST = 4096
-"""Characters of a path; what is longer mentions nothing. PATH_MAX of Linux."""
+"""Characters of a path; longer text mentions nothing. PATH_MAX of Linux."""
 
 _ITEM = r"(?:[-*+]|\d{1,9}+[.)])[ \t]"
 _FENCE = re.compile(rf"^[ \t>]*+(?P<items>(?:{_ITEM}++)*+)(?P<fence>`{{3,}}+|~{{3,}}+)(?P<info>[^\n]*+)", re.MULTILINE)
 _NEXT_BLOCK = re.compile(rf"\n(?=[ \t>]*+(?:\r?\n|#|{_ITEM}))")
-"""Where inline code ends in any case: before an empty line, a heading, an item of a list."""
+"""The latest end of inline code: before an empty line, a heading, an item of a list."""
 _TICKS = re.compile(r"`++")
 
 _WIDE = r"\u00ab\u00bb\u2013\u2014\u2018-\u201f\u2026\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
 """Quotes, dashes and punctuation beyond ASCII."""
 _BEFORE = rf"\s(\[{{<>\"'*,;|{_WIDE}"
-"""What may stand before a mention; a letter, a dot or a slash makes it an address."""
+"""Allowed before a mention; after a letter, a dot or a slash it is part of an address."""
 _END = rf"\s\x00-\x1f\x7f()\[\]{{}}<>\"'`*,;!?|{_WIDE}"
 _MENTION = re.compile(rf'(?<![^{_BEFORE}])@(?:"([^"\x00-\x1f\x7f]*+)"|([^@{_END}][^{_END}]*+))')
 
 
 def parse_mentions(text: str) -> list[str]:
-    """Return what `text` mentions, in order, each once, with its `@` and without quotes: `@docs/a b.md`.
+    """Return the mentions in `text`, in order, each once, with `@` and without quotes: `@docs/a b.md`.
 
-    Code, in fences or in backticks, and mail addresses mention nothing. Without quotes a mention ends at the first
-    space, bracket, quote or one of `,;!?*|`, and at a dot or colon that nothing follows. A fence without an end goes
-    on to the end of the text.
+    Code, in fences or backticks, and mail addresses mention nothing. Without quotes a mention ends at the first space,
+    bracket, quote or one of `,;!?*|`; a final dot or colon is not part of it. An open fence extends to the end of the
+    text.
     """
     if "@" not in text:
         return []
     found: dict[str, None] = {}
-    for part in _outside_fences(text):
+    for part in _split_at_fences(text):
         for block in _NEXT_BLOCK.split(part):
-            if "@" in block:
-                found.update(dict.fromkeys(_mentions(_without_code(block))))
+            for match in _MENTION.finditer(_remove_code(block)) if "@" in block else ():
+                name = (match[1] or "").strip() or (match[2] or "").rstrip(".:")
+                if len(name) <= LONGEST and any(map(str.isalnum, name)):
+                    found[f"@{name}"] = None
     return list(found)
 
 
-def _outside_fences(text: str) -> Iterator[str]:
+def _split_at_fences(text: str) -> Iterator[str]:
     begin, fence = 0, ""
     for line in _FENCE.finditer(text):
         if not fence:
@@ -59,8 +61,8 @@ def _outside_fences(text: str) -> Iterator[str]:
         yield text[begin:]
 
 
-def _without_code(block: str) -> str:
-    """Return `block` with a backtick for each code in it: from a run of backticks to the next one as long."""
+def _remove_code(block: str) -> str:
+    """Return `block` with a backtick for each code span: from a run of backticks to the next of its length."""
     last = {len(run[0]): run.start() for run in _TICKS.finditer(block)}
     kept: list[str] = []
     begin = 0
@@ -68,17 +70,6 @@ def _without_code(block: str) -> str:
     for run in runs:
         if last[len(run[0])] > run.start():
             kept.append(block[begin : run.start()])
-            begin = _after(run[0], runs)
+            begin = next(end.end() for end in runs if end[0] == run[0])
     kept.append(block[begin:])
     return "`".join(kept)
-
-
-def _after(ticks: str, runs: Iterator[re.Match[str]]) -> int:
-    return next(run.end() for run in runs if run[0] == ticks)
-
-
-def _mentions(text: str) -> Iterator[str]:
-    for found in _MENTION.finditer(text):
-        name = (found[1] or "").strip() or (found[2] or "").rstrip(".:")
-        if len(name) <= LONGEST and any(map(str.isalnum, name)):
-            yield f"@{name}"

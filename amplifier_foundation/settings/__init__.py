@@ -1,16 +1,29 @@
-"""Settings: what a person, a project and a folder want of the program, with the place that each value comes from.
+"""Read and write the settings of a user, a project and a folder, with the origin of each value.
 
-The later wins: `settings.yaml` in the data folder, `settings.yaml` and `settings.local.yaml` in the project's
-`.amplifier` folder, the environment, the command line. Importing this imports neither YAML nor pydantic; reading does.
+Later layers win: `settings.yaml` in the data folder, `settings.yaml` and `settings.local.yaml` in the project's
+`.amplifier` folder, the environment, the command line. Every name below is imported when it is first used.
 """
 
 from __future__ import annotations
 
-from .layers import Layer
-from .places import SCOPES, Scope, project_folder, settings_file
-from .problems import CODES, InvalidSettings, SettingNotSet, SettingNotWritten, SettingsError
-from .reading import DEFAULTS, Origin, Settings, read_settings
-from .writing import unset_setting, write_setting
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .layer import DEFAULTS, Layer
+    from .places import SCOPES, Scope, project_folder, settings_exist, settings_file
+    from .problems import CODES, InvalidSettings, SettingNotSet, SettingNotWritten, SettingsError
+    from .reading import Origin, Settings, read_settings
+    from .writing import unset_setting, write_setting
+
+_HOMES = {
+    ".layer": "DEFAULTS Layer",
+    ".places": "SCOPES Scope project_folder settings_exist settings_file",
+    ".problems": "CODES InvalidSettings SettingNotSet SettingNotWritten SettingsError",
+    ".reading": "Origin Settings read_settings",
+    ".writing": "unset_setting write_setting",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "CODES",
@@ -26,7 +39,15 @@ __all__ = [
     "SettingsError",
     "project_folder",
     "read_settings",
+    "settings_exist",
     "settings_file",
     "unset_setting",
     "write_setting",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name], __name__), name)
+    return value

@@ -1,60 +1,57 @@
-"""One value of a YAML text changed, and every other character of it left as it is, comments included."""
+"""Change one value of a YAML text, and keep every other character, comments included."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..dicts import get_nested
-from ..files import to_yaml
+from ..documents.dicts import get_nested
+from ..documents.files import to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..dicts import Keys
+    from ..documents.dicts import Keys
 
 
 def with_value(text: str, after: Mapping[str, Any], path: Keys) -> str | None:
-    """Return `text` changed so that `path` has the value it has in `after`; None where that cannot be done in place."""
-    node, depth = _deepest(_parsed(text), path)
+    """Return `text` with the value of `path` in `after`; None when an edit in place is impossible."""
+    node, depth = _find_deepest(_compose(text), path)
+    value = get_nested(after, path)
     if node is None:
-        return _with_lines(text, len(text), 0, _nested(path, get_nested(after, path)))
+        return _insert_lines(text, len(text), 0, nest(path, value))
     if depth < len(path) and _is_block_mapping(node):
-        lines = _nested(path[depth:], get_nested(after, path))
-        return _with_lines(text, _end_of_lines(text, node), node.value[0][0].start_mark.column, lines)
-    replaced = _replaced(text, node, get_nested(after, path[:depth]) if depth else after)
-    return replaced if replaced or depth < len(path) else _with_other_lines(text, after, path)
-
-
-def _with_other_lines(text: str, after: Mapping[str, Any], path: Keys) -> str | None:
-    """Put the value at `path`, which takes several lines, in the place of those; a comment in them is in the way."""
-    entry = _entry(text, path)
+        lines = nest(path[depth:], value)
+        return _insert_lines(text, _end_of_lines(text, node), node.value[0][0].start_mark.column, lines)
+    replaced = _replace(text, node, get_nested(after, path[:depth]))
+    if replaced or depth < len(path):
+        return replaced
+    entry = _find_entry(text, path)  # its value has several lines; a comment in them would be lost
     if entry is None or "#" in text[entry.begin : entry.end]:
         return None
-    lines = {path[-1]: get_nested(after, path)}
-    return _with_lines(text[: entry.begin] + text[entry.end :], entry.begin, entry.indent, lines)
+    return _insert_lines(text[: entry.begin] + text[entry.end :], entry.begin, entry.indent, {path[-1]: value})
 
 
 def without(text: str, after: Mapping[str, Any], path: Keys) -> str | None:
-    """Return `text` without the key at `path`, which `after` has no more; None where that cannot be done in place."""
-    entry = _entry(text, path)
+    """Return `text` without the key at `path`, as in `after`; None when an edit in place is impossible."""
+    entry = _find_entry(text, path)
     if entry is not None:
         return text[: entry.begin] + text[entry.end :]
-    node, depth = _deepest(_parsed(text), path[:-1])
-    return _replaced(text, node, get_nested(after, path[:depth]) if depth else after)
+    node, depth = _find_deepest(_compose(text), path[:-1])
+    return _replace(text, node, get_nested(after, path[:depth]))
 
 
 class _Entry(NamedTuple):
-    """The lines of a key and its value, and nothing else: from the beginning of the first to that of the next."""
+    """The lines of a key and its value: from the beginning of the first to the beginning of the next."""
 
     begin: int
     end: int
     indent: int
 
 
-def _entry(text: str, path: Keys) -> _Entry | None:
-    """Return the lines of what is at `path`, which is there; None when they are not its alone."""
-    holder, _ = _deepest(_parsed(text), path[:-1])
+def _find_entry(text: str, path: Keys) -> _Entry | None:
+    """Return the lines of the existing value at `path`; None when they contain other values."""
+    holder, _ = _find_deepest(_compose(text), path[:-1])
     if not _is_block_mapping(holder):
         return None
     key, value = next((key, value) for key, value in holder.value if key.value == path[-1])
@@ -77,14 +74,22 @@ def flow(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _parsed(text: str) -> Any:
+def nest(path: Keys, value: Any) -> dict[str, Any]:
+    """Return `value` in nested mappings with the keys of `path`."""
+    for key in reversed(path):
+        value = {key: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
+def _compose(text: str) -> Any:
     import yaml
 
-    return yaml.compose(text, Loader=yaml.SafeLoader)  # the one in Python: its marks count the characters of `text`
+    return yaml.compose(text, Loader=yaml.SafeLoader)  # the Python loader: its marks count the characters of `text`
 
 
-def _deepest(root: Any, path: Keys) -> tuple[Any, int]:
-    """Return the last node on the way along `path`, and how many keys lead to it."""
+def _find_deepest(root: Any, path: Keys) -> tuple[Any, int]:
+    """Return the last existing node along `path`, and its number of keys."""
     node, depth = root, 0
     while depth < len(path) and node is not None and node.id == "mapping":
         below = next((value for key, value in node.value if key.value == path[depth]), None)
@@ -98,7 +103,7 @@ def _is_block_mapping(node: Any) -> bool:
     return node.id == "mapping" and not node.flow_style and bool(node.value)
 
 
-def _replaced(text: str, node: Any, value: Any) -> str | None:
+def _replace(text: str, node: Any, value: Any) -> str | None:
     begin, end = node.start_mark, node.end_mark
     if begin.line != end.line or _is_block_mapping(node):
         return None
@@ -107,7 +112,7 @@ def _replaced(text: str, node: Any, value: Any) -> str | None:
 
 
 def _end_of_lines(text: str, node: Any) -> int:
-    """Return where the line after the last of a node begins; comments below it are not the node's."""
+    """Return the beginning of the line after a node; comments below are not the node's."""
     while node.id != "scalar" and not node.flow_style and node.value:
         last = node.value[-1]
         node = last[1] if node.id == "mapping" else last
@@ -118,17 +123,10 @@ def _end_of_lines(text: str, node: Any) -> int:
     return len(text) if newline < 0 else newline + 1
 
 
-def _with_lines(text: str, index: int, indent: int, data: Mapping[str, Any]) -> str:
+def _insert_lines(text: str, index: int, indent: int, data: Mapping[str, Any]) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
     before = text[:index]
     if before and not before.endswith("\n"):
         before += newline
     lines = [" " * indent + line if line else line for line in to_yaml(data).splitlines()]
     return before + newline.join([*lines, ""]) + text[index:]
-
-
-def _nested(path: Keys, value: Any) -> dict[str, Any]:
-    for key in reversed(path):
-        value = {key: value}
-    nested: dict[str, Any] = value
-    return nested

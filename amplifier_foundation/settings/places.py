@@ -1,4 +1,4 @@
-"""Which files hold settings."""
+"""Find the files of settings."""
 
 from __future__ import annotations
 
@@ -12,45 +12,50 @@ from .problems import SettingNotWritten
 
 Scope = Literal["user", "project", "local"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""Whose settings a file holds; later ones win."""
+"""The owners of settings files; later ones win."""
 
 FOLDER = ".amplifier"
 _NAMES: dict[Scope, str] = {"project": "settings.yaml", "local": "settings.local.yaml"}
 
 
 def project_folder(folder: Path | str | None = None) -> Path | None:
-    """Return the nearest folder, upward from `folder` (default: the current one), that has an `.amplifier` folder.
+    """Return the nearest folder with an `.amplifier` folder, upward from `folder` (default: the current one).
 
-    The search ends at the root of a git checkout, and below the home folder, whose `.amplifier` is no project's. Above
-    `folder`, what belongs to another user does not count: in a shared folder anybody could put settings over your work.
+    The search ends at the root of a git checkout, and below the home folder: its `.amplifier` is no project's. Above
+    `folder`, other users' folders do not count: in a shared folder anybody could override your settings.
     """
-    start = _start(folder)
+    start, home = _resolve(folder), _home()
     for each in (start, *start.parents):
-        if each == _home():
+        if each == home:
             return None
-        if _is_project(each, start):
-            return each
-        if _is_checkout(each):
-            return None
+        mark = each / FOLDER
+        try:
+            is_project = mark.is_dir() and _resolve(mark) != _resolve(data_home())
+            if is_project and (each == start or mark.stat().st_uid == start.stat().st_uid):
+                return each
+            if (each / ".git").exists():
+                return None
+        except OSError:  # a folder closed to this user
+            continue
     return None
 
 
 def settings_file(scope: Scope, folder: Path | str | None = None) -> Path:
-    """Return the file of a scope, which need not exist; a project that has none yet begins in `folder`.
+    """Return the file of a scope, existing or not; a new project begins in `folder`.
 
-    Raises `SettingNotWritten` where there can be no project: in the home folder.
+    Raises `SettingNotWritten` in the home folder: it is never a project.
     """
     if scope == "user":
         return data_home() / "settings.yaml"
-    root = project_folder(folder) or _start(folder)
+    root = project_folder(folder) or _resolve(folder)
     file = root / FOLDER / _NAMES[scope]
-    if root == _home() or file.parent == _resolved(data_home()):
-        raise SettingNotWritten(file, "this folder is no project; use the scope 'user', or go to a project's folder")
+    if root == _home() or file.parent == _resolve(data_home()):
+        raise SettingNotWritten(file, "this folder is not a project; use the scope 'user', or a project's folder")
     return file
 
 
 def settings_files(folder: Path | str | None = None) -> dict[Scope, Path]:
-    """Return the file of every scope that counts in `folder`, existing or not."""
+    """Return the file of every scope valid in `folder`, existing or not."""
     files: dict[Scope, Path] = {}
     for scope in SCOPES:
         with suppress(SettingNotWritten):
@@ -58,33 +63,18 @@ def settings_files(folder: Path | str | None = None) -> dict[Scope, Path]:
     return files
 
 
-def _is_project(folder: Path, start: Path) -> bool:
-    mark = folder / FOLDER
-    try:
-        if not mark.is_dir() or _resolved(mark) == _resolved(data_home()):
-            return False
-        return folder == start or mark.stat().st_uid == start.stat().st_uid
-    except OSError:
-        return False
-
-
-def _is_checkout(folder: Path) -> bool:
-    try:
-        return (folder / ".git").exists()
-    except OSError:  # a folder that may not be looked into
-        return False
-
-
-def _start(folder: Path | str | None) -> Path:
-    return _resolved(Path(folder or Path.cwd()).expanduser())
+def settings_exist(folder: Path | str | None = None) -> bool:
+    """Return whether any settings file of `folder` exists; else the defaults and the environment count."""
+    return any(os.path.lexists(file) for file in settings_files(folder).values())
 
 
 def _home() -> Path | None:
     try:
-        return _resolved(Path.home())
+        return _resolve(Path.home())
     except RuntimeError:  # a user without a home
         return None
 
 
-def _resolved(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # which, other than `Path.resolve`, takes a loop of symlinks as it is
+def _resolve(path: Path | str | None) -> Path:
+    path = Path(path or Path.cwd()).expanduser()
+    return Path(os.path.realpath(path))  # unlike `Path.resolve`, accepts loops of links

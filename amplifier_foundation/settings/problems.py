@@ -1,4 +1,4 @@
-"""What can be wrong with settings, told as what is wrong with a bundle is.
+"""Report problems of settings in the format of bundles.
 
 .amplifier/settings.yaml:3:3: error[AMP301] fetch.timout: unknown key; did you mean 'timeout'?
 """
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import AmplifierError
 
-from ..bundles.problems import BundleProblems
+from ..documents.problems import BundleProblemsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ..bundles.problems import Problem
+    from ..documents.problems import Problem
 
 CODES = {
     "AMP301": "a setting is not known",
@@ -25,7 +25,7 @@ CODES = {
     "AMP305": "a settings file cannot be opened",
     "AMP306": "a secret stands in a file that others of the project see",
 }
-"""Every code of settings and what it means; how a file is written has the codes of a bundle's, AMP2xx."""
+"""The codes of settings with their meanings; mistakes in YAML have the codes of bundles, AMP2xx."""
 
 
 class SettingsError(AmplifierError, ValueError):
@@ -33,19 +33,19 @@ class SettingsError(AmplifierError, ValueError):
 
 
 class InvalidSettings(SettingsError):
-    """Settings cannot be used; `problems` are all that is wrong with them, warnings included."""
+    """Settings cannot be used because of `problems`, warnings included."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__(str(BundleProblems(problems)))
+        super().__init__(str(BundleProblemsError(problems)))
 
 
 class SettingNotSet(SettingsError, LookupError):
-    """Nothing sets what was asked for."""
+    """Nothing sets the requested value."""
 
 
 class SettingNotWritten(SettingsError):
-    """A settings file was left as it is; `file` says which, and the message what to do by hand."""
+    """The settings file `file` is unchanged; the message says how to change it by hand."""
 
     def __init__(self, file: Path, message: str) -> None:
         self.file = file

@@ -1,79 +1,79 @@
-"""All settings together, and which of them said what."""
+"""Read all layers of settings, and find the origin of each value."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..bundles.merge import deep_merge
-from ..bundles.positions import Place, format_path
-from ..bundles.problems import Problem, has_errors
-from ..dicts import get_nested, keys_of, set_nested
-from .layers import Layer, checked_layer, file_layer
+from amplifier_core.frozen import frozen
+
+from ..documents.dicts import deep_merge, get_nested, keys_of, set_nested
+from ..documents.positions import Place, format_path
+from ..documents.problems import Problem, has_errors
+from .layer import DEFAULTS, Layer, check_layer, file_layer
 from .places import SCOPES, project_folder, settings_file
 from .problems import InvalidSettings, SettingNotSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from .places import Scope
 
 Origin = Place | str
-"""A line and column of a file, or `default`, `environment` or `command line`; its text names it in either case."""
-
-DEFAULTS: dict[str, Any] = {
-    "bundle": None,
-    "bundles": {},
-    "storage": "storage-sqlite",
-    "overrides": {},
-    "fetch": {"timeout": 120},
-    "retention": {"sessions": "90d", "keep": 20},
-}
-"""Every setting there is, as it is when nobody sets it; the time limit is in seconds."""
+"""A line and column of a file, or `default`, `environment` or `command line`; both are readable as text."""
 
 _VARIABLES = {"storage": "AMPLIFIER_STORAGE", "fetch.timeout": "AMPLIFIER_FETCH_TIMEOUT"}
 _NOTHING: Any = object()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
-    """What counts: `values`, with every default filled in; `problems` are warnings."""
+    """The effective `values`, defaults included; `problems` are warnings."""
 
     values: dict[str, Any] = field(repr=False)
     problems: tuple[Problem, ...] = ()
     layers: tuple[Layer, ...] = field(default=(), repr=False)
-    """Where the values come from; later ones win."""
+    """The sources of the values; later ones win."""
 
     def get(self, path: str | Sequence[str], default: Any = None) -> Any:
-        """Return a setting by its keys (`fetch.timeout`, `("fetch", "timeout")`), or `default` where none is."""
+        """Return a setting by its keys (`fetch.timeout`, `("fetch", "timeout")`), or `default`."""
         return get_nested(self.values, path, default)
 
     def layer_of(self, path: str | Sequence[str]) -> Layer:
-        """Return the last of the sources that set something at `path`. Raises `SettingNotSet`."""
+        """Return the last layer with a value at `path`. Raises `SettingNotSet`."""
         keys = keys_of(path)
         if get_nested(self.values, keys, _NOTHING) is _NOTHING:
             raise SettingNotSet(f"'{format_path(keys)}' is not set. See: amplifier config show")
         return next(each for each in reversed(self.layers) if get_nested(each.values, keys, _NOTHING) is not _NOTHING)
 
     def origin(self, path: str | Sequence[str]) -> Origin:
-        """Return where the value of a setting stands; of what several sources add to, in the last one.
-
-        Raises `SettingNotSet`.
-        """
+        """Return the origin of a setting, in the last layer with a value for it. Raises `SettingNotSet`."""
         layer = self.layer_of(path)
         return layer.positions.at(keys_of(path)) if layer.positions else layer.source
 
 
 def read_settings(folder: Path | str | None = None, *, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Return the settings that count in `folder` (default: the current one).
+    """Return the effective settings in `folder` (default: the current one).
 
-    `overrides` is what the command line says; what is None there is not said. Raises `InvalidSettings` with everything
-    that is wrong, by line.
+    `overrides` are the values of the command line; None counts as missing. Raises `InvalidSettings` with every mistake,
+    by line.
     """
-    layers = (Layer("default", deepcopy(DEFAULTS)), *_layers(folder, overrides or {}))
+    here = Path(folder or Path.cwd()).absolute()
+    file, project = settings_file("user"), project_folder(folder)
+    files: list[tuple[Scope, Path, Path]] = [("user", file, file.parent)]
+    if project is not None:
+        files += ((scope, settings_file(scope, project), project) for scope in SCOPES if scope != "user")
+    of_files = (file_layer(scope, path, base) for scope, path, base in files)
+    layers = (
+        Layer("default", deepcopy(DEFAULTS)),
+        *(layer for layer in of_files if layer is not None),
+        _read_environment(here),
+        check_layer("command line", overrides or {}, here),
+    )
     problems = tuple(problem for layer in layers for problem in layer.problems)
     if has_errors(problems):
         raise InvalidSettings(problems)
@@ -83,37 +83,15 @@ def read_settings(folder: Path | str | None = None, *, overrides: Mapping[str, A
     return Settings(values, problems, layers)
 
 
-def _layers(folder: Path | str | None, overrides: Mapping[str, Any]) -> Iterator[Layer]:
-    here = Path(folder or Path.cwd()).absolute()
-    for scope, file, base in _files(folder):
-        layer = file_layer(scope, file, base)
-        if layer is not None:
-            yield layer
-    yield _environment(here)
-    yield checked_layer("command line", overrides, here)
-
-
-def _files(folder: Path | str | None) -> Iterator[tuple[Scope, Path, Path]]:
-    """Yield each file that may be there, with its scope and what its paths are relative to."""
-    file, project = settings_file("user"), project_folder(folder)
-    yield "user", file, file.parent
-    if project is not None:
-        yield from ((scope, settings_file(scope, project), project) for scope in SCOPES if scope != "user")
-
-
-def _environment(here: Path) -> Layer:
-    said: dict[str, Any] = {}
+def _read_environment(here: Path) -> Layer:
+    given: dict[str, Any] = {}
     for path, variable in _VARIABLES.items():
         text = os.environ.get(variable)
         if text:
-            set_nested(said, path, _number(text) if path == "fetch.timeout" else text)
-    layer = checked_layer("environment", said, here)
+            set_nested(given, path, text)
+    if "fetch" in given:
+        with suppress(ValueError):  # the schema reports text
+            given["fetch"]["timeout"] = float(given["fetch"]["timeout"])
+    layer = check_layer("environment", given, here)
     named = (replace(problem, file=_VARIABLES.get(problem.path, problem.file)) for problem in layer.problems)
     return replace(layer, problems=tuple(named))
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -1,53 +1,81 @@
-"""What may stand in a settings file. Importing this imports pydantic."""
+"""Define the schema of a settings file. Importing this imports pydantic."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, field_validator
 
-from ..background.config import MODULE_ID, Seconds
-from ..bundles.schema import Section
+from ..documents.fields import MODULE_ID, PermissionsSection, Seconds, Section
+from .sizes import SIZE_PATTERN, size_of
 
 Text = Annotated[str, Field(min_length=1)]
+Size = Annotated[
+    int,
+    BeforeValidator(size_of),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SIZE_PATTERN}]}),
+]
 
 
 class Override(Section):
-    """What is put over the entry of one module, in whatever bundle it stands."""
+    """Values merged over the entries of one module in all bundles."""
 
     source: Text = ""
-    """Where its code is."""
+    """The path or address of its code."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Merged over the bundle's."""
 
 
 class Fetching(Section):
-    """How bundles and modules are fetched from elsewhere."""
+    """Limits on fetching remote bundles and modules."""
 
     timeout: float = Field(default=0, gt=0, allow_inf_nan=False)
-    """Seconds that fetching one source may take."""
+    """Seconds for one source."""
+
+
+class Storage(Section):
+    """A storage and its configuration."""
+
+    name: str = Field(pattern=MODULE_ID)
+    config: dict[str, Any] = Field(default_factory=dict)
+    """The factory of the storage is called with it; without `folder` and `path`, it is given the data folder."""
 
 
 class Retention(Section):
-    """How long what nobody looks after is kept: the sessions that background sessions have made."""
+    """Limits on keeping the sessions made by background sessions."""
 
     sessions: Seconds = 0
-    """How long such a session is kept after its last change; 0: for ever."""
+    """Time to keep a session after its last change; 0: for ever."""
+    max_size: Size = 0
+    """Limit on the size of the store in bytes: older data goes first; 0: unlimited."""
     keep: int = Field(default=0, ge=0)
-    """How many of each background session are kept, however old."""
+    """Sessions of each background session kept at any age."""
+
+
+ModelName = Annotated[
+    Annotated[dict[str, Text], Tag("dict")] | Annotated[Text, Tag("str")],
+    Discriminator(lambda value: "dict" if isinstance(value, dict) else "str"),
+]
 
 
 class SettingsFile(Section):
-    """The whole of a settings file. A key with nothing after it is the same as one that is not there."""
+    """A whole settings file. An empty key counts as missing."""
 
     bundle: Text = ""
-    """The bundle of a folder that has none: a registered name, a path or a URI."""
+    """The bundle for folders without one: a registered name, a path or a URI."""
     bundles: dict[str, Text] = Field(default_factory=dict)
-    """Where the bundles are that have a name here."""
-    storage: str = Field(default="", pattern=MODULE_ID)
-    """The storage that sessions are kept in."""
+    """Paths and addresses of bundles by name."""
+    storage: Annotated[
+        Annotated[Storage, Tag("Storage")] | Annotated[str, Field(pattern=MODULE_ID), Tag("str")],
+        Discriminator(lambda value: "Storage" if isinstance(value, dict) else "str"),
+    ] = ""
+    """The storage of sessions: its name, or its name and its configuration."""
     overrides: dict[str, Override] = Field(default_factory=dict)
     """By module."""
+    models: dict[str, ModelName] = Field(default_factory=dict)
+    """Models by alias: one for every provider, or one for each by its name."""
+    permissions: PermissionsSection = Field(default_factory=PermissionsSection)
+    """Only those of your own settings may allow what is asked or protected by default; a project's can only tighten."""
     fetch: Fetching = Field(default_factory=Fetching)
     retention: Retention = Field(default_factory=Retention)
 
@@ -56,5 +84,5 @@ class SettingsFile(Section):
     def _names(cls, bundles: dict[str, str]) -> dict[str, str]:
         for name in bundles:
             if not name.strip() or not name.isprintable() or set(name) & set(":/\\"):
-                raise ValueError(f"'{name}' is no name; use one without ':', '/' and '\\'")
+                raise ValueError(f"'{name}' is not a name; use one without ':', '/' and '\\'")
         return bundles

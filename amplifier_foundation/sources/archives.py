@@ -1,4 +1,4 @@
-"""Unpacks zip archives of strangers."""
+"""Unpack zip archives of strangers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _END, _END_SIZE, _MAX_COMMENT = b"PK\5\6", 22, 65536
 _LOCATOR, _LOCATOR_SIZE = b"PK\6\7", 20
 _MAX_LISTING = MAX_ENTRIES * 512
-"""Bytes of an archive's list of its entries, which is read into memory whole."""
+"""Bytes of an archive's central directory; it is read into memory whole."""
 
 _ENCRYPTED = 1
 _UNREADABLE = (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error, zlib.error)
@@ -33,28 +33,39 @@ _ANOTHER = "Use another archive, or a git source"
 def unpack(source: ParsedURI, archive: Path, target: Path) -> None:
     """Unpack an archive into the folder `target`.
 
-    It is refused when an entry could land elsewhere (absolute, with `..`, a symlink) or is encrypted, or when all of it
-    exceeds `MAX_ARCHIVE` bytes or `MAX_ENTRIES`. Raises `SourceRefused`; `OSError` is about the disk.
+    Refused are entries outside the target (absolute, with `..`, a symlink), encrypted entries, and archives beyond
+    `MAX_ARCHIVE` bytes or `MAX_ENTRIES`. Raises `SourceRefused`, and `OSError` for disk errors.
     """
     try:
-        _refuse_endless_listing(source, archive)
+        _check_directory_size(source, archive)
         with ZipFile(archive) as opened:
-            _refuse_too_much(source, opened.infolist())
-            paths = {info: target.joinpath(*_parts(source, info)) for info in opened.infolist()}
+            entries = opened.infolist()
+            if len(entries) > MAX_ENTRIES:
+                raise SourceRefused(source, f"has more than {MAX_ENTRIES} entries", _ANOTHER)
+            if sum(entry.file_size for entry in entries) > MAX_ARCHIVE:
+                raise SourceRefused(source, f"is larger than {MAX_ARCHIVE // 1024**2} MiB when unpacked", _ANOTHER)
+            # All names are checked before the first file is written.
+            paths = {info: target.joinpath(*_check_entry(source, info)) for info in entries}
             for info, path in paths.items():
-                _unpack_entry(opened, info, path)
+                (path if info.is_dir() else path.parent).mkdir(parents=True, exist_ok=True)
+                if info.is_dir():
+                    continue
+                with opened.open(info) as packed, path.open("xb") as file:
+                    shutil.copyfileobj(packed, file)
+                if (info.external_attr >> 16) & stat.S_IXUSR:
+                    path.chmod(path.stat().st_mode | stat.S_IXUSR)
     except SourceRefused:
         raise
     except _UNREADABLE as error:
-        raise SourceRefused(source, f"is not a zip archive that can be read ({error})", _ANOTHER) from None
+        raise SourceRefused(source, f"is not a readable zip archive ({error})", _ANOTHER) from None
     except OSError as error:
         if error.errno not in _NAME_IS_WRONG:
             raise
-        raise SourceRefused(source, f"holds names that cannot be written ({error.strerror})", _ANOTHER) from None
+        raise SourceRefused(source, f"has file names impossible here ({error.strerror})", _ANOTHER) from None
 
 
-def _refuse_endless_listing(source: ParsedURI, archive: Path) -> None:
-    """Refuse an archive whose list of entries alone would fill the memory, or is of the kind made for that (zip64)."""
+def _check_directory_size(source: ParsedURI, archive: Path) -> None:
+    """Refuse an archive with a central directory too large for memory, or of unlimited size (zip64)."""
     with archive.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - _END_SIZE - _MAX_COMMENT - _LOCATOR_SIZE))
@@ -66,18 +77,11 @@ def _refuse_endless_listing(source: ParsedURI, archive: Path) -> None:
         raise SourceRefused(source, "is not a zip archive", _ANOTHER)
     (listing,) = struct.unpack_from("<L", tail, start + 12)
     if listing > _MAX_LISTING or tail[max(0, start - _LOCATOR_SIZE) : start].startswith(_LOCATOR):
-        raise SourceRefused(source, f"holds more than {MAX_ENTRIES} entries, or is of the kind for that", _ANOTHER)
+        raise SourceRefused(source, f"has more than {MAX_ENTRIES} entries, or is a zip64 archive", _ANOTHER)
 
 
-def _refuse_too_much(source: ParsedURI, entries: list[ZipInfo]) -> None:
-    if len(entries) > MAX_ENTRIES:
-        raise SourceRefused(source, f"holds more than {MAX_ENTRIES} entries", _ANOTHER)
-    if sum(entry.file_size for entry in entries) > MAX_ARCHIVE:
-        raise SourceRefused(source, f"holds more than {MAX_ARCHIVE // 1024**2} MiB when unpacked", _ANOTHER)
-
-
-def _parts(source: ParsedURI, info: ZipInfo) -> list[str]:
-    """Return the way to an entry below the archive's folder."""
+def _check_entry(source: ParsedURI, info: ZipInfo) -> list[str]:
+    """Return the parts of an entry's path below the target; refuse every other kind of entry."""
     name, kind = info.orig_filename, stat.S_IFMT(info.external_attr >> 16)
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if not name:
@@ -89,18 +93,7 @@ def _parts(source: ParsedURI, info: ZipInfo) -> list[str]:
     elif info.flag_bits & _ENCRYPTED:
         reason = "is encrypted"
     elif info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-        reason = "is compressed in a way that is not read here"
+        reason = "uses an unsupported compression"
     else:
         return parts
     raise SourceRefused(source, f"its entry {name[:200]!r} {reason}", _ANOTHER)
-
-
-def _unpack_entry(opened: ZipFile, info: ZipInfo, path: Path) -> None:
-    if info.is_dir():
-        path.mkdir(parents=True, exist_ok=True)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with opened.open(info) as packed, path.open("xb") as file:
-        shutil.copyfileobj(packed, file)
-    if (info.external_attr >> 16) & stat.S_IXUSR:
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)

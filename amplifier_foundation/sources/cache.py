@@ -1,20 +1,21 @@
-"""What was fetched, kept on disk: one folder a source.
+"""Keep fetched sources on disk, in one folder per source.
 
-What is there is used, so that a start without a network works. Nothing is fetched again unless asked for, and a commit
-never is.
+A kept source is used as it is: a start needs no network. It is fetched again on request only, and a commit never.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import AmplifierError, StoreUnavailable
+from amplifier_core.frozen import frozen
 
-from ..paths import data_home, make_private
+from ..documents.times import format_time
+from ..paths import make_private, sources_home
 from .entries import Entry, Facts
 from .errors import SourceNotFound, out_of_time
 from .fetching import fetch_content, fetchable, inside, size_of
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from .uris import ParsedURI
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceStatus:
-    """What the cache has of a source.
+    """The state of one source in the cache.
 
-    `uri` is without secrets. `pinned` says that the source is one commit, and so never changes. `commit`, `fetched_at`
-    (UTC) and `path`, the folder of its files, are None for what is not there or not known.
+    `uri` has no secrets. A `pinned` source is one commit and never changes. `commit`, `fetched_at` (UTC) and `path`
+    (the folder of its files) are None when missing or unknown.
     """
 
     uri: str
@@ -45,10 +46,10 @@ class SourceStatus:
 
 
 class SourceCache:
-    """Fetched sources below one folder, which several processes may share. `timeout` limits a fetch, in seconds.
+    """Fetched sources below one folder; several processes may share it. `timeout` limits a fetch, in seconds.
 
-    Methods take a URI as text or parsed. What is no place to fetch from (a path, a name) is a `SourceRefused`, a folder
-    that cannot be used a `StoreUnavailable`.
+    Methods take a URI as text or parsed. They raise `SourceRefused` for a path or a name, and `StoreUnavailable` for an
+    unusable folder.
     """
 
     def __init__(self, folder: Path | str, *, timeout: float | None = None) -> None:
@@ -56,9 +57,9 @@ class SourceCache:
         self._timeout = timeout
 
     def get(self, uri: str | ParsedURI) -> Path | None:
-        """Return where the file or folder that `uri` names is; None when its source is not here.
+        """Return the path of the file or folder named by `uri`; None when its source is not in the cache.
 
-        Raises `SourceNotFound` when the source is here and has no such subdirectory.
+        Raises `SourceNotFound` when the source is kept and has no such subdirectory.
         """
         source = fetchable(uri)
         entry = Entry.of(self.folder, source)
@@ -68,17 +69,17 @@ class SourceCache:
                     return inside(source, entry.path)
             if not entry.is_known():
                 return None
-            with self._locked(entry, source, self._deadline()):  # somebody may be exchanging its files at this moment
+            with self._lock(entry, source, self._deadline()):  # another process may be replacing the files now
                 return inside(source, entry.path) if entry.exists() else None
 
     def fetch(self, uri: str | ParsedURI, *, refresh: bool = False, stop: Event | None = None) -> Path:
-        """Return where the file or folder that `uri` names is, fetched now if it is not here.
+        """Return the path of the file or folder named by `uri`, fetched now if needed.
 
-        `refresh` fetches it again, unless it is one commit; when that fails, what was here stays. Who asks for a source
-        that another thread or process is fetching waits for it. `stop` ends the fetch early.
+        `refresh` fetches again, except a commit; a failure keeps the old files. A caller waits while another thread or
+        process fetches the same source. `stop` ends the fetch early.
 
-        Raises `SourceNotFound` (does not exist, needs a sign-in, cannot be reached), `SourceRefused` (makes no sense,
-        exceeds a limit, leads out of its folder) and `StoreUnavailable`.
+        Raises `SourceNotFound` (missing, sign-in needed, unreachable), `SourceRefused` (invalid, beyond a limit,
+        outside its folder) and `StoreUnavailable`.
         """
         source = fetchable(uri)
         renew = refresh and not source.commit
@@ -87,13 +88,13 @@ class SourceCache:
             return found
         deadline = self._deadline(stop)
         entry = Entry.of(make_private(self.folder), source)
-        with self._disk(), self._locked(entry, source, deadline):
+        with self._disk(), self._lock(entry, source, deadline):
             if renew or not entry.exists():
                 _fetch_into(entry, source, deadline)
             return inside(source, entry.path)
 
     def status(self, uri: str | ParsedURI) -> SourceStatus:
-        """Return what is here of a source, all its subdirectories included."""
+        """Return the state of a source, all its subdirectories included."""
         source = fetchable(uri)
         entry = Entry.of(self.folder, source)
         with self._disk():
@@ -101,31 +102,31 @@ class SourceCache:
         return replace(found, uri=str(source), pinned=bool(source.commit))
 
     def entries(self) -> list[SourceStatus]:
-        """Return what is here, by name; the `uri` of one whose facts were lost is the name of its folder."""
+        """Return all kept sources by name; without facts, the `uri` is the name of the folder."""
         with self._disk():
             return [_status_of(entry) for entry in Entry.all(self.folder) if entry.exists()]
 
     def clear(self) -> None:
-        """Remove all that is here, when nobody is fetching it."""
+        """Remove all kept sources, each once no fetch holds it."""
         with self._disk():
             for entry in Entry.all(self.folder):
-                with self._locked(entry, entry.name, self._deadline()), entry.workplace() as work:
+                with self._lock(entry, entry.name, self._deadline()), entry.workplace() as work:
                     entry.remove(work)
 
     def _deadline(self, stop: Event | None = None) -> Deadline:
         return Deadline(self._timeout or fetch_seconds(), stop)
 
     @contextmanager
-    def _locked(self, entry: Entry, source: ParsedURI | str, deadline: Deadline) -> Iterator[None]:
+    def _lock(self, entry: Entry, source: ParsedURI | str, deadline: Deadline) -> Iterator[None]:
         try:
-            with entry.locked(deadline):
+            with entry.lock(deadline):
                 yield
         except TimeoutError:
             raise out_of_time(source, deadline) from None
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
-        """Turn what goes wrong on the disk into an error that names the folder."""
+        """Turn disk errors into an error with the folder."""
         try:
             yield
         except AmplifierError:
@@ -139,8 +140,8 @@ class SourceCache:
 
 
 def default_cache() -> SourceCache:
-    """Return the cache in its user's data folder."""
-    return SourceCache(data_home() / "cache" / "sources")
+    """Return the cache in the user's data folder."""
+    return SourceCache(sources_home())
 
 
 def _fetch_into(entry: Entry, source: ParsedURI, deadline: Deadline) -> None:
@@ -148,9 +149,9 @@ def _fetch_into(entry: Entry, source: ParsedURI, deadline: Deadline) -> None:
     with entry.workplace() as work:
         content = work / "content"
         content.mkdir()
-        fetched_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        fetched_at = format_time()
         commit = fetch_content(source, work, content, deadline)
-        facts = Facts(str(replace(source, subpath="")), source.ref, commit, fetched_at, size_of(content))
+        facts = Facts(str(replace(source, subpath="")), source.written_ref, commit, fetched_at, size_of(content))
         if commit and entry.exists() and known and known.commit == commit:
             entry.remember(facts, work)
         else:

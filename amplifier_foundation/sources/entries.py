@@ -1,4 +1,4 @@
-"""One source in the cache's folder: its files, what is known of them, and the lock that guards both."""
+"""Keep one source in the cache's folder: its files, its facts, and the lock on both."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import fcntl
 import json
 import os
 import re
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from time import sleep
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
 _NAME = re.compile(r".+-[0-9a-f]{16}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Facts:
-    """What is known of what was fetched: `uri` without secrets, `fetched_at` in RFC 3339 UTC, `size` in bytes."""
+    """Facts about a fetch: `uri` without secrets, `fetched_at` in RFC 3339 UTC, `size` in bytes."""
 
     uri: str
     ref: str
@@ -35,12 +37,12 @@ class Facts:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """The place of one source below `folder`.
 
-    `<name>/` holds its files and `<name>.json` the facts. Whoever changes them holds `<name>.lock` and works in
-    `<name>.tmp-*/`; `<name>.was/` is there only while new files take the place of old ones.
+    `<name>/` has the files, `<name>.json` the facts. A writer holds `<name>.lock` and works in `<name>.tmp-*/`;
+    `<name>.was/` has the old files while new ones replace them.
     """
 
     folder: Path
@@ -48,9 +50,9 @@ class Entry:
 
     @classmethod
     def of(cls, folder: Path, source: ParsedURI) -> Entry:
-        """Return the entry of a source: the same for all its subdirectories, and whoever signs in."""
+        """Return the entry of a source: the same for all subdirectories and users."""
         host = source.host if source.transport == "ssh" else source.host.rpartition("@")[2]
-        ref = source.commit or source.ref
+        ref = source.commit or source.written_ref
         normal = f"{source.scheme}://{host.lower()}{source.path.rstrip('/')}" + (f"@{ref}" if ref else "")
         last = last_name(source).removesuffix(".git").removesuffix(".zip")
         readable = re.sub(r"[^A-Za-z0-9._-]+", "-", last)[:60].strip(".-") or "source"
@@ -58,7 +60,7 @@ class Entry:
 
     @classmethod
     def all(cls, folder: Path) -> list[Entry]:
-        """Return the entries of a cache's folder, by name; also those that were begun and hold no files."""
+        """Return the entries of a cache's folder by name, unfinished ones included."""
         if not folder.is_dir():
             return []
         names = {path.name.removesuffix(".lock") for path in folder.iterdir()}
@@ -86,15 +88,15 @@ class Entry:
         return self.path.is_dir()
 
     def is_known(self) -> bool:
-        """Whether anything of it is there."""
+        """Whether any part of the entry exists."""
         return any(path.exists() for path in (self.path, self._facts, self._was))
 
     def is_torn(self) -> bool:
-        """Whether new files are taking the place of old ones, or somebody was killed who did that."""
+        """Whether new files are replacing old ones, or a killed process left that unfinished."""
         return self._was.exists()
 
     def facts(self) -> Facts | None:
-        """Return what is known; None when nothing is, or the file is damaged."""
+        """Return the facts; None when they are missing or damaged."""
         try:
             facts = Facts(**json.loads(self._facts.read_text(encoding="utf-8")))
             datetime.fromisoformat(facts.fetched_at)
@@ -103,14 +105,14 @@ class Entry:
         return facts
 
     @contextmanager
-    def locked(self, deadline: Deadline) -> Iterator[None]:
-        """Be the only one, of all threads and processes, who changes this entry; what killed ones left is put right.
+    def lock(self, deadline: Deadline) -> Iterator[None]:
+        """Exclude all other threads and processes from this entry; repair the traces of killed ones first.
 
         Raises `TimeoutError`.
         """
         descriptor = self._acquire(deadline)
         try:
-            self._put_right()
+            self._repair()
             for path in self.folder.glob(f"{self.name}.tmp-*"):
                 _remove(path)
             yield
@@ -123,24 +125,30 @@ class Entry:
         while True:
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                _wait_for(descriptor, deadline)
-                if os.fstat(descriptor).st_nlink:  # else its owner removed it, and the next one made another
+                while True:
+                    with suppress(BlockingIOError):
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    if not deadline.seconds_left():
+                        raise TimeoutError
+                    sleep(deadline.step() / 2)
+                if os.fstat(descriptor).st_nlink:  # else its owner removed the file: a new one is the lock now
                     return descriptor
             except BaseException:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
 
-    def _put_right(self) -> None:
+    def _repair(self) -> None:
         if self._was.exists() and self.exists():
-            self._facts.unlink(missing_ok=True)  # they may be those of the old files
+            self._facts.unlink(missing_ok=True)  # these may describe the old files
             _remove(self._was)
         elif self._was.exists():
             self._was.rename(self.path)
 
     @contextmanager
     def workplace(self) -> Iterator[Path]:
-        """Yield an empty folder beside the entry; it is removed at the end."""
+        """Yield an empty folder beside the entry, and remove it at the end."""
         folder = self.folder / f"{self.name}.tmp-{os.urandom(8).hex()}"
         folder.mkdir(0o700)
         try:
@@ -149,32 +157,32 @@ class Entry:
             _remove(folder)
 
     def install(self, content: Path, facts: Facts, work: Path) -> None:
-        """Put the folder `content` in the place of the files that were there; `work` is the workplace."""
+        """Replace the files by the folder `content`; `work` is the workplace."""
         written = _write(facts, work)
         if self.exists():
             self.path.rename(self._was)
         try:
             content.rename(self.path)
         except OSError:
-            self._put_right()
+            self._repair()
             raise
         written.replace(self._facts)
         if self._was.exists():
             self._was.rename(work / "was")
 
     def remember(self, facts: Facts, work: Path) -> None:
-        """Write down what is known; `work` is the workplace."""
+        """Write the facts; `work` is the workplace."""
         _write(facts, work).replace(self._facts)
 
     def remove(self, work: Path) -> None:
-        """Remove the files and the facts; `work` is the workplace, with which the files go."""
+        """Remove the facts, and move the files into the workplace `work`."""
         self._facts.unlink(missing_ok=True)
         if self.exists():
             self.path.rename(work / "gone")
 
 
 def last_name(source: ParsedURI) -> str:
-    """Return the last part of a source's path, decoded: the name of a file or a repository; may be empty."""
+    """Return the decoded last part of a source's path: the name of a file or a repository, or ``."""
     return PurePosixPath(unquote(source.path.partition("?")[0])).name
 
 
@@ -184,18 +192,8 @@ def _write(facts: Facts, work: Path) -> Path:
     return path
 
 
-def _wait_for(descriptor: int, deadline: Deadline) -> None:
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not deadline.left():
-                raise TimeoutError from None
-            sleep(deadline.step() / 2)
-
-
 def _remove(path: Path) -> None:
-    """Remove a folder; what cannot be removed now is in nobody's way and is tried again by the next."""
+    """Remove a folder; the next writer retries failed removals."""
     import shutil
 
     shutil.rmtree(path, ignore_errors=True)

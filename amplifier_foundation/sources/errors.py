@@ -1,4 +1,4 @@
-"""What fetching raises, besides `StoreUnavailable` for a cache folder that cannot be written."""
+"""Define the errors of fetching. An unwritable cache folder is a `StoreUnavailable` besides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError
 
-from .uris import shown
+from .uris import redact_uris
 
 if TYPE_CHECKING:
     from .limits import Deadline
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 class SourceNotFound(BundleNotFoundError):
-    """Nothing could be fetched: it does not exist, asks for a sign-in, or cannot be reached."""
+    """The source does not exist, needs a sign-in, or cannot be reached."""
 
     def __init__(self, source: ParsedURI | str, cause: str, remedy: str) -> None:
-        self.source, self.cause, self.remedy = shown(str(source)), shown(cause.strip()), remedy
+        self.source, self.cause, self.remedy = redact_uris(str(source)), redact_uris(cause.strip()), remedy
         super().__init__(f"{self.source}: {self.cause}. {remedy}")
 
 
 class SourceRefused(BundleLoadError):
-    """What is named, or what came, is not taken: it makes no sense, exceeds a limit, or leads out of its folder."""
+    """The source, or its content, is refused: invalid, beyond a limit, or outside its folder."""
 
     def __init__(self, source: ParsedURI | str, cause: str, remedy: str) -> None:
-        self.source, self.cause, self.remedy = shown(str(source)), shown(cause.strip()), remedy
+        self.source, self.cause, self.remedy = redact_uris(str(source)), redact_uris(cause.strip()), remedy
         super().__init__(f"{self.source}: {self.cause}. {remedy}")
 
 
 def out_of_time(source: ParsedURI | str, deadline: Deadline) -> SourceNotFound:
-    """Return the error of a fetch that was stopped, or that took longer than it may."""
-    if deadline.stopped:
+    """Return the error of a stopped fetch, or of one beyond its time limit."""
+    if deadline.is_stopped:
         return SourceNotFound(source, "the fetch was stopped", "Start it again")
     return SourceNotFound(
         source,

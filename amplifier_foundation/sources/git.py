@@ -1,7 +1,7 @@
-"""Fetches git repositories with the git that its user has.
+"""Fetch git repositories with the user's git.
 
-Nothing of a repository is executed: no hooks, no submodules. git asks nobody for anything; how its user signs in (a
-credential helper, an ssh agent) is theirs, and for this reason it gets their environment.
+Nothing of a repository is executed: no hooks, no submodules. git never prompts; it signs in as its user has configured
+(a credential helper, an ssh agent), and gets the user's environment for this reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from .errors import SourceNotFound, out_of_time
-from .uris import shown
+from .uris import redact_uris
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ _OF_ONE_REPOSITORY = {
     "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 }
-"""What git's hooks and aliases set: with it, a fetch would go into the repository that they run in."""
+"""Set by git's hooks and aliases: a fetch would go into their repository."""
 
 _SAFE = {
     "core.askPass": "",
@@ -54,7 +54,7 @@ _SAFE = {
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
 _EVERYTHING = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
 _NOT_SHALLOW = ("does not support shallow", "unadvertised object")
-"""What servers say that give no single commit, or nothing but whole histories."""
+"""Answers of servers without single commits or shallow histories."""
 
 _MAX_SAID = 8192
 
@@ -69,11 +69,11 @@ _REMEDIES = {
     "^(fatal|error): ": "Try: git ls-remote {url}",
     "": "Try: git ls-remote {url}",
 }
-"""What to do by what git says in a line, in small letters; the first that is found counts."""
+"""Remedies by the words of git in one line, in small letters; the first match counts."""
 
 
 class _GitFailed(Exception):
-    """git ended with an error; the text is the end of what it said."""
+    """git ended with an error; the text is the end of its output."""
 
 
 def fetch_git(source: ParsedURI, target: Path, deadline: Deadline) -> str:
@@ -90,7 +90,7 @@ def fetch_git(source: ParsedURI, target: Path, deadline: Deadline) -> str:
     except TimeoutError:
         raise out_of_time(source, deadline) from None
     except _GitFailed as failure:
-        raise _explained(source, url, str(failure)) from None
+        raise _explain(source, url, str(failure)) from None
     commit = (target / ".git" / "HEAD").read_text(encoding="ascii").strip()
     shutil.rmtree(target / ".git")
     return commit
@@ -101,13 +101,13 @@ class _Git:
 
     def __init__(self, folder: Path, deadline: Deadline, environment: dict[str, str]) -> None:
         self._folder, self._deadline, self._environment = folder, deadline, environment
-        # A git that outlives a killed fetch gives up by itself on a server that says nothing.
+        # A git that outlives a killed fetch gives up on a silent server by itself.
         patience = {"http.lowSpeedLimit": "1", "http.lowSpeedTime": str(math.ceil(deadline.seconds) + 10)}
         self._options = [part for key, value in (_SAFE | patience).items() for part in ("-c", f"{key}={value}")]
 
     def fetch(self, url: str, source: ParsedURI) -> str:
-        """Fetch a branch, tag or commit, or the default branch; return what to check out."""
-        wanted = source.commit or source.ref or "HEAD"
+        """Fetch a branch, tag or commit, or the default branch; return the name to check out."""
+        wanted = source.commit or source.written_ref or "HEAD"
         try:
             self.run(*_FETCH, "--depth=1", "--", url, wanted)
         except _GitFailed as failure:
@@ -117,7 +117,7 @@ class _Git:
         return source.commit or "FETCH_HEAD"
 
     def use_ssh(self, source: ParsedURI) -> None:
-        """Let ssh ask nothing, unless its user has a command of their own for it."""
+        """Keep ssh from prompting, unless the user has configured a command for ssh."""
         if source.transport != "ssh" or {"GIT_SSH", "GIT_SSH_COMMAND"} & self._environment.keys():
             return
         with suppress(_GitFailed):
@@ -126,9 +126,12 @@ class _Git:
         self._environment["GIT_SSH_COMMAND"] = "ssh -o BatchMode=yes"
 
     def run(self, *arguments: str) -> None:
-        """Run git to its end. Raises `_GitFailed`, and `TimeoutError` when all it started is gone."""
+        """Run git to its end. Raises `_GitFailed`, and `TimeoutError` once all its processes are killed."""
+        executable = shutil.which("git")
+        if executable is None:
+            raise SourceNotFound("git", "git is not installed", "Install it: apt-get install git, or brew install git")
         child = subprocess.Popen(
-            [_executable(), *self._options, *arguments],
+            [executable, *self._options, *arguments],
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -138,7 +141,7 @@ class _Git:
         )
         with child:
             try:
-                said = _listen(child, self._deadline)
+                said = self._read_output(child)
             except BaseException:
                 with suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
@@ -146,42 +149,32 @@ class _Git:
         if child.returncode:
             raise _GitFailed(said.strip() or f"git ended with {child.returncode}")
 
+    def _read_output(self, child: subprocess.Popen[bytes]) -> str:
+        """Return the end of the output of `child` once it has ended. Raises `TimeoutError`.
 
-def _listen(child: subprocess.Popen[bytes], deadline: Deadline) -> str:
-    """Return the end of what `child` says until it ends. Raises `TimeoutError`.
-
-    The end of its words is not waited for: a shared ssh connection may keep the pipe open.
-    """
-    assert child.stdout is not None
-    said, speaking = b"", True
-    with DefaultSelector() as selector:
-        selector.register(child.stdout, EVENT_READ)
-        while deadline.left():
-            if speaking and selector.select(deadline.step()):
-                heard = os.read(child.stdout.fileno(), 65536)
-                said, speaking = (said + heard)[-_MAX_SAID:], bool(heard)
-            elif _ended(child, 0 if speaking else deadline.step()):
-                return said.decode("utf-8", "replace")
-    raise TimeoutError
-
-
-def _ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(seconds)
-    return child.returncode is not None
-
-
-def _executable() -> str:
-    found = shutil.which("git")
-    if found is None:
-        raise SourceNotFound("git", "git is not installed", "Install it with: apt-get install git, or brew install git")
-    return found
+        The pipe may stay open longer: a shared ssh connection holds it.
+        """
+        assert child.stdout is not None
+        said, speaking = b"", True
+        with DefaultSelector() as selector:
+            selector.register(child.stdout, EVENT_READ)
+            while self._deadline.seconds_left():
+                if speaking and selector.select(self._deadline.step()):
+                    heard = os.read(child.stdout.fileno(), 65536)
+                    said, speaking = (said + heard)[-_MAX_SAID:], bool(heard)
+                    continue
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(0 if speaking else self._deadline.step())
+                if child.returncode is not None:
+                    return said.decode("utf-8", "replace")
+        raise TimeoutError
 
 
 def _address(source: ParsedURI) -> tuple[str, dict[str, str]]:
-    """Return the URL for git's command line, which everybody on the machine can read, and how git signs in there.
+    """Return the URL for git's command line, and the environment for its sign-in.
 
-    A password, or a token in place of a user, reaches git by its environment.
+    Everybody on the machine can read a command line: a password, or a token in place of a user, reaches git by its
+    environment.
     """
     user, at, host = source.host.rpartition("@")
     if not at or source.transport not in ("http", "https"):
@@ -189,7 +182,7 @@ def _address(source: ParsedURI) -> tuple[str, dict[str, str]]:
     name, _, password = user.partition(":")
     place = f"{source.transport}://{host}"
     answer = '!printf "username=%s\\npassword=%s\\n" "$GIT_SOURCE_USERNAME" "$GIT_SOURCE_PASSWORD"; :'
-    helpers = ["", answer]  # the empty one takes away the user's own, which would be told to remember the password
+    helpers = ["", answer]  # the empty one removes the user's own, so that none stores the password
     count = os.environ.get("GIT_CONFIG_COUNT", "")
     first = int(count) if count.isdecimal() else 0
     signing_in = {"GIT_SOURCE_USERNAME": unquote(name), "GIT_SOURCE_PASSWORD": unquote(password)}
@@ -206,7 +199,7 @@ def _environment(source: ParsedURI, signing_in: dict[str, str]) -> dict[str, str
     return {
         **inherited,
         "GCM_INTERACTIVE": "never",
-        "GIT_ALLOW_PROTOCOL": ":".join(["file", "https", "ssh", *plain]),  # https is not led on to http
+        "GIT_ALLOW_PROTOCOL": ":".join(["file", "https", "ssh", *plain]),  # no redirect from https to http
         "GIT_ASKPASS": "",
         "GIT_DEFAULT_REF_FORMAT": "files",
         "GIT_TERMINAL_PROMPT": "0",
@@ -216,8 +209,8 @@ def _environment(source: ParsedURI, signing_in: dict[str, str]) -> dict[str, str
     }
 
 
-def _explained(source: ParsedURI, url: str, said: str) -> SourceNotFound | OSError:
-    """Return the error that git's words stand for; an `OSError` for what is wrong with the disk."""
+def _explain(source: ParsedURI, url: str, said: str) -> SourceNotFound | OSError:
+    """Return the error for git's message; an `OSError` for disk errors."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     own = [line for line in lines if not line.startswith("remote: ")] or lines
     line, remedy = next(
@@ -226,9 +219,9 @@ def _explained(source: ParsedURI, url: str, said: str) -> SourceNotFound | OSErr
         for line in reversed(own)
         if re.search(words, line.lower())
     )
-    told = f"git says: {shown(line)[:300].rstrip('.')}"
+    message = f"git says: {redact_uris(line)[:300].rstrip('.')}"
     if remedy == _DISK:
-        return OSError(errno.EIO, told)
+        return OSError(errno.EIO, message)
     if re.fullmatch(r"[0-9a-fA-F]{7,39}", source.ref):
         remedy = "Write all 40 characters of a commit, or a branch or tag"
-    return SourceNotFound(source, told, remedy.format(url=shown(url)))
+    return SourceNotFound(source, message, remedy.format(url=redact_uris(url)))

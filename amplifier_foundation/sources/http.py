@@ -1,4 +1,4 @@
-"""Fetches one file from a web server."""
+"""Fetch one file from a web server."""
 
 from __future__ import annotations
 
@@ -31,47 +31,53 @@ _AS_WRITTEN = "!$%&'()*+,/:;=?@~[]"
 _OTHER_WAYS = "Use git+https or git+ssh, which sign in as git does"
 _REMEDIES = {
     401: ("asks for a sign-in", _OTHER_WAYS),
-    403: ("does not let us in", _OTHER_WAYS),
+    403: ("denies access", _OTHER_WAYS),
     404: ("does not exist", "Check the address"),
     410: ("is gone", "Check the address"),
 }
+_NO_ANSWER = ("the server cannot answer now", "Try again later")
 
 
 def download(source: ParsedURI, target: Path, limit: int, deadline: Deadline) -> None:
-    """Write what is at `source` into the new file `target`, at most `limit` bytes.
+    """Write the file at `source` into the new file `target`, at most `limit` bytes.
 
-    Raises `SourceNotFound` and `SourceRefused`; `OSError` is about the disk.
+    Raises `SourceNotFound`, `SourceRefused`, and `OSError` for disk errors.
     """
-    with _answer(source, deadline) as response, target.open("xb") as file:
-        _refuse_web_page(source, response)
-        for chunk in _chunks(source, response, limit, deadline):
+    with _open(source, deadline) as response, target.open("xb") as file:
+        is_page = response.headers.get_content_type() == "text/html"
+        if is_page and not source.path.partition("?")[0].endswith((".html", ".htm")):
+            remedy = "Use the address of the file itself (a 'raw' link), or git+https"
+            raise SourceRefused(source, "is a web page, not a file", remedy)
+        for chunk in _read_chunks(source, response, limit, deadline):
             file.write(chunk)
 
 
-def _answer(source: ParsedURI, deadline: Deadline) -> HTTPResponse:
-    asking = request.Request(quote(_public_url(source), safe=_AS_WRITTEN), headers={"User-Agent": "amplifier"})
-    user, at, _ = source.host.rpartition("@")
+def _open(source: ParsedURI, deadline: Deadline) -> HTTPResponse:
+    user, at, host = source.host.rpartition("@")
+    url = quote(f"{source.transport}://{host}{source.path}", safe=_AS_WRITTEN)
+    asking = request.Request(url, headers={"User-Agent": "amplifier"})
     if at:
         secret = b64encode(unquote(user if ":" in user else f"{user}:").encode()).decode()
         asking.add_unredirected_header("Authorization", f"Basic {secret}")
+    opener = request.OpenerDirector()  # for HTTP alone; the standard one reads local files and FTP too
+    handlers = (
+        request.ProxyHandler(),
+        request.UnknownHandler(),
+        request.HTTPDefaultErrorHandler(),
+        request.HTTPErrorProcessor(),
+        _Redirects(source),
+        _Http(deadline),
+        _Https(deadline),
+    )
+    for handler in handlers:
+        opener.add_handler(handler)
     with _network(source, deadline):
-        response = _opener(source, deadline).open(asking, timeout=deadline.left())
+        response = opener.open(asking, timeout=deadline.seconds_left())
     assert isinstance(response, HTTPResponse)
     return response
 
 
-def _public_url(source: ParsedURI) -> str:
-    return f"{source.transport}://{source.host.rpartition('@')[2]}{source.path}"
-
-
-def _refuse_web_page(source: ParsedURI, response: HTTPResponse) -> None:
-    named_so = source.path.partition("?")[0].endswith((".html", ".htm"))
-    if response.headers.get_content_type() == "text/html" and not named_so:
-        remedy = "Use the address of the file itself (a 'raw' link), or git+https"
-        raise SourceRefused(source, "is a web page, not a file", remedy)
-
-
-def _chunks(source: ParsedURI, response: HTTPResponse, limit: int, deadline: Deadline) -> Iterator[bytes]:
+def _read_chunks(source: ParsedURI, response: HTTPResponse, limit: int, deadline: Deadline) -> Iterator[bytes]:
     expected, received = response.length, 0
     while True:
         if max(received, expected or 0) > limit:
@@ -88,48 +94,27 @@ def _chunks(source: ParsedURI, response: HTTPResponse, limit: int, deadline: Dea
 
 @contextmanager
 def _network(source: ParsedURI, deadline: Deadline) -> Iterator[None]:
-    """Turn what goes wrong on the way into errors of the source."""
+    """Turn network errors into errors of the source."""
     try:
         yield
     except HTTPError as error:
         error.close()
-        what, remedy = _REMEDIES.get(error.code) or _other_answer(error.code)
-        raise SourceNotFound(source, f"{what} (HTTP {error.code})", remedy) from None
+        redirected = 300 <= error.code < 400
+        other = ("redirects too often, or to nowhere", "Check the address")
+        cause, remedy = _REMEDIES.get(error.code) or (other if redirected else _NO_ANSWER)
+        raise SourceNotFound(source, f"{cause} (HTTP {error.code})", remedy) from None
     except (OSError, HTTPException) as error:
-        cause: object = error.reason if isinstance(error, URLError) else error
-        if isinstance(cause, TimeoutError):
+        reason: object = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, TimeoutError):
             raise out_of_time(source, deadline) from None
-        told = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+        text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         raise SourceNotFound(
-            source, f"cannot be reached ({told[:200].strip()})", "Check the address and the network"
+            source, f"cannot be reached ({text[:200].strip()})", "Check the address and the network"
         ) from None
-    except ValueError as error:  # how the standard library says that a URL or an answer makes no sense
+    except ValueError as error:  # the standard library's error for invalid URLs and answers
         if isinstance(error, SourceRefused):
             raise
-        raise SourceRefused(source, f"cannot be asked for ({error})", "Check the address") from None
-
-
-def _other_answer(code: int) -> tuple[str, str]:
-    if 300 <= code < 400:
-        return "leads on too often, or to nowhere", "Check the address"
-    return "the server cannot answer now", "Try again later"
-
-
-def _opener(source: ParsedURI, deadline: Deadline) -> request.OpenerDirector:
-    """Return what speaks HTTP and nothing else; the standard one reads local files and FTP too."""
-    opener = request.OpenerDirector()
-    handlers = (
-        request.ProxyHandler(),
-        request.UnknownHandler(),
-        request.HTTPDefaultErrorHandler(),
-        request.HTTPErrorProcessor(),
-        _Redirects(source),
-        _Http(deadline),
-        _Https(deadline),
-    )
-    for handler in handlers:
-        opener.add_handler(handler)
-    return opener
+        raise SourceRefused(source, f"cannot be requested ({error})", "Check the address") from None
 
 
 class _Redirects(request.HTTPRedirectHandler):
@@ -144,7 +129,8 @@ class _Redirects(request.HTTPRedirectHandler):
         allowed = ("https",) if req.type == "https" else ("http", "https")
         if urlsplit(newurl).scheme not in allowed:
             fp.close()
-            raise SourceRefused(self._source, f"leads on to what is not {' or '.join(allowed)}", "Use another address")
+            schemes = " or ".join(allowed)
+            raise SourceRefused(self._source, f"redirects to another scheme than {schemes}", "Use another address")
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 
 
@@ -154,7 +140,7 @@ class _Http(request.HTTPHandler):
         self._deadline = deadline
 
     def http_open(self, req: request.Request) -> HTTPResponse:
-        return self.do_open(_punctual(HTTPConnection, self._deadline), req)
+        return self.do_open(_limit_time(HTTPConnection, self._deadline), req)
 
 
 class _Https(request.HTTPSHandler):
@@ -163,11 +149,11 @@ class _Https(request.HTTPSHandler):
         self._deadline = deadline
 
     def https_open(self, req: request.Request) -> HTTPResponse:
-        return self.do_open(_punctual(HTTPSConnection, self._deadline), req, context=ssl.create_default_context())
+        return self.do_open(_limit_time(HTTPSConnection, self._deadline), req, context=ssl.create_default_context())
 
 
-def _punctual(kind: type[HTTPConnection], deadline: Deadline) -> Callable[..., HTTPConnection]:
-    """Return a maker of connections whose answers end at `deadline`, however slowly they drip in."""
+def _limit_time(kind: type[HTTPConnection], deadline: Deadline) -> Callable[..., HTTPConnection]:
+    """Return a factory of connections; reading an answer ends at `deadline`, however slowly it drips in."""
 
     def respond(sock: socket.socket, *args: Any, **options: Any) -> HTTPResponse:
         response = HTTPResponse(sock, *args, **options)
@@ -184,11 +170,11 @@ def _punctual(kind: type[HTTPConnection], deadline: Deadline) -> Callable[..., H
 
 
 class _Incoming(RawIOBase):
-    """What comes in by a socket, until a deadline."""
+    """The input of a socket, until a deadline."""
 
     def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
         self._socket, self._deadline = sock, deadline
-        self._hold = sock.makefile("rb", buffering=0)  # keeps the socket open when its connection lets go of it
+        self._hold = sock.makefile("rb", buffering=0)  # keeps the socket open after its connection drops it
 
     def readable(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""How long and how large a fetch may get."""
+"""Limit the time and size of a fetch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 MAX_FILE = 4 * 1024**2
 """Bytes of a single file."""
 MAX_ARCHIVE = 256 * 1024**2
-"""Bytes of an archive, and of all that it holds."""
+"""Bytes of an archive, packed and unpacked."""
 MAX_ENTRIES = 20_000
 """Files and folders in an archive."""
 
@@ -21,7 +21,7 @@ _STEP = 0.1
 
 
 class Deadline:
-    """The moment at which a fetch ends: `seconds` from now, or when `stop` is set."""
+    """The end of a fetch: `seconds` from now, or as soon as `stop` is set."""
 
     def __init__(self, seconds: float, stop: Event | None = None) -> None:
         self.seconds = seconds
@@ -29,23 +29,23 @@ class Deadline:
         self._stop = stop
 
     @property
-    def stopped(self) -> bool:
-        """Whether somebody stopped it."""
+    def is_stopped(self) -> bool:
+        """Whether `stop` is set."""
         return self._stop is not None and self._stop.is_set()
 
-    def left(self) -> float:
-        """Return the seconds that are left; 0 when it is over."""
-        return 0.0 if self.stopped else max(0.0, self._ends - monotonic())
+    def seconds_left(self) -> float:
+        """Return the seconds left; 0 at the end."""
+        return 0.0 if self.is_stopped else max(0.0, self._ends - monotonic())
 
     def step(self) -> float:
-        """Return the seconds to wait before looking again; 0 when it is over."""
-        return min(_STEP, self.left())
+        """Return the seconds to wait before the next check; 0 at the end."""
+        return min(_STEP, self.seconds_left())
 
 
 def fetch_seconds() -> float:
-    """Return how long a fetch may take by the settings that count in the current folder: `fetch.timeout`.
+    """Return the time limit of a fetch: `fetch.timeout` in the settings of the current folder.
 
-    Raises `BundleLoadError` for settings that cannot be used.
+    Raises `BundleLoadError` for invalid settings.
     """
     from ..settings import SettingsError, read_settings  # settings read files as bundles do, which are fetched
 

@@ -1,10 +1,12 @@
-"""From what names a source to where it is on this machine."""
+"""Resolve the name of a source to its path on this machine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from amplifier_core.frozen import frozen
 
 from .cache import SourceCache, default_cache
 from .errors import SourceNotFound, SourceRefused
@@ -15,43 +17,43 @@ if TYPE_CHECKING:
     from threading import Event
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResolvedSource:
-    """Where a source is: `active_path` is the file or folder that was named, `source_root` what holds all its files."""
+    """The place of a source: `active_path` is the named file or folder, `source_root` the folder of all its files."""
 
     active_path: Path
     source_root: Path
 
     @property
     def is_subdirectory(self) -> bool:
-        """Whether a part of the source was named."""
+        """Whether a part of the source is named."""
         return self.active_path != self.source_root
 
 
 @runtime_checkable
 class SourceResolverProtocol(Protocol):
-    """Anything that finds sources."""
+    """A resolver of sources."""
 
     async def resolve(self, uri: str) -> ResolvedSource:
-        """Return where the source that `uri` names is on this machine. Raises `BundleNotFoundError`."""
+        """Return the place of the source `uri` on this machine. Raises `BundleNotFoundError`."""
         ...
 
 
 @runtime_checkable
 class SourceHandlerProtocol(Protocol):
-    """Finds the sources of one kind."""
+    """A resolver of one kind of source."""
 
     def can_handle(self, parsed: ParsedURI) -> bool:
-        """Return whether this handler finds `parsed`."""
+        """Return whether this handler resolves `parsed`."""
         ...
 
     async def resolve(self, parsed: ParsedURI, cache_dir: Path) -> ResolvedSource:
-        """Return where `parsed` is on this machine; what is fetched is kept below `cache_dir`."""
+        """Return the place of `parsed` on this machine; fetched files stay below `cache_dir`."""
         ...
 
 
 class SimpleSourceResolver:
-    """Finds every kind of source, with handlers that were added first of all."""
+    """Resolves every kind of source; added handlers come first."""
 
     def __init__(self, cache_dir: Path | str | None = None, base_path: Path | str | None = None) -> None:
         self._cache = default_cache() if cache_dir is None else SourceCache(cache_dir)
@@ -63,9 +65,9 @@ class SimpleSourceResolver:
         self._handlers.insert(0, handler)
 
     async def resolve(self, uri: str) -> ResolvedSource:
-        """Return where the source that `uri` names is on this machine, fetched if it must be.
+        """Return the place of the source `uri` on this machine, fetched if needed.
 
-        Cancelling it ends the fetch. Raises `SourceNotFound`, `SourceRefused` and `StoreUnavailable`.
+        Cancellation ends the fetch. Raises `SourceNotFound`, `SourceRefused` and `StoreUnavailable`.
         """
         parsed = parse_uri(uri)
         for handler in self._handlers:
@@ -91,33 +93,29 @@ def resolve_source(
     refresh: bool = False,
     stop: Event | None = None,
 ) -> ResolvedSource:
-    """Return where the source that `uri` names is on this machine, fetched if it must be.
+    """Return the place of the source `uri` on this machine, fetched if needed.
 
-    Relative paths are relative to `base_path`, or to the current folder. `refresh` and `stop` are those of
-    `SourceCache.fetch`. Raises `SourceNotFound`, `SourceRefused` and `StoreUnavailable`.
+    Relative paths start at `base_path`, or at the current folder. `refresh` and `stop` work as in `SourceCache.fetch`.
+    Raises `SourceNotFound`, `SourceRefused` and `StoreUnavailable`.
     """
     source = parse_uri(uri) if isinstance(uri, str) else uri
     if source.is_package:
         raise SourceNotFound(source, "is a name, not a place", "Use a path, or a URL such as git+https://host/org/repo")
     if source.is_file:
-        return _local(source, base_path)
+        from ..documents.local_paths import local_path  # bundles are read from sources: each may be imported first
+
+        if source.host not in ("", "localhost"):
+            raise SourceRefused(source, "is a path of another machine", "Write file:///folder/bundle.md")
+        try:
+            path, _ = local_path(source.path, base_path)
+        except ValueError as error:
+            raise SourceRefused(source, str(error), "Use another path") from None
+        if not path.exists():
+            raise SourceNotFound(source, "no such file or folder", "Check the path")
+        return ResolvedSource(inside(source, path), path if path.is_dir() else path.parent)
     cache = cache or default_cache()
     if source.is_http:
         file = cache.fetch(source, refresh=refresh, stop=stop)
         return ResolvedSource(file, file.parent)
     root = cache.fetch(replace(source, subpath=""), refresh=refresh, stop=stop)
     return ResolvedSource(inside(source, root), root)
-
-
-def _local(source: ParsedURI, base_path: Path | None) -> ResolvedSource:
-    from ..bundles.paths import local_path  # bundles are read from sources: each may be imported first
-
-    if source.host not in ("", "localhost"):
-        raise SourceRefused(source, "is a path of another machine", "Write file:///folder/bundle.md")
-    try:
-        path, _ = local_path(source.path, base_path)
-    except ValueError as error:
-        raise SourceRefused(source, str(error), "Use another path") from None
-    if not path.exists():
-        raise SourceNotFound(source, "no such file or folder", "Check the path")
-    return ResolvedSource(inside(source, path), path if path.is_dir() else path.parent)

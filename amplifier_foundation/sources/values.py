@@ -1,4 +1,4 @@
-"""Values by key: in memory, and in a folder."""
+"""Cache values by key: in memory, and in a folder."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.errors import StoreUnavailable
-from amplifier_core.storable import to_json
+from amplifier_core.json_values import to_json
 
 from ..paths import make_private
 
 
 class SimpleCache:
-    """Values of any kind, for as long as it lives."""
+    """Values of any kind, in memory."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -35,13 +35,13 @@ class SimpleCache:
 
 
 class DiskCache:
-    """JSON values, one file a key in `folder`; several processes may share it."""
+    """JSON values, one file per key in `folder`; several processes may share it."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder).expanduser()
 
     def get(self, key: str) -> Any:
-        """Return the value of `key`, or None: also when its file is damaged."""
+        """Return the value of `key`, or None; a damaged file counts as missing."""
         try:
             kept = json.loads(self._path(key).read_text(encoding="utf-8", errors="surrogatepass"))
         except (OSError, ValueError, RecursionError):
@@ -49,10 +49,7 @@ class DiskCache:
         return kept.get("value") if isinstance(kept, dict) and kept.get("key") == key else None
 
     def set(self, key: str, value: Any) -> None:
-        """Keep `value` under `key`: all of it or, when this is cut short, what was there.
-
-        Raises `TypeError` for what is not JSON, and `StoreUnavailable`.
-        """
+        """Keep `value` under `key`, atomically. Raises `TypeError` for other values than JSON's, `StoreUnavailable`."""
         text = to_json({"key": key, "value": value})
         path = self._path(key)
         written = make_private(self.folder) / f"{path.stem}.{os.urandom(8).hex()}"

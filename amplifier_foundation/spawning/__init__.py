@@ -1,1 +1,1 @@
-"""What spawning is made of: inheritance, families, limits, records, and agents by name."""
+"""Make sessions from sessions: inheritance, families, limits, budgets, conversations, and agents by name."""

@@ -1,4 +1,4 @@
-"""Agents by name: the capabilities `session.spawn` and `session.resume`, through which modules make sessions.
+"""Make sessions of agents by name: the capabilities `session.spawn` and `session.resume` for modules.
 
 An agent is an entry of the bundle's `agents`, `self` (the session's own bundle), or another bundle: a path, a URL, a
 registered name or `name:path`.
@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionConflict, SessionNotFound, UnknownName
+from amplifier_core.frozen import frozen
 from amplifier_core.transcript import Transcript
 
-from ..bundles.merge import deep_merge
-from ..bundles.model import Bundle
-from ..bundles.paths import is_remote
-from ..bundles.prepared import PreparedBundle
-from ..history import turn_starts
-from ..preferences import ProviderPreference, apply_provider_preferences_with_resolution
-from ..spawn import SpawnResult, spawn_prepared
+from ..bundle.model import Bundle
+from ..bundle.preferences import KEY as PREFERENCES
+from ..bundle.preferences import ProviderPreference, prefer_providers_with_resolution, priority_of
+from ..bundle.prepared import PreparedBundle
+from ..documents.dicts import deep_merge
+from ..documents.local_paths import is_remote
+from ..paths import project_of
+from ..sessions.history import turn_starts
+from ..sessions.records import AGENT
+from ..spawn import describe_result, spawn_prepared
 from .child import Spawn, spawn_request
-from .inheritance import Beginning, Depth, Inherit, Scope, child_config, inherited
-from .records import AGENT
+from .inheritance import Depth, Inherit, Scope, child_config, inherit_history
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,17 +37,17 @@ if TYPE_CHECKING:
     from amplifier_core.transcript import Message
     from amplifier_core.triggers import TriggerEvent
 
-    from ..events import EventRouter
+    from ..events import Emitter
 
 SELF = "self"
 
 TERMS = "terms"
-"""The member of it that says how its session was made, so that it goes on the same way."""
+"""The member of a record's metadata with the `Terms` of its session, for resuming it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Terms:
-    """What was said of an agent's session when it was made, besides its instruction; see `AgentSpawner.spawn`."""
+    """The options of an agent's session when it was made, besides its instruction; see `AgentSpawner.spawn`."""
 
     tool_inheritance: Mapping[str, Sequence[str]] | None = None
     hook_inheritance: Mapping[str, Sequence[str]] | None = None
@@ -53,42 +56,45 @@ class Terms:
     self_delegation_depth: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it; secrets are redacted."""
+        """Return it as plain data for JSON, with secrets redacted."""
         from amplifier_core.utils import redact_secrets
 
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.provider_preferences:
-            wanted = [_preference(each) for each in self.provider_preferences]
-            told["provider_preferences"] = [{"provider": each.provider, "model": each.model} for each in wanted]
-        kept: dict[str, Any] = redact_secrets({name: value for name, value in told.items() if value})
+            wanted = [ProviderPreference.of(each) for each in self.provider_preferences]
+            data["provider_preferences"] = [each.to_dict() for each in wanted]
+        kept: dict[str, Any] = redact_secrets({name: value for name, value in data.items() if value})
         return kept
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Terms:
-        """Return what `to_dict` wrote."""
+        """Read the output of `to_dict`."""
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in data.items() if name in names})
 
 
 @dataclass(slots=True)
 class AgentSpawner:
-    """Makes sessions of agents for one session; `capabilities_of` is what it offers to that session's modules.
+    """Makes sessions of agents for one session; `capabilities_of` offers it to that session's modules.
 
-    `take` tells it the session when that is made: who calls may name another parent.
+    `take` sets the session once it is made. A call may name another parent.
     """
 
     prepared: PreparedBundle
     store: SessionStore | None = None
-    router: EventRouter | None = None
+    router: Emitter | None = None
     plugins: Plugins | None = None
     session: AmplifierSession | None = None
+    working_dir: str | None = None
+    """The folder of the project that its events belong to; None: the current one."""
 
     def capabilities_of(self, session_id: str, cause: TriggerEvent | None = None) -> dict[str, Any]:
-        """Return what a session is given before its modules are mounted; `cause` is the event that woke it."""
+        """Return the capabilities of a session before its modules are mounted; `cause` is the event that woke it."""
         capabilities: dict[str, Any] = {"session.spawn": self.spawn, "session.resume": self.resume}
         if self.router is not None:
             event_id, depth = (cause.event_id, cause.depth) if cause else (None, 0)
-            emitter = self.router.create_session_emitter(session_id, cause=event_id, depth=depth)
+            project = project_of(self.working_dir)
+            emitter = self.router.create_session_emitter(session_id, cause=event_id, depth=depth, project=project)
             capabilities["event.emit"] = emitter.emit
         return capabilities
 
@@ -112,27 +118,34 @@ class AgentSpawner:
         context_scope: Scope = "conversation",
         context_turns: int = 5,
         timeout: float | None = None,  # noqa: ASYNC109 - handed on
+        provider_override: str | None = None,
+        model_override: str | None = None,
     ) -> dict[str, Any]:
         """Run `instruction` in a session of an agent.
 
         Returns `output`, `session_id`, `status`, `turn_count` and `metadata` (`agent`, `usage`, `duration` in seconds).
-        The agent has its own modules over those of the parent: its tools and hooks but what `tool_inheritance` and
-        `hook_inheritance` exclude (`exclude_tools`) or do not list (`inherit_tools`). `parent_messages`, where given,
-        are the history that it begins with. Raises `UnknownName`, and what `spawn_bundle` raises.
+        The agent has its own modules over those of the parent. `tool_inheritance` and `hook_inheritance` exclude some
+        of the parent's tools and hooks (`exclude_tools`), or list the only ones (`inherit_tools`). `parent_messages`
+        are the beginning of the history. `provider_override` and `model_override` are a preference, unless there are
+        `provider_preferences`; a model without a provider is for the provider with the highest priority. Raises
+        `UnknownName`, and the errors of `spawn_bundle`.
         """
         parent = self._parent(parent_session)
         prepared = await self._resolve(agent_name, agent_configs)
+        if not provider_preferences and (provider_override or model_override):
+            provider = provider_override or _first_provider(prepared.mount_plan) or _first_provider(parent.config)
+            provider_preferences = [ProviderPreference(provider, model_override)]
         terms = Terms(
             tool_inheritance, hook_inheritance, orchestrator_config, provider_preferences, self_delegation_depth
         )
         spawn = await self._spawn(agent_name, prepared, terms, parent, instruction, sub_session_id)
-        spawn.transcript, spawn.turns = (
-            _beginning(parent_messages)
-            if parent_messages is not None
-            else await inherited(parent, context_depth, context_scope, context_turns)
-        )
+        if parent_messages is not None:
+            spawn.transcript, spawn.turns = Transcript(parent_messages), len(turn_starts(parent_messages))
+        else:
+            history = await inherit_history(parent, context_depth, context_scope, context_turns)
+            spawn.transcript, spawn.turns = history
         spawn.metadata = {**(session_metadata or {}), AGENT: agent_name, TERMS: terms.to_dict()}
-        return _told(agent_name, await spawn_prepared(spawn, timeout))
+        return describe_result(await spawn_prepared(spawn, timeout), **{AGENT: agent_name})
 
     async def resume(
         self,
@@ -142,24 +155,24 @@ class AgentSpawner:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - handed on
     ) -> dict[str, Any]:
-        """Give a stored session of an agent its next turn, on the terms it was made on; return what `spawn` does.
+        """Give a stored session of an agent its next turn, on its own terms; return the same as `spawn`.
 
-        What a crash or a time limit cut is recorded as interrupted first. Raises `SessionNotFound`, and
-        `SessionConflict` for a session that somebody else made.
+        Tool calls cut by a crash or a time limit are recorded as interrupted first. Raises `SessionNotFound`, and
+        `SessionConflict` for a session of another parent.
         """
         if self.store is None:
             raise SessionNotFound(sub_session_id)
         record = await self.store.get(sub_session_id)
         parent = self._parent(parent_session)
-        await self._own(record, parent.session_id)
+        await self._check_parent(record, parent.session_id)
         agent = str(record.metadata.get(AGENT) or record.bundle_source or record.bundle)
         terms = Terms.from_dict(record.metadata.get(TERMS) or {})
         prepared = await self._resolve(agent, None)
         spawn = await self._spawn(agent, prepared, terms, parent, instruction, sub_session_id)
-        return _told(agent, await spawn_prepared(spawn, timeout, resume=True, anew=True))
+        return describe_result(await spawn_prepared(spawn, timeout, resume=True), **{AGENT: agent})
 
-    async def _own(self, record: SessionRecord, session_id: str) -> None:
-        """Return if this session made the recorded one, or one whose history it shares did."""
+    async def _check_parent(self, record: SessionRecord, session_id: str) -> None:
+        """Return for a session made by this one, or by a source of this one. Raises `SessionConflict`."""
         assert self.store is not None  # it holds the record
         maker: str | None = session_id
         while maker is not None:
@@ -177,27 +190,30 @@ class AgentSpawner:
         return parent
 
     async def _resolve(self, agent: str, configs: Mapping[str, Any] | None) -> PreparedBundle:
-        """Return the bundle of an agent: of the session's own agents first, then of those that are places."""
-        from ..bundles.load import load_bundle
+        """Return the bundle of an agent: one of the session's own agents, else the bundle at a place.
+
+        A model may have chosen the place, so that bundle must be trusted, also in a program that asks for nothing else.
+        """
+        import asyncio
+
+        from ..bundle.registry import BundleRegistry
+        from ..security import load_trusted
 
         if agent == SELF:
             return self.prepared
         known = {**self.prepared.bundle.agents, **(configs or {})}
         if agent in known:
-            return _agent_bundle(self.prepared, agent, known[agent])
-        names = self._names()
+            return agent_bundle(self.prepared, agent, known[agent])
+        own = {name: str(root) for name, root in self.prepared.bundle.source_base_paths.items()}
+        registry = BundleRegistry(plugins=self.plugins)
+        names = {**registry.names(), **own}
         if _is_place(agent, names):
             base = self.prepared.bundle.base_path
             path = str(base / agent) if base is not None and agent.startswith(("./", "../")) else agent
-            return await (await load_bundle(path, registry=names)).prepare()
+            packages = registry.folders_of_packages()
+            bundle = await asyncio.to_thread(load_trusted, path, names=names, installed=packages, fetches=False)
+            return await bundle.prepare()
         raise UnknownName("agent", agent, [*known, SELF])
-
-    def _names(self) -> dict[str, str]:
-        """Return the bundles that have a name here: the namespaces of this one, registered ones, packages' own."""
-        from ..bundles.registry import BundleRegistry
-
-        own = {name: str(root) for name, root in self.prepared.bundle.source_base_paths.items()}
-        return {**BundleRegistry(plugins=self.plugins).names(), **own}
 
     def _config(self, prepared: PreparedBundle, parent: AmplifierSession, terms: Terms) -> dict[str, Any]:
         own = self.prepared.bundle.spawn
@@ -205,14 +221,10 @@ class AgentSpawner:
             prepared.mount_plan,
             parent.config,
             providers=True,
-            tools=_inherited(parent.config.get("tools") or (), terms.tool_inheritance, own, "tools"),
-            hooks=_inherited(parent.config.get("hooks") or (), terms.hook_inheritance, own, "hooks"),
+            tools=_choose_modules(parent.config.get("tools") or (), terms.tool_inheritance, own, "tools"),
+            hooks=_choose_modules(parent.config.get("hooks") or (), terms.hook_inheritance, own, "hooks"),
         )
-        if terms.orchestrator_config:
-            spec = config["session"].get("orchestrator")
-            spec = {"module": spec} if isinstance(spec, str) else dict(spec or {})
-            config["session"]["orchestrator"] = deep_merge(spec, {"config": dict(terms.orchestrator_config)})
-        return config
+        return with_orchestrator_config(config, terms.orchestrator_config)
 
     async def _spawn(
         self,
@@ -224,8 +236,10 @@ class AgentSpawner:
         session_id: str | None,
     ) -> Spawn:
         config = self._config(prepared, parent, terms)
-        config = await _preferring(config, terms.provider_preferences, parent)
-        name = _session_name(agent, prepared)
+        if terms.provider_preferences:
+            wanted = terms.provider_preferences
+            config = await prefer_providers_with_resolution(config, wanted, parent.coordinator)
+        name = prepared.bundle.name if agent == SELF or _is_place(agent, {}) else agent.rpartition(":")[2]
         return Spawn(
             prepared=prepared,
             request=spawn_request(parent, prepared, instruction, config, session_id, name),
@@ -248,53 +262,52 @@ def _is_place(agent: str, names: Mapping[str, str]) -> bool:
     return Path(agent).suffix in (".md", ".yaml", ".yml") and Path(agent).is_file()
 
 
-def _beginning(messages: Sequence[Message]) -> Beginning:
-    return Beginning(Transcript(messages), len(turn_starts(messages)))
-
-
-def _session_name(agent: str, prepared: PreparedBundle) -> str:
-    return prepared.bundle.name if agent == SELF or _is_place(agent, {}) else agent.rpartition(":")[2]
-
-
-def _agent_bundle(prepared: PreparedBundle, name: str, overlay: Mapping[str, Any]) -> PreparedBundle:
-    """Return the bundle that an entry of `agents` is: its own sections, with the files of the bundle it stands in."""
+def agent_bundle(prepared: PreparedBundle, name: str, overlay: Mapping[str, Any]) -> PreparedBundle:
+    """Return the bundle of an entry of `agents`: its own sections, with the files of the outer bundle."""
     outer = prepared.bundle
     plan = deepcopy(dict(overlay))
+    wanted = plan.get("agents")
+    agents: dict[str, Any] = dict(wanted) if isinstance(wanted, dict) else {}
+    if wanted == "all" or isinstance(wanted, list):
+        names = outer.agents if wanted == "all" else wanted
+        agents = {each: deepcopy(outer.agents[each]) for each in names if each in outer.agents}
+    own = {PREFERENCES: plan[PREFERENCES]} if plan.get(PREFERENCES) else {}
     bundle = Bundle(
         name=name.rpartition(":")[2],
         description=str(plan.get("description") or ""),
-        session=plan.get("session") or {},
+        session={**(plan.get("session") or {}), **own},
         providers=list(plan.get("providers") or ()),
         tools=list(plan.get("tools") or ()),
         hooks=list(plan.get("hooks") or ()),
         spawn=plan.get("spawn") or {},
-        agents=_agents_of(plan, outer),
+        agents=agents,
         instruction=plan.get("instruction"),
         base_path=outer.base_path,
         source_base_paths=dict(outer.source_base_paths),
         local_sources=outer.local_sources,
         source_path=outer.source_path,
         digest=outer.digest,
+        guard=outer.guard,
     )
     return PreparedBundle.of(bundle)
 
 
-def _agents_of(plan: Mapping[str, Any], outer: Bundle) -> dict[str, Any]:
-    wanted = plan.get("agents")
-    if wanted == "all":
-        return deepcopy(outer.agents)
-    if isinstance(wanted, list):
-        return {name: deepcopy(outer.agents[name]) for name in wanted if name in outer.agents}
-    return dict(wanted) if isinstance(wanted, dict) else {}
+def with_orchestrator_config(plan: dict[str, Any], config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Merge a config into that of a plan's orchestrator, in place; return the plan."""
+    if config:
+        spec = plan["session"].get("orchestrator")
+        spec = {"module": spec} if isinstance(spec, str) else dict(spec or {})
+        plan["session"]["orchestrator"] = deep_merge(spec, {"config": dict(config)})
+    return plan
 
 
-def _inherited(
+def _choose_modules(
     entries: Sequence[Mapping[str, Any]],
     wanted: Mapping[str, Sequence[str]] | None,
     section: Mapping[str, Any],
     kind: str,
 ) -> Inherit:
-    """Return the modules that a child takes over: what is listed, or all but what is excluded."""
+    """Return the modules that a child inherits: the listed ones, or all without the excluded ones."""
     wanted = wanted or {}
     listed = wanted.get(f"inherit_{kind}", section.get(f"inherit_{kind}", section.get(kind)))
     if isinstance(listed, (list, tuple)):
@@ -303,25 +316,8 @@ def _inherited(
     return [str(entry.get("module")) for entry in entries if entry.get("module") not in excluded]
 
 
-async def _preferring(
-    config: dict[str, Any], preferences: Sequence[Any] | None, parent: AmplifierSession
-) -> dict[str, Any]:
-    if not preferences:
-        return config
-    wanted = [_preference(each) for each in preferences]
-    return await apply_provider_preferences_with_resolution(config, wanted, parent.coordinator)
-
-
-def _preference(said: Any) -> ProviderPreference:
-    return said if isinstance(said, ProviderPreference) else ProviderPreference.from_dict(said)
-
-
-def _told(agent: str, result: SpawnResult) -> dict[str, Any]:
-    """Return the result as the capabilities give it."""
-    return {
-        "output": result.output,
-        "session_id": result.session_id,
-        "status": result.status,
-        "turn_count": result.turn_count,
-        "metadata": {AGENT: agent, "usage": dict(result.usage), "duration": result.duration},
-    }
+def _first_provider(plan: Mapping[str, Any]) -> str:
+    """Return the name of a plan's provider with the highest priority; '' when it has none."""
+    entries: Sequence[Mapping[str, Any]] = plan.get("providers") or ()
+    entry = min(entries, key=priority_of, default={})
+    return str(entry.get("instance_id") or entry.get("module") or "")

@@ -1,4 +1,4 @@
-"""How the children of a session ask for permission: as it does itself, one question at a time, and each by its name."""
+"""Ask for the permissions of child sessions: at the parent's approval system, one at a time, and by their names."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class ChildApprovals:
     """Puts a child's questions to the approval system of the session at the top of its tree.
 
-    Siblings wait for each other. A question begins with the name of who asks, unless the system says by
-    `tells_who = True` that it tells that itself.
+    Siblings wait for each other. A question begins with the name of its session, unless the system shows the name
+    itself (`tells_who = True`).
     """
 
     def __init__(self, outer: ApprovalSystem, who: str, turn: asyncio.Lock) -> None:
@@ -24,7 +24,7 @@ class ChildApprovals:
 
     @classmethod
     def of(cls, outer: ApprovalSystem, who: str, turn: asyncio.Lock) -> ChildApprovals:
-        """Return what the child `who` asks whose parent asks `outer`; `turn` is that of their whole tree."""
+        """Return the approval system of the child `who` of a parent with `outer`; their whole tree shares `turn`."""
         if isinstance(outer, cls):
             return cls(outer._outer, f"{outer._who} > {who}", turn)
         return cls(outer, who, turn)
@@ -36,7 +36,7 @@ class ChildApprovals:
         timeout: float,  # noqa: ASYNC109 - a published signature
         default: Literal["allow", "deny"],
     ) -> str:
-        """Return the option that was chosen; the time limit begins when it is this child's turn."""
+        """Return the chosen option; the time limit begins with this child's turn."""
         asked = prompt if getattr(self._outer, "tells_who", False) else f"{self._who}: {prompt}"
         async with self._turn:
             return await self._outer.request_approval(asked, options, timeout, default)

@@ -1,4 +1,9 @@
-"""One spawn on its way: what was decided, and what the store knows of it already."""
+"""Prepare a spawn: ask the plugins, then store its record or load an earlier attempt.
+
+A `Spawn` passes through `prepare_spawn`, `run_spawn` and `settle_spawn`, in this order and in one task. Before
+`prepare_spawn` it is a plan and nothing knows it. After, the plugins have agreed and the record is stored (`is_kept`):
+from then on the spawn must be settled, however it ends. During `run_spawn` the recorder alone appends to its history.
+"""
 
 from __future__ import annotations
 
@@ -6,74 +11,86 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionNotFound
+from amplifier_core.forking import ask_to_fork
+from amplifier_core.hook_data import SpawnRequest
 from amplifier_core.ids import new_session_id, validate_session_id
-from amplifier_core.moments import SpawnRequest
 
-from ..history import turn_starts
-from ..interruptions import resumed_transcript
-from ..recording import carried_out
-from ..runners import InProcessRunner
-from ..stored_history import turns_so_far
-from .records import new_record, taken_up
+from ..sessions.accounts import ACCOUNTS
+from ..sessions.history import final_answer, is_user_turn, text_of, turn_starts
+from ..sessions.interruptions import resumed_transcript
+from ..sessions.once import check_effects
+from ..sessions.recording import shield_to_completion
+from ..sessions.records import new_record, resume_changes
+from ..sessions.stored_history import turns_so_far
+from .family import TREE, Tree
+from .runners import InProcessRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from amplifier_core.moments import Runner
+    from amplifier_core.hook_data import Runner
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionRecord, SessionStore
     from amplifier_core.transcript import Transcript
     from amplifier_core.triggers import TriggerEvent
 
-    from ..bundles.model import PreparedBundle
-    from ..events import EventRouter
-    from ..usage import Usage
+    from ..bundle.model import PreparedBundle
+    from ..events import Emitter
+    from ..sessions.recording import SessionRecorder
+    from ..sessions.usage import Usage
 
 
 @dataclass(slots=True)
 class Spawn:
-    """One spawn on its way: what was decided, and, while it runs, what came of it."""
+    """One spawn: its plan, its state while it runs, and its results."""
 
     prepared: PreparedBundle
     request: SpawnRequest
     parent: AmplifierSession
     transcript: Transcript
     turns: int = 0
-    """How many turns of it there are; those of the child are added when it has ended."""
+    """The number of its turns; the child's own are added at its end."""
     begun: int = 0
-    """How many messages of it there were before the child began."""
+    """The number of its messages before the child began."""
     recorded: int = 0
-    """How many messages of the transcript are stored already."""
+    """The number of its messages in the store."""
     is_kept: bool = False
-    """Whether the store has it."""
+    """Whether the store has the record."""
     resumed: bool = False
     store: SessionStore | None = None
-    router: EventRouter | None = None
+    router: Emitter | None = None
     plugins: Plugins | None = None
     shares: str | None = None
-    """The session whose stored history the transcript is the beginning of; None: its parent's, where it is that."""
+    """The stored session with this transcript as its beginning; None: the parent, for a fork of its history."""
     runner: Runner = field(default_factory=InProcessRunner)
     cause: TriggerEvent | None = None
-    """The event that woke it: what it emits itself continues the event's chain."""
+    """The event that woke it; its own events continue the chain of that event."""
     capabilities: Mapping[str, Any] = field(default_factory=dict)
-    """What the child is given besides, before its modules are mounted."""
+    """Further capabilities of the child, set before its modules are mounted."""
     observe: Callable[[AmplifierSession], None] | None = None
-    """Called with the child when its modules are mounted, before its turn."""
+    """Called with the child after its modules are mounted, before its turn."""
     unattended: bool = False
-    """Whether nobody waits for it: what would have to be approved is denied."""
+    """Whether nobody waits for it: all questions for approval are denied."""
+    accepts_unfinished: bool = False
+    """Whether an answer that was cut, refused or held back counts as an answer."""
     child: AmplifierSession | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Of its record."""
+    """The metadata of its record."""
     usage: Usage | None = None
+    ledger: Mapping[str, Any] | None = None
+    """Its ledger at its end, for the metadata."""
+    recorder: SessionRecorder | None = None
+    partial: str = ""
+    """The text of its last answer, also of a turn that was cut."""
     error: BaseException | None = None
     stopping: bool = False
     """Whether the child was asked to end."""
     stopped: bool = False
-    """Whether it ended early because it, or a session above it, was."""
+    """Whether it ended early, after a request to it or to a session above it."""
 
     def ask_to_stop(self) -> None:
-        """Ask the child, or one that is still being made, to end when its running tools have finished."""
+        """Ask the child to end when its running tools have finished, also while it is being made."""
         self.stopping = True
         if self.child is not None:
             self.child.coordinator.cancellation.request_graceful()
@@ -87,7 +104,7 @@ def spawn_request(
     session_id: str | None,
     session_name: str | None,
 ) -> SpawnRequest:
-    """Return what the plugins and the runner are told of a spawn. Raises `InvalidSessionId`."""
+    """Return the request for the plugins and the runner. Raises `InvalidSessionId`."""
     name = session_name or prepared.bundle.name or "session"
     capability = parent.coordinator.get_capability
     return SpawnRequest(
@@ -103,37 +120,48 @@ def spawn_request(
 
 
 async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = False) -> None:
-    """Ask the plugins, then store the session's record, or load what an earlier attempt stored of it.
+    """Ask the plugins, then store the session's record, or load the record and the history of an earlier attempt.
 
-    A session that is resumed goes on with its last turn, or takes the instruction as its next one (`anew`). Raises
-    `SpawnRefused`, `SessionExists`. A cancellation meanwhile is raised when the record is written: see `is_kept`.
+    A resumed session goes on with its last turn; with `anew` it takes the instruction as its next turn, unless its last
+    turn was cut and had the same instruction. A spawn with a shared history is a fork, and the plugins are asked for
+    that too. Raises `SpawnRefused`, `ForkRefused`, `SessionExists`. A cancellation meanwhile is raised after the record
+    is written: see `is_kept`.
     """
     if spawn.plugins is not None:
         await spawn.plugins.before_spawn(spawn.request)
-    if spawn.store is not None:
-        await carried_out(_keep(spawn, spawn.store, resume=resume, anew=anew))
+    stored = await _find_record(spawn.store, spawn.request.session_id) if resume and spawn.store is not None else None
+    if spawn.store is not None and stored is not None:
+        await shield_to_completion(_load(spawn, spawn.store, stored, anew=anew))
+    else:
+        source = spawn.shares if len(spawn.transcript) else None
+        if source is None and len(spawn.transcript) and spawn.transcript.is_fork_of(spawn.parent.transcript):
+            source = spawn.parent.session_id
+        asked = spawn.plugins if source is not None else None
+        async with ask_to_fork(asked, source or "", spawn.request.session_id, len(spawn.transcript)):
+            if spawn.store is not None:
+                await shield_to_completion(_create(spawn, spawn.store, source))
     spawn.begun = len(spawn.transcript)
 
 
-async def _keep(spawn: Spawn, store: SessionStore, *, resume: bool, anew: bool) -> None:
-    stored = await _stored(store, spawn.request.session_id) if resume else None
-    if stored is None:
-        await _create(spawn, store)
-    else:
-        await _load(spawn, store, stored, anew=anew)
-    spawn.is_kept = True
-
-
-async def _stored(store: SessionStore, session_id: str) -> SessionRecord | None:
+async def _find_record(store: SessionStore, session_id: str) -> SessionRecord | None:
     try:
         return await store.get(session_id)
     except SessionNotFound:
         return None
 
 
-async def _create(spawn: Spawn, store: SessionStore) -> None:
-    source = await _source(spawn, store)
-    spawn.recorded = len(spawn.transcript) if source is not None else 0
+async def _create(spawn: Spawn, store: SessionStore, source: str | None) -> None:
+    """Store the record of a new child.
+
+    The child shares stored messages only. When the store does not have its parent's history up to the fork yet, the
+    recorder writes that history as the child's own.
+    """
+    begun = len(spawn.transcript)
+    if source is not None and spawn.shares is None:
+        parent = await _find_record(store, source)
+        source = source if parent is not None and parent.message_count >= begun else None
+    spawn.recorded = begun if source is not None else 0
+    tree: Tree | None = spawn.capabilities.get(TREE)
     record = new_record(
         spawn.prepared,
         spawn.request.session_id,
@@ -144,32 +172,30 @@ async def _create(spawn: Spawn, store: SessionStore) -> None:
         project=spawn.request.working_dir,
         config=spawn.request.config,
         event_id=spawn.cause.event_id if spawn.cause else None,
-        metadata=spawn.metadata,
+        metadata={ACCOUNTS: list(tree.accounts), **spawn.metadata} if tree is not None else spawn.metadata,
     )
     spawn.metadata = (await store.create(record)).metadata
     if spawn.shares is not None:
         spawn.turns = len(turn_starts(spawn.transcript))
-
-
-async def _source(spawn: Spawn, store: SessionStore) -> str | None:
-    """Return the session whose stored history the child begins with, None when it begins with messages of its own."""
-    begun = len(spawn.transcript)
-    if not begun or spawn.shares is not None:
-        return spawn.shares if begun else None
-    if not spawn.transcript.is_fork_of(spawn.parent.transcript):
-        return None
-    parent = await _stored(store, spawn.parent.session_id)
-    return parent.session_id if parent is not None and parent.message_count >= begun else None
+    spawn.is_kept = True
 
 
 async def _load(spawn: Spawn, store: SessionStore, record: SessionRecord, *, anew: bool) -> None:
-    """Take up what was stored: the history, with the calls that a crash cut recorded as interrupted."""
+    """Resume from the store: load the history, with interrupted results for the calls cut by a crash.
+
+    Raises `EffectsUncertain` when one of them must not run a second time and nobody has decided on it.
+    """
+    await check_effects(store, record)
     spawn.transcript = await resumed_transcript(store, record)
     spawn.recorded, spawn.turns = record.message_count, turns_so_far(record, spawn.transcript)
     of_its_own = spawn.recorded > (record.fork_at or 0)
     spawn.resumed = of_its_own or (spawn.recorded > 0 and not spawn.request.instruction)
+    if spawn.resumed and anew and final_answer(spawn.transcript) is None:
+        last = next((message for message in reversed(spawn.transcript) if is_user_turn(message)), {})
+        anew = text_of(last) != spawn.request.instruction  # the same instruction again goes on with the cut turn
     if spawn.resumed and not anew:
         spawn.request = replace(spawn.request, instruction="")
-    changes = taken_up(record)
+    changes = resume_changes(record)
     spawn.metadata = changes["metadata"]
     await store.update(spawn.request.session_id, **changes)
+    spawn.is_kept = True

@@ -1,4 +1,8 @@
-"""The sessions that one session made and that still run: who owns their tasks, and what a limit counts."""
+"""Own the running children of a session, and count all sessions of a tree for its limits.
+
+Every child runs in a task of its family or in its caller's. A family ends before its session does: `end` cancels the
+children and waits until each is stored. Nothing runs on without an owner.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +11,80 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..recording import carried_out
+from amplifier_core.clock import Clock, SystemClock
+
+from ..sessions.accounts import Account, accounts_of, bundle_account, tree_account
+from ..sessions.recording import shield_to_completion
+from .budget import Budget, Limits
 from .inheritance import Inheritance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from amplifier_core.session import AmplifierSession
+
+    from ..bundle.model import Bundle
 
 FAMILY, TREE = "session.family", "session.tree"
 
 
 @dataclass(slots=True)
 class Tree:
-    """All the sessions below one that nobody made."""
+    """All sessions below one at the top."""
 
     limits: Mapping[str, Any] = field(default_factory=dict)
-    """The section `spawn` of the bundle at the top: what it allows holds for all below."""
+    """The section `spawn` of the bundle at the top; it holds for all sessions below."""
     spawned: int = 0
-    """How many were made so far, also those that have ended."""
+    """The number of sessions made so far, ended ones included."""
     observers: Sequence[Callable[[AmplifierSession], None]] = ()
-    """Each is told every session of the tree when its modules are mounted."""
+    """Called with every session of the tree after its modules are mounted."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the one that asks for a permission."""
+    """Held by the session with a question for approval."""
+    budgets: Sequence[Budget] = ()
+    """The budgets of all its sessions together."""
+    accounts: Sequence[str] = ()
+    """The accounts of its sessions."""
+    clock: Clock = field(default_factory=SystemClock)
+
+    @classmethod
+    def of(cls, session: AmplifierSession) -> Tree:
+        """Return the tree of a session; a session at the top begins one."""
+        tree: Tree | None = session.coordinator.get_capability(TREE)
+        if tree is not None:
+            return tree
+        limits, account, clock = session.config.get("spawn") or {}, tree_account(session.session_id), SystemClock()
+        return cls(limits, budgets=Budget.of_tree(limits, account, clock.now()), accounts=(account,), clock=clock)
+
+    @classmethod
+    def below(
+        cls,
+        session_id: str,
+        bundle: Bundle,
+        created: datetime,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        queue: tuple[str, Budget | None] | None = None,
+        observers: Sequence[Callable[[AmplifierSession], None]] = (),
+        clock: Clock | None = None,
+    ) -> Tree:
+        """Return the tree of a session to be made of `bundle`, or of a stored one with this `metadata`.
+
+        `queue` is the account of its background session, with the budget of that.
+        """
+        account = bundle_account(bundle.name, bundle.source_path)
+        accounts = accounts_of(metadata or {}) or (tree_account(session_id), account, *(queue[:1] if queue else ()))
+        of_bundle = Limits.of(bundle.budget)
+        budgets = Budget.of_tree(bundle.spawn, accounts[0], created)
+        if of_bundle is not None:
+            budgets.append(Budget(of_bundle, "bundle", "budget: {…}", Account(account), is_shared=True))
+        if queue is not None and queue[1] is not None:
+            budgets.append(queue[1])
+        return cls(bundle.spawn, observers=observers, budgets=budgets, accounts=accounts, clock=clock or SystemClock())
 
 
 class Family:
-    """The children of one session; when it ends, those that still run are ended before it."""
+    """The children of one session; running ones are ended before it."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -42,23 +93,23 @@ class Family:
 
     @classmethod
     def of(cls, session: AmplifierSession) -> Family:
-        """Return the family of a session, begun when it is asked for the first time."""
+        """Return the family of a session; the first call begins it."""
         coordinator = session.coordinator
         family: Family | None = coordinator.get_capability(FAMILY)
         if family is None:
-            family = cls(coordinator.get_capability(TREE) or Tree(session.config.get("spawn") or {}))
+            family = cls(Tree.of(session))
             coordinator.register_capability(FAMILY, family)
             coordinator.register_cleanup(family.end)
         return family
 
     @property
     def running(self) -> list[str]:
-        """The ids of the children that run now."""
+        """The ids of the running children."""
         return list(self._running)
 
     @contextmanager
     def child(self, session_id: str) -> Iterator[None]:
-        """Count a child while the block runs, in the task that runs it."""
+        """Count a child while the block runs, in its own task."""
         self.tree.spawned += 1
         self._running[session_id] = asyncio.current_task()
         try:
@@ -67,7 +118,7 @@ class Family:
             self._running.pop(session_id, None)
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run a child that was counted in a task of its own, which ends with the family."""
+        """Run a counted child in a task of its own; the family ends the task."""
         task = asyncio.create_task(work, name=name)
         self._running[name] = task
         task.add_done_callback(lambda ended: self._let_go(name, ended))
@@ -76,18 +127,20 @@ class Family:
     def _let_go(self, name: str, task: asyncio.Task[Any]) -> None:
         self._running.pop(name, None)
         if not task.cancelled():
-            task.exception()  # it is stored and told: nobody has to wait for it
+            task.exception()  # the outcome is stored and emitted: nobody has to wait for it
 
     async def end(self) -> None:
-        """Cancel the children that still run, and wait until each is stored, also when cancelled meanwhile."""
+        """Cancel the running children and wait until each is stored, also when cancelled meanwhile."""
+        if not self._running:
+            return
         own = asyncio.current_task()
         tasks = {task for task in self._running.values() if task is not None and task is not own}
         if tasks:
-            await carried_out(end_tasks(tasks))
+            await shield_to_completion(end_tasks(tasks))
 
 
 async def end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait for them. Each has begun by then: one that has not could not store how it ended."""
+    """Cancel tasks and wait for them. Each is given the time to begin: before, it could not store its end."""
     await asyncio.sleep(0)
     for task in tasks:
         task.cancel()
@@ -95,7 +148,7 @@ async def end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 async def end_children(session: AmplifierSession) -> None:
-    """End the children of a session that still run, if it made any."""
+    """End the running children of a session."""
     family: Family | None = session.coordinator.get_capability(FAMILY)
     if family is not None:
         await family.end()

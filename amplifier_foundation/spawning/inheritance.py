@@ -1,4 +1,4 @@
-"""What a child takes over: of its parent's mount plan, and of its parent's history."""
+"""Inherit from the parent session: parts of its mount plan and of its history."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.transcript import Message, Transcript
 
-from ..bundles.merge import merge_module_lists
-from ..history import is_user_turn
+from ..bundle.capability_layers import INHERITED
+from ..bundle.merge import merge_module_lists
+from ..sessions.history import is_user_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from amplifier_core.session import AmplifierSession
 
@@ -24,7 +25,7 @@ Scope = Literal["conversation", "agents", "full"]
 
 
 class Beginning(NamedTuple):
-    """The history that a child begins with, and how many turns that is."""
+    """The history at the beginning of a child, and the number of its turns."""
 
     history: Transcript
     turns: int
@@ -33,40 +34,45 @@ class Beginning(NamedTuple):
 def child_config(
     own: Mapping[str, Any], parent: Mapping[str, Any], *, providers: bool, tools: Inherit, hooks: Inherit
 ) -> dict[str, Any]:
-    """Return the child's mount plan: a deep copy of its own, with what it takes from its parent."""
-    config: dict[str, Any] = _copied(dict(own))
+    """Return the child's mount plan: a deep copy of its own, with the inherited parts of its parent's.
+
+    An inherited hook stays as it is, with its parent's code: the child's own entry of that module is left out. It may
+    be a guard.
+    """
+    config: dict[str, Any] = _copy_deep(dict(own))
     session = dict(config.get("session") or {})
     for key, value in (parent.get("session") or {}).items():
-        if key not in session:
-            session[key] = _copied(value)
+        if key not in session and key != "budget":  # a session has a budget of its own, or none
+            session[key] = _copy_deep(value)
     config["session"] = session
     if providers and not config.get("providers"):
-        config["providers"] = _copied(list(parent.get("providers") or ()))
+        config["providers"] = _copy_deep(list(parent.get("providers") or ()))
     for section, wanted in (("tools", tools), ("hooks", hooks)):
-        taken = _copied(_chosen(parent.get(section) or (), wanted))
-        if taken:
+        named = [
+            entry for entry in parent.get(section) or () if wanted is True or (wanted and entry.get("module") in wanted)
+        ]
+        taken = _copy_deep(named)
+        if taken and section == "hooks":
+            guarded = {entry.get("module") for entry in taken}
+            own_hooks = [entry for entry in config.get(section) or () if entry.get("module") not in guarded]
+            config[section] = [*({**entry, INHERITED: True} for entry in taken), *own_hooks]
+        elif taken:
             config[section] = merge_module_lists(taken, config.get(section) or [])
     return config
 
 
-def _copied(value: Any) -> Any:
-    """Return a deep copy; of plain data, which mount plans are, it costs a fraction of `deepcopy`."""
+def _copy_deep(value: Any) -> Any:
+    """Return a deep copy. For plain data, as in mount plans, it costs a fraction of `deepcopy`."""
     kind = value.__class__
     if kind is dict:
-        return {key: _copied(each) for key, each in value.items()}
+        return {key: _copy_deep(each) for key, each in value.items()}
     if kind is list:
-        return [_copied(each) for each in value]
+        return [_copy_deep(each) for each in value]
     return value if kind in _PLAIN else deepcopy(value)
 
 
-def _chosen(entries: Sequence[Mapping[str, Any]], wanted: Inherit) -> list[dict[str, Any]]:
-    if isinstance(wanted, bool):
-        return [dict(entry) for entry in entries] if wanted else []
-    return [dict(entry) for entry in entries if entry.get("module") in wanted]
-
-
-async def inherited(session: AmplifierSession, depth: Depth, scope: Scope, turns: int) -> Beginning:
-    """Return the beginning of the history of a child of `session`; see `Inheritance.take`."""
+async def inherit_history(session: AmplifierSession, depth: Depth, scope: Scope, turns: int) -> Beginning:
+    """Return the beginning of the history for a child of `session`; see `Inheritance.take`."""
     from .family import Family
 
     if depth == "none":
@@ -77,10 +83,10 @@ async def inherited(session: AmplifierSession, depth: Depth, scope: Scope, turns
 
 
 class Inheritance:
-    """What the children of one session take over of its history.
+    """The inherited history for the children of one session.
 
-    Each message is looked at once, however many children there are: what a child takes over costs what was said since
-    the last one was made. Tool calls are taken over with their results, or not at all, and no continuation ids are.
+    Each message is looked at once for all children: the cost of a child is that of the messages since the last child.
+    Tool calls are inherited with their results or not at all, and continuation ids never.
     """
 
     def __init__(self) -> None:
@@ -89,8 +95,8 @@ class Inheritance:
     def take(self, history: Transcript, depth: Depth, scope: Scope = "conversation", turns: int = 5) -> Beginning:
         """Return the beginning of a child's history: `turns` turns (`recent`), all of them, or nothing.
 
-        `conversation` keeps what was said, `agents` also what delegated sessions answered, `full` every tool result. A
-        `full` history of `all` turns is a fork.
+        `conversation` keeps texts, `agents` the results of delegated sessions too, `full` every tool result. A `full`
+        history of `all` turns is a fork.
         """
         if depth == "none" or (depth == "recent" and turns <= 0):
             return Beginning(Transcript(), 0)
@@ -102,7 +108,7 @@ class Inheritance:
 
 
 class _View:
-    """The part of one history that a scope keeps, and where turns begin in it."""
+    """The part of one history in a scope, with the first messages of its turns."""
 
     def __init__(self, history: Transcript, scope: Scope) -> None:
         self._history = history
@@ -117,7 +123,7 @@ class _View:
         return history is self._history and len(history) >= self._seen
 
     def catch_up(self) -> None:
-        settled = self._history.settled()
+        settled = self._history.settled_length()
         for message in self._history.fork(settled).since(self._seen):
             self._look_at(message)
         self._seen = max(self._seen, settled)
@@ -128,8 +134,9 @@ class _View:
         kept: Message | None = message
         if self._scope != "full":
             if self._scope == "agents":
-                self._delegated |= _delegations(message)
-            kept = _without_calls(message, self._delegated)
+                calls = message.get("tool_calls") or ()
+                self._delegated |= {call["id"] for call in calls if "delegate" in str(call.get("tool") or "")}
+            kept = _keep_calls(message, self._delegated)
             if kept is not None:
                 self._kept.append(kept)
         if kept is not None and is_user_turn(kept):
@@ -145,13 +152,8 @@ class _View:
         return Beginning(history, min(turns, len(self._starts)))
 
 
-def _delegations(message: Message) -> set[str]:
-    calls = message.get("tool_calls") or ()
-    return {call["id"] for call in calls if "delegate" in str(call.get("tool") or "")}
-
-
-def _without_calls(message: Message, kept: set[str]) -> Message | None:
-    """Return the message with the calls of `kept` alone, or None when nothing is left of it."""
+def _keep_calls(message: Message, kept: set[str]) -> Message | None:
+    """Return the message with the calls of `kept` alone, None for an empty one."""
     if message.get("role") == "tool":
         return message if message.get("tool_call_id") in kept else None
     calls = message.get("tool_calls")

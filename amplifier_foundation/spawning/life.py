@@ -1,4 +1,8 @@
-"""A child's life: made, given its turn, ended, kept and told of."""
+"""Run a spawned session from its making to its end, then store and announce the outcome.
+
+`run_spawn` never raises: the outcome, or the cancellation in `spawn.error`, goes to `settle_spawn`, and whoever awaits
+the spawn raises it after that. So a child is stored and announced exactly once, whatever ended it.
+"""
 
 from __future__ import annotations
 
@@ -9,54 +13,60 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SpawnTimeout
 from amplifier_core.events import SESSION_COMPLETED, SESSION_ERROR
-from amplifier_core.moments import SpawnOutcome
+from amplifier_core.hook_data import SpawnOutcome
 
-from ..history import turn_starts
-from ..recording import recorded, said_since
-from ..runners import final_answer
-from ..spent import with_spent
-from ..usage import Usage, UsageMeter, bridge_child_cost
+from ..paths import project_of
+from ..sessions.accounts import tree_account
+from ..sessions.costs import with_spent
+from ..sessions.failures import describe_failure
+from ..sessions.history import final_answer, text_of, turn_starts
+from ..sessions.ledger import LEDGER
+from ..sessions.once import with_marks
+from ..sessions.recording import read_since, record_session
+from ..sessions.usage import Usage, UsageMeter, bridge_child_cost
 from .approvals import ChildApprovals
+from .budget import BudgetGuard
 from .family import TREE, Tree, end_children
+from .finishes import FinishGuard
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from amplifier_core.approval import ApprovalSystem
-    from amplifier_core.moments import SpawnRequest
+    from amplifier_core.hook_data import SpawnRequest
     from amplifier_core.session import AmplifierSession
 
     from .child import Spawn
 
 GRACE = 5.0
-"""Seconds at most between the stop that a time limit asks for and the one that it enforces."""
+"""The most seconds between the request to stop after a time limit and the cancellation."""
 
 
 async def run_spawn(spawn: Spawn, timeout: float | None = None) -> SpawnOutcome:  # noqa: ASYNC109 - handed on
-    """Live the child's whole life and return how it ended; a cancellation of this task is stored in `spawn.error`.
+    """Run the child to its end and return the outcome; a cancellation of this task is kept in `spawn.error`.
 
-    One that was cancelled before, while it was admitted, has no life.
+    A child cancelled before, in `prepare_spawn`, does not run.
     """
     began = time.monotonic()
     output = ""
     try:
         if spawn.error is None:
-            output = await _within(spawn, timeout)
+            output = await _run_within(spawn, timeout)
     except BaseException as error:
         spawn.error = error
     return SpawnOutcome(
         session_id=spawn.request.session_id,
         parent_id=spawn.request.parent_id,
-        status="cancelled" if spawn.stopped and not isinstance(spawn.error, SpawnTimeout) else _status(spawn.error),
+        status=_status_of(spawn),
         output=output,
         turn_count=spawn.turns,
         duration=time.monotonic() - began,
-        error=_cause(spawn.error),
+        error=describe_failure(spawn.error, spawn.child) if spawn.error is not None else None,
         usage=spawn.usage.to_dict() if spawn.usage is not None else {},
     )
 
 
-async def _within(spawn: Spawn, seconds: float | None) -> str:
+async def _run_within(spawn: Spawn, seconds: float | None) -> str:
     """Return the answer. When the time is over, the child is asked to stop, and cut if it does not.
 
     Raises `SpawnTimeout`.
@@ -79,11 +89,12 @@ async def _within(spawn: Spawn, seconds: float | None) -> str:
         async with over:
             output = await _answer(spawn)
     except TimeoutError as error:
-        raise (SpawnTimeout(spawn.request.session_id, seconds) if over.expired() else error) from None
+        late = SpawnTimeout(spawn.request.session_id, seconds, spawn.partial)
+        raise (late if over.expired() else error) from None
     finally:
         asking.cancel()
     if spawn.stopped and is_late:
-        raise SpawnTimeout(spawn.request.session_id, seconds)
+        raise SpawnTimeout(spawn.request.session_id, seconds, spawn.partial)
     return output
 
 
@@ -94,52 +105,82 @@ async def _answer(spawn: Spawn) -> str:
     return await spawn.runner.run(spawn.request, lambda request: _child_session(spawn, request))
 
 
-def _status(error: BaseException | None) -> str:
-    if error is None:
-        return "completed"
-    return "failed" if isinstance(error, Exception) else "cancelled"
-
-
-def _cause(error: BaseException | None) -> str | None:
-    if error is None:
-        return None
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def _status_of(spawn: Spawn) -> str:
+    if spawn.error is not None and not isinstance(spawn.error, Exception):
+        return "cancelled"
+    if spawn.stopped and not isinstance(spawn.error, SpawnTimeout):
+        return "cancelled"
+    return "completed" if spawn.error is None else "failed"
 
 
 @asynccontextmanager
 async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[AmplifierSession]:
     """Make the child in this process; store its last messages and end it on leaving.
 
-    Meanwhile a stop of its parent reaches it, and what it takes is counted.
+    Meanwhile a stop of its parent reaches it, its usage is counted, and its requests are held to the tree's budget.
+    Raises `BudgetExceeded` after a denied request, and `AnswerUnfinished` unless the spawn accepts such answers.
     """
-    session = await _made(spawn, request)
+    session = await _create_session(spawn, request)
     token, parents = session.coordinator.cancellation, spawn.parent.coordinator.cancellation
-    async with recorded(session, spawn.store, spawn.recorded):
-        meter = UsageMeter(session.coordinator)
+    tree = Tree.of(session)
+    async with record_session(session, spawn.store, spawn.recorded, spawn.metadata) as spawn.recorder:
+        meter = UsageMeter(session.coordinator, tree.clock)
         meter.attach()
+        guard = BudgetGuard(
+            session,
+            meter,
+            spawn.metadata,
+            tree.budgets,
+            store=spawn.store,
+            recorder=spawn.recorder,
+            clock=tree.clock,
+            is_top=tree_account(session.session_id) in tree.accounts,
+        )
+        guard.ledger.begin_turn(is_new=bool(request.instruction))
+        finish = FinishGuard(session)
         parents.register_child(token)
         if spawn.stopping:
             token.request_graceful()
+        # A display with levels shows the child one level below its parent.
+        display: Any = session.coordinator.display_system
+        nests = hasattr(display, "push_nesting") and hasattr(display, "pop_nesting")
         try:
-            for observe in _observers(spawn):
+            if nests:
+                display.push_nesting()
+            for observe in (*tree.observers, *([spawn.observe] if spawn.observe is not None else ())):
                 observe(session)
             yield session
         finally:
+            if nests:
+                display.pop_nesting()
             parents.unregister_child(token)
             spawn.stopped = token.is_cancelled
-            await _take_stock(spawn, session, meter)
+            await _settle_child(spawn, session, meter)
+            spawn.ledger = await guard.end_turn()
+            await guard.end()
+        guard.raise_denial()
+        problem = finish.take_problem(spawn.partial)
+        if problem is not None and not spawn.accepts_unfinished:
+            raise problem
 
 
-async def _made(spawn: Spawn, request: SpawnRequest) -> AmplifierSession:
+async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSession:
     from .agents import AgentSpawner
 
-    agents = AgentSpawner(spawn.prepared, spawn.store, spawn.router, spawn.plugins)
+    outer = spawn.parent.coordinator.approval_system
+    approvals: ApprovalSystem | None = None  # without one, everything is denied
+    if outer is not None and not spawn.unattended:
+        tree: Tree | None = spawn.capabilities.get(TREE)
+        name = str(spawn.request.metadata.get("name") or spawn.request.bundle)
+        approvals = ChildApprovals.of(outer, name, tree.asking if tree is not None else asyncio.Lock())
+    working_dir = request.working_dir or None
+    agents = AgentSpawner(spawn.prepared, spawn.store, spawn.router, spawn.plugins, working_dir=working_dir)
     session = spawn.child = agents.session = await spawn.prepared.create_session(
         session_id=request.session_id,
         parent_id=request.parent_id,
-        approval_system=_approvals(spawn),
+        approval_system=approvals,
         display_system=spawn.parent.coordinator.display_system,
-        session_cwd=request.working_dir or None,
+        session_cwd=working_dir,
         is_resumed=spawn.resumed,
         config=dict(request.config),
         transcript=spawn.transcript,
@@ -154,35 +195,23 @@ async def _made(spawn: Spawn, request: SpawnRequest) -> AmplifierSession:
     return session
 
 
-def _approvals(spawn: Spawn) -> ApprovalSystem | None:
-    """Return who is asked for the child's permissions: whom the parent asks, or nobody, who denies."""
-    outer = spawn.parent.coordinator.approval_system
-    if outer is None or spawn.unattended:
-        return None
-    tree: Tree | None = spawn.capabilities.get(TREE)
-    turn = tree.asking if tree is not None else asyncio.Lock()
-    return ChildApprovals.of(outer, str(spawn.request.metadata.get("name") or spawn.request.bundle), turn)
-
-
-def _observers(spawn: Spawn) -> list[Callable[[AmplifierSession], None]]:
-    tree: Tree | None = spawn.capabilities.get(TREE)
-    return [*(tree.observers if tree is not None else ()), *([spawn.observe] if spawn.observe is not None else ())]
-
-
-async def _take_stock(spawn: Spawn, session: AmplifierSession, meter: UsageMeter) -> None:
-    """End those of the child's own children that still run; count its turns and what it took, and tell its parent."""
+async def _settle_child(spawn: Spawn, session: AmplifierSession, meter: UsageMeter) -> None:
+    """End the child's own children that still run; count its turns and its usage, and tell its parent."""
     try:
         await end_children(session)
     finally:
         spawn.usage = await meter.total()
         bridge_child_cost(spawn.parent.coordinator, spawn.usage, session.session_id, adds=True)
-        spawn.turns += len(turn_starts(await said_since(session, spawn.begun)))
+        said = await read_since(session, spawn.begun)
+        spawn.turns += len(turn_starts(said))
+        answers = (text_of(message) for message in reversed(said) if message.get("role") == "assistant")
+        spawn.partial = next(filter(None, answers), "")
 
 
 async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:
     """Store the outcome, emit `session:completed` or `session:error`, and tell the plugins.
 
-    What cannot be stored is told all the same. Raises what the store raises.
+    The events are emitted also when the store fails. Raises the errors of the store.
     """
     try:
         if spawn.store is not None:
@@ -191,24 +220,29 @@ async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:
         try:
             if spawn.router is not None:
                 name, data = outcome_event(spawn, outcome)
-                await spawn.router.emit(name, data, outcome.session_id)
+                project = project_of(spawn.request.working_dir)
+                await spawn.router.emit(name, data, outcome.session_id, project=project)
         finally:
             if spawn.plugins is not None:
                 await spawn.plugins.after_spawn(outcome)
 
 
 def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
-    """Return the fields of the session's record that its outcome changes."""
+    """Return the changes of the session's record after its outcome."""
+    ledger = {LEDGER: spawn.ledger} if spawn.ledger is not None else {}
     return {
         "status": outcome.status,
         "turn_count": outcome.turn_count,
         "error": outcome.error,
-        "metadata": with_spent(spawn.metadata, spawn.usage or Usage(), outcome.duration),
+        "metadata": with_marks(
+            {**with_spent(spawn.metadata, spawn.usage or Usage(), outcome.duration), **ledger},
+            spawn.recorder.once.marks if spawn.recorder is not None else {},
+        ),
     }
 
 
 def failure_event(session_id: str, parent_id: str, bundle: str, error: Exception) -> tuple[str, dict[str, Any]]:
-    """Return the name and data of the event that tells of a session that could not be made."""
+    """Return the name and the data of the event for a session that could not be made."""
     return SESSION_ERROR, {
         "session_id": session_id,
         "parent_id": parent_id,
@@ -217,13 +251,13 @@ def failure_event(session_id: str, parent_id: str, bundle: str, error: Exception
         "status": "failed",
         "turn_count": 0,
         "usage": {},
-        "error": _cause(error),
+        "error": describe_failure(error),
         "error_type": type(error).__name__,
     }
 
 
 def outcome_event(spawn: Spawn, outcome: SpawnOutcome) -> tuple[str, dict[str, Any]]:
-    """Return the name and data of the event that tells how a session ended."""
+    """Return the name and the data of the event for the end of a session."""
     data: dict[str, Any] = {
         "session_id": outcome.session_id,
         "parent_id": outcome.parent_id,

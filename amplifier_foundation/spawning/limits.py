@@ -1,7 +1,8 @@
-"""How many sessions may make each other: the policy that is on unless a bundle says otherwise.
+"""Limit the number of sessions below each other, beside each other and in all, and the time of each.
 
-A bundle's section `spawn` sets `max_depth` (sessions below each other), `max_children` (children of one session that
-run at the same time), `max_sessions` (sessions below one that nobody made) and `timeout` (seconds that one may take).
+A bundle's section `spawn` sets `max_depth` (sessions below each other), `max_children` (children of one session at the
+same time), `max_sessions` (sessions below the one at the top) and `timeout` (seconds of each). `LIMITS` and `TIMEOUT`
+hold for bundles without them. The module `budget` reads `max_cost_usd`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from amplifier_core.hookspecs import hookimpl
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from amplifier_core.moments import SpawnRequest
+    from amplifier_core.hook_data import SpawnRequest
 
 LIMITS = {"max_depth": 5, "max_children": 20, "max_sessions": 500}
 TIMEOUT = 1800.0
@@ -23,7 +24,7 @@ TIMEOUT = 1800.0
 
 @hookimpl
 async def amplifier_before_spawn(request: SpawnRequest) -> None:
-    """Refuse a session that would be one too many."""
+    """Refuse a session beyond a limit."""
     counted = {
         "max_depth": (request.depth, "sessions below each other"),
         "max_children": (request.siblings + 1, "children of one session at the same time"),
@@ -46,7 +47,7 @@ def limit_of(section: Mapping[str, Any], key: str) -> int:
 
 
 def time_limit(section: Mapping[str, Any]) -> float | None:
-    """Return the seconds that a spawned session may take: the bundle's `timeout`, 0 for no limit, or the usual ones."""
+    """Return the time limit of a spawned session in seconds: the bundle's `timeout` (0: none), else `TIMEOUT`."""
     value = section.get("timeout")
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
         return float(value) or None

@@ -28,6 +28,8 @@ AREAS = (
     "router",
     "spawning",
     "background",
+    "permissions",
+    "streams",
 )
 
 

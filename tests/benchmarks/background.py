@@ -29,8 +29,9 @@ from amplifier_foundation import (
     open_inbox,
 )
 from amplifier_foundation.cli import invoke
+from amplifier_foundation.spawning.own_loops import SessionLoops
 
-from .measure import Row, called, in_turns
+from .measure import Row, called, in_turns, timed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
 
 STARTED_AT_MOST = 0.05  # goal: seconds from the stored event to its turn, at the 99th percentile
-DELIVERY_AT_MOST = 1e-3  # goal: seconds, 1,000 a second
+DELIVERY_AT_MOST = 2.0  # goal: times a commit by hand
 POOL_AT_MOST = 1 / 0.95  # goal: times the ideal
 NEIGHBOUR_AT_MOST = 1 / 0.95  # goal: times as long as alone
 MEMORY_AT_MOST = 10 * 1024 * 1024  # goal: bytes, after 100,000 deliveries
@@ -49,7 +50,7 @@ POOL, EVENTS, TURN, ROUNDS = 16, 1_000, 0.5, 5
 SOAK = int(os.environ.get("SOAK", "5000"))
 PAST = 100_000
 
-BUNDLE = "---\nbundle: {name: bench}\nbackground_sessions: [{name: lane, triggers: [{type: manual}]}]\n---\n"
+BUNDLE = "---\nbundle: {name: bench}\nbackground_sessions: [{name: queue, triggers: [{type: manual}]}]\n---\n"
 PROVIDERS = [{"module": "provider-playbook", "config": {"otherwise": {"say": "Done."}}}]
 
 
@@ -94,9 +95,9 @@ class Ground:
     seen: list[tuple[str, str, float]]
 
     def see(self, activity: Activity) -> None:
-        self.seen.append((activity.kind, activity.lane, perf_counter()))
+        self.seen.append((activity.kind, activity.name, perf_counter()))
 
-    async def lane(self, name: str, runner: str | None, pool: int = POOL, **fields: Any) -> None:
+    async def queue(self, name: str, runner: str | None, pool: int = POOL, **fields: Any) -> None:
         await self.manager.start(BackgroundSessionConfig(name=name, pool_size=pool, runner=runner, **fields))
 
     async def deliver(self, name: str, count: int, kind: str = "completed") -> float:
@@ -131,7 +132,9 @@ async def _ground() -> AsyncIterator[Ground]:
         bundle = PreparedBundle.of(Bundle.from_dict(sections, Path(folder)))
         parent = await bundle.create_session(session_id="parent", session_cwd=folder)
         try:
-            async with BackgroundSessionManager(parent, EventRouter(store), store, plugins, bundle=bundle) as manager:
+            async with BackgroundSessionManager(
+                parent, EventRouter(store), store, plugins=plugins, bundle=bundle
+            ) as manager:
                 ground = Ground(manager, store, Path(folder) / "store" / "amplifier.db", [])
                 manager._engine.observers.append(ground.see)
                 yield ground
@@ -141,20 +144,20 @@ async def _ground() -> AsyncIterator[Ground]:
 
 
 async def _started(ground: Ground) -> AsyncIterator[Row]:
-    await ground.lane("lane", None)
+    await ground.queue("queue", None)
     taken = []
     for _ in range(EVENTS // 2):
-        await ground.deliver("lane", 1)
+        await ground.deliver("queue", 1)
         moments = {kind: at for kind, _, at in ground.seen}
         taken.append(moments["session"] - moments["accepted"])
     taken.sort()
     yield Row("event stored, session made and begun: p50", taken[len(taken) // 2])
-    yield Row("event stored, session made and begun: p99", taken[len(taken) * 99 // 100], at_most=STARTED_AT_MOST)
+    yield timed("event stored, session made and begun: p99", taken[len(taken) * 99 // 100], at_most=STARTED_AT_MOST)
 
 
 async def _deliveries(ground: Ground) -> AsyncIterator[Row]:
-    await ground.lane("instant", "runner-instant")
-    await ground.lane("session", None)
+    await ground.queue("instant", "runner-instant")
+    await ground.queue("session", None)
     with closing(_raw(ground.path.with_name("raw.db"))) as raw:
 
         def commit() -> None:
@@ -166,40 +169,50 @@ async def _deliveries(ground: Ground) -> AsyncIterator[Row]:
         async def session() -> float:
             return await ground.deliver("session", EVENTS) / EVENTS
 
-        *ours, limit = await in_turns(instant, session, called(commit, 300), rounds=ROUNDS)
-    instantly, answered = ours
-    yield Row(f"a delivery to an instant session, pool of {POOL} / a commit", instantly, limit, DELIVERY_AT_MOST)
+        async def apart() -> float:
+            ground.manager._engine.loops = loops
+            try:
+                return await session()
+            finally:
+                ground.manager._engine.loops = None
+
+        with SessionLoops() as loops:
+            *ours, limit = await in_turns(instant, session, apart, called(commit, 300), rounds=ROUNDS)
+    instantly, answered, alone = ours
+    what = f"a delivery to an instant session, pool of {POOL} / a commit"
+    yield Row(what, instantly, limit, at_most_ratio=DELIVERY_AT_MOST)
     yield Row(f"a delivery to a session with one answer, pool of {POOL} / a commit", answered, limit)
+    yield Row("each session in a loop of its own, as under `up` / in one loop", alone, answered)
 
 
 async def _pool(ground: Ground) -> AsyncIterator[Row]:
-    await ground.lane("lane", "runner-waiting")
+    await ground.queue("queue", "runner-waiting")
     turns = 5
-    taken = await ground.deliver("lane", POOL * turns)
+    taken = await ground.deliver("queue", POOL * turns)
     what = f"{POOL * turns} turns of {TURN * 1000:.0f} ms, pool of {POOL} / the ideal"
     yield Row(what, taken, turns * TURN, at_most_ratio=POOL_AT_MOST)
 
 
 async def _neighbour(ground: Ground) -> AsyncIterator[Row]:
     retry = {"delay": 0.05, "max_delay": 0.1}
-    await ground.lane("sound", "runner-waiting", pool=4)
-    await ground.lane("poisoned", "runner-poison", pool=4, max_attempts=100, retry=retry)
+    await ground.queue("sound", "runner-waiting", pool=4)
+    await ground.queue("poisoned", "runner-poison", pool=4, max_attempts=100, retry=retry)
 
     async def alone() -> float:
         return await ground.deliver("sound", 16)
 
     before, _ = await alone(), await ground.deliver("poisoned", 20, kind="retried")
     beside = await alone()
-    yield Row("16 turns beside a poisoned lane / alone", beside, before, at_most_ratio=NEIGHBOUR_AT_MOST)
+    yield Row("16 turns beside a poisoned queue / alone", beside, before, at_most_ratio=NEIGHBOUR_AT_MOST)
 
 
 async def _soak(ground: Ground) -> AsyncIterator[Row]:
     """Deliver many, and forget the old ones now and then as `amplifier up` does."""
-    await ground.lane("lane", None)
+    await ground.queue("queue", None)
     share = max(500, SOAK // 20)
     sizes, files = [], []
     for _ in range(20):
-        await ground.deliver("lane", share)
+        await ground.deliver("queue", share)
         ground.seen.clear()
         await _forget(ground)
         gc.collect()
@@ -214,7 +227,7 @@ async def _soak(ground: Ground) -> AsyncIterator[Row]:
 
 
 async def _forget(ground: Ground) -> None:
-    await ground.store.trim(before=datetime.now(UTC) + timedelta(seconds=1))
+    await ground.store.purge(before=datetime.now(UTC) + timedelta(seconds=1))
     for record in await ground.store.sessions():
         if record.status == "completed":
             await ground.store.delete(record.session_id)
@@ -247,7 +260,7 @@ async def _lists() -> AsyncIterator[Row]:
             for command in (["trigger", "list"], ["ps"]):
                 taken = [await asyncio.to_thread(_asked, command, project) for _ in range(5)]
                 what = f"amplifier {' '.join(command)}, {PAST:,} past deliveries, without its start"
-                yield Row(what, min(taken[1:]), at_most=LIST_AT_MOST)
+                yield timed(what, min(taken[1:]), at_most=LIST_AT_MOST)
         finally:
             os.environ.pop("AMPLIFIER_HOME")
             if before is not None:
@@ -259,11 +272,11 @@ async def _past(home: Path, project: Path) -> None:
     store = open_inbox(load_plugins(environ={}))
     from amplifier_core import TriggerEvent, TriggerType
 
-    lane = "bench/lane"
-    await store.offer(
-        str(project), lane, f"{lane}/trigger-manual#1", TriggerEvent(TriggerType.MANUAL, "trigger-manual")
+    queue = "bench/queue"
+    await store.enqueue(
+        str(project), queue, f"{queue}/trigger-manual#1", TriggerEvent(TriggerType.MANUAL, "trigger-manual")
     )
-    claimed = await store.claim(str(project), lane, owner="bench", lease=60, session_id="s")
+    claimed = await store.claim(str(project), queue, owner="bench", lease=60, session_id="s")
     assert claimed is not None
     await store.commit(claimed)
     await store.close()

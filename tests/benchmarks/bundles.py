@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from amplifier_foundation.bundles import problems_of
-from amplifier_foundation.bundles.load import read_bundle
+from amplifier_foundation.bundle import problems_of
+from amplifier_foundation.bundle.load import read_bundle
 
 from .measure import Row, called, in_turns
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 INCLUDES = 5
 KEYS = 5_000
-WARM_AT_MOST, COLD_AT_MOST = 0.005, 0.025  # goal: seconds
-KEYS_AT_MOST = 0.5  # goal: seconds
+WARM_AT_MOST, COLD_AT_MOST = 3.5, 12.0  # goal: times the parser alone
+KEYS_AT_MOST = 10.0  # goal: times the parser alone
 CALLS, ROUNDS = 20, 15
 
 FRONT = """\
@@ -50,10 +50,11 @@ from pathlib import Path
 from time import perf_counter
 
 import yaml
-import amplifier_foundation.bundles.agents
-import amplifier_foundation.bundles.build
+import amplifier_foundation.bundle.agents
+import amplifier_foundation.bundle.background_config
+import amplifier_foundation.bundle.build
 import amplifier_foundation.sources
-from amplifier_foundation.bundles.load import read_bundle
+from amplifier_foundation.bundle.load import read_bundle
 
 def parse(path):
     texts = [each.read_text() for each in sorted(Path(path).parent.glob("*.yaml"))]
@@ -75,9 +76,9 @@ async def rows() -> AsyncIterator[Row]:
         cold, bare = await in_turns(_first("read", bundle), _first("parse", bundle), rounds=ROUNDS)
         long, lines = await in_turns(_validated(folder / "long.yml"), called(_parser([_long()]), 1), rounds=ROUNDS)
     what = f"a bundle with {INCLUDES} includes"
-    yield Row(f"load {what}, unchanged files / yaml.load", warm, parsed, at_most=WARM_AT_MOST)
-    yield Row(f"load {what}, first in its process / yaml.load", cold, bare, at_most=COLD_AT_MOST)
-    yield Row(f"validate {KEYS:,} keys, a new file / yaml.load", long, lines, at_most=KEYS_AT_MOST)
+    yield Row(f"load {what}, unchanged files / yaml.load", warm, parsed, at_most_ratio=WARM_AT_MOST)
+    yield Row(f"load {what}, first in its process / yaml.load", cold, bare, at_most_ratio=COLD_AT_MOST)
+    yield Row(f"validate {KEYS:,} keys, a new file / yaml.load", long, lines, at_most_ratio=KEYS_AT_MOST)
 
 
 def _with_includes(folder: Path) -> tuple[Path, list[str]]:

@@ -1,4 +1,4 @@
-"""Forks that are on the disk when they return, beside the least that SQLite can write as durably."""
+"""Measure durable forks beside the least durable write of SQLite."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from amplifier_core.storage import SessionRecord
-from amplifier_foundation.forks import fork_stored
+from amplifier_foundation.sessions.forks import fork_stored
 from amplifier_storage_sqlite import open_sqlite
 
 from .measure import Row, awaited, called, in_turns
@@ -72,7 +72,7 @@ def _by_hand(db: sqlite3.Connection) -> Sample:
 
 @contextmanager
 def _raw(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database beside the store, as durable as that: each commit waits for the disk."""
+    """Open a database beside the store with the same durability: each commit waits for the disk."""
     db = sqlite3.connect(folder / "raw.db", isolation_level=None)
     try:
         db.execute("PRAGMA journal_mode = WAL")
@@ -86,7 +86,7 @@ def _raw(folder: Path) -> Iterator[sqlite3.Connection]:
 
 @asynccontextmanager
 async def _store(folder: Path) -> AsyncIterator[SessionStore]:
-    """Open a store that holds a short session and a long one."""
+    """Open a store with a short session and a long one."""
     store = open_sqlite({"path": folder / "store.db"})
     try:
         for name, messages in (("short", SHORT), ("long", LONG)):

@@ -1,4 +1,4 @@
-"""Folders of JSON lines in use: one more turn beside the same bytes written by hand, forks, ends, lists."""
+"""Measure folders of JSON lines: one more turn beside the same bytes written by hand, forks, ends, lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_jsonl import open_jsonl
 
-from .measure import Row, awaited, called, in_turns
+from .measure import Row, awaited, called, in_turns, timed
 from .storing import (
     CALLS,
     LONG,
@@ -89,7 +89,7 @@ async def _tails(folder: Path) -> AsyncIterator[Row]:
 
 
 async def _lists(folder: Path) -> AsyncIterator[Row]:
-    """List sessions that had their turn with a store that was just opened, as each command does."""
+    """List sessions after their turn with a newly opened store, as each command does."""
     plan = {"session": {"orchestrator": "loop-basic", "context": "context-simple"}, "tools": ["x" * 200]}
     async with _store(folder) as store:
         for number in range(MANY):
@@ -102,7 +102,7 @@ async def _lists(folder: Path) -> AsyncIterator[Row]:
             assert len(await store.sessions(limit=limit)) == (limit or MANY)
 
     whole, page = await in_turns(awaited(listed, 1), awaited(lambda: listed(20), 1), rounds=7)
-    yield Row(f"list of {MANY:,} sessions", whole, at_most=LIST_AT_MOST)
+    yield timed(f"list of {MANY:,} sessions", whole, at_most=LIST_AT_MOST)
     yield Row(f"the newest 20 of {MANY:,} sessions", page)
 
 
@@ -114,7 +114,7 @@ def _store(folder: Path) -> AbstractAsyncContextManager[SessionStore]:
 
 
 async def _bytes_of_a_turn(store: SessionStore, folder: Path) -> bytes:
-    """Return what the store writes for one."""
+    """Return the bytes of one turn."""
     await store.create(SessionRecord("turn"))
     await store.append("turn", TURN, at=0)
     [transcript] = folder.glob("projects/*/sessions/turn/transcript.jsonl")

@@ -16,7 +16,7 @@ from amplifier_core import AmplifierSession
 from amplifier_foundation import Bundle, PreparedBundle, spawn_bundle
 from amplifier_foundation.spawning.inheritance import Scope
 
-from .measure import Row, awaited, in_turns
+from .measure import Row, awaited, in_turns, timed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,7 +55,7 @@ async def rows() -> AsyncIterator[Row]:
             yield row
         at_once = awaited(partial(_concurrent, parent, child), 1)
         [taken] = await in_turns(at_once, rounds=11)
-        yield Row("100 sessions spawned at once", taken, at_most=CONCURRENT_AT_MOST)
+        yield timed("100 sessions spawned at once", taken, at_most=CONCURRENT_AT_MOST)
         async for row in _left_behind(parent, child):
             yield row
         await parent.cleanup()
@@ -78,7 +78,7 @@ async def _overhead(parent: AmplifierSession, child: PreparedBundle) -> AsyncIte
         awaited(partial(spawn_bundle, child, "hello", parent), 50), awaited(by_hand, 50), rounds=61
     )
     yield Row("a session spawned, its turn taken / its modules mounted by hand", ours, limit)
-    yield Row("  what spawning adds", max(0.0, ours - limit), at_most=OVERHEAD_AT_MOST)
+    yield timed("  what spawning adds", max(0.0, ours - limit), at_most=OVERHEAD_AT_MOST)
 
 
 async def _growth(still: PreparedBundle, folder: str) -> AsyncIterator[Row]:

@@ -1,10 +1,12 @@
-"""What the program costs before it does anything."""
+"""Measure the start of the program, beside a Python that does nothing."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -18,32 +20,87 @@ if TYPE_CHECKING:
 PYTHON = sys.executable
 PROGRAM = str(Path(PYTHON).with_name("amplifier"))
 NOTHING = (PYTHON, "-c", "pass")
-IMPORTED = "from amplifier_core.plugins import load_plugins"
-HELP_AT_MOST, HELP_RATIO_AT_MOST = 0.120, 9.0  # goal: seconds; times a Python that does nothing
-PLUGINS_AT_MOST = 0.030  # goal: seconds
+IMPORTED = """
+from pathlib import Path
+from amplifier_core import entry_points
+from amplifier_core.plugins import load_plugins
+from amplifier_foundation.documents.kept import Check
+entry_points.keep_with(Check("entry-points", (Path(entry_points.__file__),)))
+"""
+LIBRARY = "import pydantic"
+HELP_RATIO, READING_RATIO, TURN_RATIO = 6.0, 10.0, 20.0  # goals: times a Python that does nothing
+SETTINGS_RATIO = 0.7  # goal: 10 ms where a Python that does nothing takes 14
+PLUGINS_RATIO = 0.7  # goal: times the import of a library that every turn needs; 30 ms where that takes 44
+READING = (("session", "list"), ("ps",), ("logs", "-n", "20"), ("trigger", "list"))
+BUNDLE = """---
+bundle: {name: bench}
+providers: [{module: provider-playbook, config: {otherwise: {say: "ok"}}}]
+---
+"""
+SETTINGS = "fetch: {timeout: 60}\nretention: {keep: 30}\n"
 ROUNDS = 15
 
 
 async def rows() -> AsyncIterator[Row]:
-    """Run the program for its help, and load the plugins, in new processes."""
+    """Run short commands, and load the plugins, in new processes."""
     shown, nothing = await in_turns(_run(PROGRAM, "--help"), _run(*NOTHING), rounds=ROUNDS)
-    yield Row(
-        "amplifier --help, cold / python -c pass",
-        shown,
-        nothing,
-        at_most=HELP_AT_MOST,
-        at_most_ratio=HELP_RATIO_AT_MOST,
-    )
-    loaded, imported = await in_turns(
-        _run(PYTHON, "-c", f"{IMPORTED}; load_plugins()"), _run(PYTHON, "-c", IMPORTED), rounds=ROUNDS
-    )
-    yield Row("load_plugins(), its share of a new process", max(0.0, loaded - imported), at_most=PLUGINS_AT_MOST)
+    yield Row("amplifier --help / python -c pass", shown, nothing, at_most_ratio=HELP_RATIO)
+    with TemporaryDirectory() as place:
+        (Path(place) / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+        await _run(PROGRAM, "trust", folder=place)()
+        await _run(PROGRAM, "run", "hello", folder=place)()
+        limits = [*((command, READING_RATIO) for command in READING)]
+        limits += [(("run", "hello"), TURN_RATIO)]
+        for command, ratio in limits:
+            took, nothing = await in_turns(_run(PROGRAM, *command, folder=place), _run(*NOTHING), rounds=ROUNDS)
+            yield Row(f"amplifier {' '.join(command)} / python -c pass", took, nothing, at_most_ratio=ratio)
+        yield await _settings(place)
+        yield await _plugins(place)
 
 
-def _run(*command: str) -> Sample:
+async def _settings(place: str) -> Row:
+    with TemporaryDirectory() as other:
+        home = Path(other) / "home"
+        home.mkdir()
+        (home / "settings.yaml").write_text(SETTINGS, encoding="utf-8")
+        await _run(PROGRAM, "ps", folder=other)()
+        configured, plain, nothing = await in_turns(
+            _run(PROGRAM, "ps", folder=other),
+            _run(PROGRAM, "ps", folder=place),
+            _run(*NOTHING),
+            rounds=ROUNDS,
+        )
+    what = "a settings file, its share of amplifier ps / python -c pass"
+    return Row(what, max(0.0, configured - plain), nothing, at_most_ratio=SETTINGS_RATIO)
+
+
+async def _plugins(place: str) -> Row:
+    loaded, imported, library, nothing = await in_turns(
+        _run(PYTHON, "-c", f"{IMPORTED}load_plugins()", folder=place),
+        _run(PYTHON, "-c", IMPORTED, folder=place),
+        _run(PYTHON, "-c", LIBRARY),
+        _run(*NOTHING),
+        rounds=ROUNDS,
+    )
+    what = "load_plugins(), its share of a new process / import pydantic"
+    return Row(what, max(0.0, loaded - imported), library - nothing, at_most_ratio=PLUGINS_RATIO)
+
+
+def compiled() -> dict[str, str]:
+    """Return the environment of a command with compiled modules, as after an installation."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**environ, "PYTHONPYCACHEPREFIX": str(Path(gettempdir()) / "amplifier-bench-modules")}
+
+
+def _run(*command: str, folder: str | None = None) -> Sample:
+    """Return a sample of a command with compiled modules; its data folder is in `folder`."""
+    environ = compiled()
+    if folder is not None:
+        environ["AMPLIFIER_HOME"] = str(Path(folder) / "home")
+
     async def sample() -> float:
         start = perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True, cwd=folder, env=environ, stdin=subprocess.DEVNULL)
         return perf_counter() - start
 
     return sample

@@ -1,9 +1,12 @@
-"""The embedded store in use: one more turn, many sessions at once, forks of long sessions, lists, ends of histories."""
+"""Measure the embedded store: one more turn, sessions at once, forks of long sessions, lists, ends of histories."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from amplifier_context_simple import SimpleContextManager
 from amplifier_core import ModuleCoordinator
 from amplifier_core.storage import SessionRecord
-from amplifier_foundation.stored_history import stored_transcript
+from amplifier_core.triggers import TriggerEvent, TriggerType
+from amplifier_foundation.sessions.stored_history import stored_transcript
 from amplifier_storage_sqlite import open_sqlite
 
 from .environment import peers_python
-from .measure import Row, awaited, called, in_turns
+from .measure import Row, awaited, called, in_turns, timed
 from .storing import (
     CALLS,
     LONG,
@@ -54,6 +58,8 @@ FORK_AT_MOST = 3.0  # goal: times a one-row transaction of the same durability
 FORK_GROWTH_AT_MOST = 1.5  # goal: times the fork of a short session
 TOGETHER_AT_MOST = 0.4  # goal: times a transaction of its own: 60 µs where that takes 150 µs
 LIST_AT_MOST = 0.2  # goal: seconds
+TREE_AT_MOST = 0.5  # goal: seconds, with the start of the command
+TREE_MEMORY_AT_MOST = 100  # goal: megabytes
 FORKS_AT_MOST = 60.0  # goal: seconds
 FORK_SIZE_AT_MOST = 2048  # goal: bytes of the file
 TAIL_GROWTH_AT_MOST = 1.5
@@ -65,7 +71,7 @@ PEERS = ("langgraph", "openai-agents")
 
 async def rows() -> AsyncIterator[Row]:
     """Measure each in a store of its own."""
-    for part in (_turns, _forks, _peers, _together, _tails, _resumes, _lists, _many_forks):
+    for part in (_turns, _forks, _peers, _together, _tails, _resumes, _lists, _tree, _many_forks):
         with TemporaryDirectory(prefix="amplifier-bench-") as folder:
             async for row in part(Path(folder)):
                 yield row
@@ -97,7 +103,7 @@ async def _forks(folder: Path) -> AsyncIterator[Row]:
 
 
 async def _peers(folder: Path) -> AsyncIterator[Row]:
-    """Ask the same of ours and of the peers, turn by turn; without the peers, of ours alone."""
+    """Ask the same of this store and of the peers, turn by turn; without the peers, of this store alone."""
     python = peers_python()
     async with AsyncExitStack() as opened:
         store = await opened.enter_async_context(_store(folder))
@@ -166,8 +172,50 @@ async def _lists(folder: Path) -> AsyncIterator[Row]:
         records = (SessionRecord(f"s{number}", project=f"/p{number % 2}", config=plan) for number in range(MANY))
         await asyncio.gather(*(store.create(record) for record in records))
         whole, page = await in_turns(awaited(store.sessions, 1), awaited(lambda: store.sessions(limit=20), 1), rounds=7)
-    yield Row(f"list of {MANY:,} sessions", whole, at_most=LIST_AT_MOST)
+    yield timed(f"list of {MANY:,} sessions", whole, at_most=LIST_AT_MOST)
     yield Row(f"the newest 20 of {MANY:,} sessions", page)
+
+
+async def _tree(folder: Path) -> AsyncIterator[Row]:
+    """Run the command on sessions woken by events: a tenth of them below the root, the others below those."""
+    plan = {"session": {"orchestrator": "loop-basic", "context": "context-simple"}, "tools": ["x" * 2000]}
+    store = open_sqlite({"folder": folder})
+    async with closing_store(store):
+        await store.create(SessionRecord("root", project=str(folder), config=plan))
+
+        async def wake(number: int) -> None:
+            event = TriggerEvent(
+                TriggerType.FILE_CHANGE, "watcher", file_path=f"/src/{number}.py", change_type="modified"
+            )
+            queue, parent = f"queue-{number % 100}", f"s{number - number % 10}"
+            await store.enqueue(str(folder), queue, "trigger-file-watcher#0", event)
+            delivery = await store.claim(str(folder), queue, owner="me", lease=60, session_id=f"s{number}")
+            parent = f"s{number - number % 10}" if number % 10 else "root"
+            record = SessionRecord(f"s{number}", parent, project=str(folder), status="completed", config=plan)
+            await store.create(record)
+            if delivery is not None:
+                await store.commit(delivery)
+
+        for start in range(0, MANY, 100):
+            await asyncio.gather(*(wake(number) for number in range(start, start + 100)))
+    seconds, memory = min(_run_tree(folder) for _ in range(5))
+    yield timed(f"session tree of {MANY:,} sessions", seconds, at_most=TREE_AT_MOST)
+    yield Row("  its memory", memory, at_most=TREE_MEMORY_AT_MOST, unit="MB")
+
+
+def _run_tree(folder: Path) -> tuple[float, float]:
+    """Return the seconds and megabytes of one command."""
+    start = perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "amplifier_foundation", "session", "tree"],
+        cwd=folder,
+        env={**os.environ, "AMPLIFIER_HOME": str(folder)},
+        stdout=subprocess.DEVNULL,
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return perf_counter() - start, used.ru_maxrss / (1 if sys.platform == "linux" else 1024) / 1000
 
 
 async def _many_forks(folder: Path) -> AsyncIterator[Row]:
@@ -179,7 +227,7 @@ async def _many_forks(folder: Path) -> AsyncIterator[Row]:
         for number in range(MANY):
             await store.create(SessionRecord(f"fork-{number}", parent_id="source", fork_of="source", fork_at=KEPT))
         seconds = perf_counter() - start
-    yield Row(f"{MANY:,} forks of a session of 10 MB", seconds, at_most=FORKS_AT_MOST)
+    yield timed(f"{MANY:,} forks of a session of 10 MB", seconds, at_most=FORKS_AT_MOST)
     yield Row("the file grows for each by", (_size(folder) - before) / MANY, at_most=FORK_SIZE_AT_MOST, unit="B")
 
 
@@ -200,7 +248,7 @@ def _by_hand(db: sqlite3.Connection, size: int) -> Sample:
 
 
 def _raw(folder: Path) -> sqlite3.Connection:
-    """Open a database beside the store, as durable as that: each commit waits for the disk."""
+    """Open a database beside the store with the same durability: each commit waits for the disk."""
     db = sqlite3.connect(folder / "raw.db", isolation_level=None)
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "fullfsync = ON"):
         db.execute(f"PRAGMA {pragma}")
@@ -209,6 +257,6 @@ def _raw(folder: Path) -> sqlite3.Connection:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of the store, without what its log holds a second time."""
+    """Return the bytes of the store without its log."""
     with closing(sqlite3.connect(folder / "store.db")) as db:
         return int(db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0])

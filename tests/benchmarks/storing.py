@@ -1,4 +1,4 @@
-"""What is done to a store, whichever it is: sessions with a history, next turns of them, and forks."""
+"""Make samples for any store: sessions with a history, their next turns, and forks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def session(store: SessionStore, name: str, messages: int) -> None:
 
 
 def next_turns(store: SessionStore, names: Iterator[str]) -> Sample:
-    """Return a sample of the next turn of sessions that nobody went on with yet."""
+    """Return a sample of the next turn of sessions nobody has continued yet."""
     return awaited(lambda: store.append(next(names), TURN, at=SHORT), CALLS)
 
 

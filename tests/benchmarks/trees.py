@@ -1,24 +1,30 @@
-"""A large tree: until it is watched, beside the least that this takes, and what it costs while nothing happens."""
+"""A large tree: until it is watched, beside the least that this takes, while nothing happens, and one event of it."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import itertools
 import json
 import os
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.triggers import TriggerContext
+from amplifier_storage_sqlite import open_sqlite
 from amplifier_trigger_file_watcher import FileChangeTrigger
 
 from .measure import Row, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+
+    from amplifier_storage_sqlite.store import SqliteStore
 
     from .measure import Sample
 
@@ -28,6 +34,8 @@ CHANGES = 0x3CA
 FOLDERS, FILES = 5_000, 10
 AT_MOST = 2.0  # goal: times scan and inotify
 IDLE = 0.005  # goal: of a processor, hardly anything
+EVENT_BYTES, EVENT_GROWTH = 2_000, 1.5  # goals: of one event, and times the event of a small tree
+SMALL_TREE, EVENTS = 50, 101
 ROUNDS = 5
 YOUNG = 2.1
 """Seconds for which the watcher reads a file anew, as it may be written twice within one time stamp."""
@@ -43,8 +51,11 @@ async def rows() -> AsyncIterator[Row]:
             ours, limit = await in_turns(watched.first, _least(root), rounds=ROUNDS)
             yield Row("50,000 files in 5,000 folders watched / scan and inotify", ours, limit, at_most_ratio=AT_MOST)
         await watched.first(idle=True)
-    yield Row("  processor time while nothing happens, of a second", watched.idle, at_most=IDLE)
-    yield Row("  their state, as it is stored", len(json.dumps(watched.state)), unit="bytes")
+        yield Row("  processor time while nothing happens, of a second", watched.idle, at_most=IDLE)
+        yield Row("  their state, as it is stored once", len(json.dumps(watched.state)), unit="bytes")
+        large, small, size = await _stored_events(Path(root))
+    yield Row("  a stored event of them / of 50 files", large, small, at_most_ratio=EVENT_GROWTH)
+    yield Row("  room in the store for one more event of them", size, at_most=EVENT_BYTES, unit="bytes")
 
 
 class Watched:
@@ -72,7 +83,7 @@ class Watched:
             await trigger.stop()
         return taken
 
-    async def _save(self, state: Mapping[str, Any]) -> None:
+    async def _save(self, state: Mapping[str, Any], *, merge: bool = False) -> None:
         self.state, self._saved = state, self._saved + 1
 
     async def _measure_idling(self) -> None:
@@ -81,6 +92,70 @@ class Watched:
         start = process_time()
         await asyncio.sleep(1)
         self.idle = process_time() - start
+
+
+async def _stored_events(tree: Path) -> tuple[float, float, float]:
+    """Return the seconds from a change in a large and in a small tree to its stored event, and the bytes it takes."""
+    with TemporaryDirectory(prefix="amplifier-bench-") as folder:
+        small = Path(folder) / "small"
+        small.mkdir()
+        for number in range(SMALL_TREE):
+            (small / f"file{number}.py").write_text("print()\n")
+        store = open_sqlite({"path": Path(folder) / "store.db"})
+        both = [StoredWatch(tree, tree / "package00" / "module00", store), StoredWatch(small, small, store)]
+        async with asyncio.TaskGroup() as group:
+            for each in both:
+                await each.start(group)
+            large, least = await in_turns(*(each.change for each in both), rounds=EVENTS)
+            before = _bytes_of(store)
+            for _ in range(EVENTS):
+                await both[0].change()
+            size = (_bytes_of(store) - before) / EVENTS
+            for each in both:
+                await each.trigger.stop()
+        await store.close()
+    return large, least, size
+
+
+def _bytes_of(store: SqliteStore) -> int:
+    with closing(sqlite3.connect(store.path)) as db:
+        [(pages,)] = db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+    return int(pages)
+
+
+class StoredWatch:
+    """A tree whose events are stored, without debounce; its files in `folder` change one after the other."""
+
+    def __init__(self, watched: Path, folder: Path, store: SqliteStore) -> None:
+        self.watched, self._folder = watched, folder
+        self.trigger, self._store = FileChangeTrigger(), store
+        self._stored, self._saved, self._numbers = asyncio.Event(), asyncio.Semaphore(0), itertools.count()
+
+    async def start(self, group: asyncio.TaskGroup) -> None:
+        """Return when all files were read, and the store knows them."""
+        self.trigger.bind(TriggerContext("bench/trees#1", working_dir=self.watched, saver=self._save))
+        self.trigger.configure({"debounce_ms": 0})
+        group.create_task(self._follow())
+        for _ in range(2):  # once armed, and once all files were read
+            await self._saved.acquire()
+
+    async def change(self) -> float:
+        """Write a file; return the seconds until its event is stored."""
+        number = next(self._numbers)
+        self._stored.clear()
+        start = perf_counter()
+        (self._folder / f"file{number % FILES}.py").write_text(f"print('{number}')\n")
+        await self._stored.wait()
+        return perf_counter() - start
+
+    async def _follow(self) -> None:
+        async for event in self.trigger.watch():
+            await self._store.enqueue(str(self.watched), "bench/trees", "bench/trees#1", event)
+            self._stored.set()
+
+    async def _save(self, state: Mapping[str, Any], *, merge: bool = False) -> None:
+        await self._store.save_trigger_state(str(self.watched), "bench/trees#1", state, merge=merge)
+        self._saved.release()
 
 
 async def _follow(trigger: FileChangeTrigger) -> None:

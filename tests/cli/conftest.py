@@ -17,8 +17,8 @@ import pytest
 
 from amplifier_core import load_plugins
 from amplifier_foundation import Activity, load_bundle, open_inbox
+from amplifier_foundation.background.up import Control, Up, run_background
 from amplifier_foundation.cli import invoke
-from amplifier_foundation.up import Control, Up, brought_up
 
 WAIT = '''
 import asyncio
@@ -68,7 +68,7 @@ PATIENCE = 30.0
 class Terminal:
     """The program at a terminal of its own, and what a person sees and types there."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, term: str = "dumb") -> None:
         self._side, other = pty.openpty()
         self._process = subprocess.Popen(
             [sys.executable, "-c", ON_A_TERMINAL, *arguments],
@@ -76,7 +76,7 @@ class Terminal:
             stdout=other,
             stderr=other,
             start_new_session=True,
-            env={**os.environ, "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "200"},
+            env={**os.environ, "TERM": term, "NO_COLOR": "1", "COLUMNS": "200"},
         )
         os.close(other)
         self._unread = ""
@@ -127,8 +127,8 @@ def terminals() -> Iterator[type[Terminal]]:
     begun: list[Terminal] = []
 
     class Tracked(Terminal):
-        def __init__(self, *arguments: str) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments: str, term: str = "dumb") -> None:
+            super().__init__(*arguments, term=term)
             begun.append(self)
 
     yield Tracked
@@ -187,13 +187,13 @@ class Running:
 
     def see(self, activity: Activity) -> None:
         """Note what happened."""
-        self.told.append((activity.lane, activity.kind))
+        self.told.append((activity.name, activity.kind))
         self._changed.set()
 
-    async def until(self, lane: str, kind: str, *, count: int = 1) -> None:
+    async def until(self, queue: str, kind: str, *, count: int = 1) -> None:
         """Return when this has happened so often."""
         async with asyncio.timeout(PATIENCE):
-            while self.told.count((lane, kind)) < count:
+            while self.told.count((queue, kind)) < count:
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -210,7 +210,7 @@ async def running(background: Path) -> AsyncIterator[Running]:
         for each in seen:
             each.see(activity)
 
-    async with brought_up([bundle], store, plugins, observer=observe, control=control) as [up]:
+    async with run_background([bundle], store, plugins, observer=observe, control=control) as [up]:
         seen.append(Running(up, control))
         control.asked_to_stop = seen[0].stop_asked.set
         yield seen[0]

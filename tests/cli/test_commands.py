@@ -119,9 +119,9 @@ def test_the_prompt_may_come_from_stdin(bundle: Path, amplifier: Any) -> None:
 
 def test_firing_by_hand_is_handled_by_the_next_up(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["trigger", "fire", "manual", "--data", '{"n": 7}']) == exits.OK
-    assert "handled at the next: amplifier up" in capsys.readouterr().err
+    assert "waits for the next: amplifier up" in capsys.readouterr().err
     [row] = data(capsys, "trigger", "list")
-    assert (row["session"], row["trigger"], row["waiting"], row["done"]) == ("manual", "by hand", 1, 0)
+    assert (row["background_session"], row["trigger"], row["waiting"], row["done"]) == ("manual", "by hand", 1, 0)
     assert invoke(["up", "--once"]) == exits.OK
     [row] = data(capsys, "trigger", "list")
     assert (row["waiting"], row["done"]) == (0, 1)
@@ -146,7 +146,7 @@ def test_a_session_that_only_a_hand_wakes_is_told_what_its_trigger_says(
 
 def test_a_dry_run_says_what_would_run_and_runs_nothing(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["up", "--dry-run"]) == exits.OK
-    assert "echo/manual: pool of 1, woken by nothing but `amplifier trigger fire`" in capsys.readouterr().out
+    assert "echo/manual: pool_size 1, woken by amplifier trigger fire, only" in capsys.readouterr().out
     assert sessions(capsys) == []
 
 
@@ -164,3 +164,21 @@ def test_plugins_are_listed_with_their_dist(capsys: pytest.CaptureFixture[str]) 
     assert {"loop-basic", "context-simple", "provider-playbook", "tool-filesystem"} <= {
         row["name"] for row in listed["modules"]
     }
+
+
+def test_the_names_that_a_plugin_offers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert invoke(["plugin", "list"]) == exits.OK
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert "OFFERS" in heading
+    rows = {line.split()[0]: line.split()[1:3] for line in lines}
+    assert rows["trigger-timer"] == ["plugin", "trigger-timer"]
+    assert rows["tool-filesystem"] == ["module", "tool-filesystem"]
+
+
+@pytest.mark.parametrize("group", ["", "bundle", "config", "plugin", "service", "session", "store", "trigger"])
+def test_the_summary_of_each_command_is_a_whole_sentence(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([*group.split(), "--help"]) == exits.OK
+    listed = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert listed
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_foundation.bundles.positions import show_file
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.documents.positions import show_file
 
 pytestmark = pytest.mark.usefixtures("home", "project")
 
@@ -59,9 +59,12 @@ def test_every_setting_is_shown_with_its_value_and_its_place(capsys: pytest.Capt
         ["bundles", "-", "default"],
         ["storage", "storage-sqlite", "default"],
         ["overrides", "-", "default"],
+        ["models", "-", "default"],
+        ["permissions", "-", "default"],
         ["fetch.timeout", "30", ".amplifier/settings.yaml:2:12"],
         ["retention.sessions", "90d", "default"],
         ["retention.keep", "20", "default"],
+        ["retention.max_size", "0", "default"],
     ]
     assert err == ""
 
@@ -74,7 +77,8 @@ def test_the_json_has_every_setting_and_every_file(
     shown = data(capsys, "show")
     rows = {row["key"]: row for row in shown["settings"]}
     assert list(rows) == [
-        *("bundle", "bundles", "storage", "overrides", "fetch.timeout", "retention.sessions", "retention.keep")
+        *("bundle", "bundles", "storage", "overrides", "models", "permissions", "fetch.timeout"),
+        *("retention.sessions", "retention.keep", "retention.max_size"),
     ]
     assert rows["fetch.timeout"] == {
         "key": "fetch.timeout",
@@ -123,7 +127,7 @@ def test_what_is_not_set_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("key", ["", ".", "a..b", "fetch.", 'a["', 'a["\\q"]', 'a[""]', "a[0]", 'a["b"]c'])
 def test_what_is_no_settings_name_is_refused(key: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (("get", key), ("set", key, "x"), ("unset", key)):
-        assert "is no setting's name" in told(capsys, *arguments, code=exits.USAGE)[1]
+        assert "is not the name of a setting" in told(capsys, *arguments, code=exits.USAGE)[1]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ def test_a_value_is_set_and_removed(
 def test_the_user_is_told_when_the_project_says_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
     write("storage: storage-project\n")
     _, err = told(capsys, "set", "storage", "storage-mine")
-    assert err == "here it has another value all the same, from: .amplifier/settings.yaml:1:10\n"
+    assert err == "but here the value comes from: .amplifier/settings.yaml:1:10\n"
     assert told(capsys, "set", "storage", "storage-local", "--scope", "local")[1] == ""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.settings import write_setting
 
 BUNDLE = """---
 bundle: {{name: lead}}
@@ -59,6 +60,7 @@ def bundle(project: Path, modules: Path, home: Path, tmp_path: Path) -> str:
         subprocess.run(["git", *arguments], cwd=repository, check=True)
     uri = f"git+file://{repository}@main"
     (project / "bundle.md").write_text(BUNDLE.format(uri=uri), encoding="utf-8")
+    write_setting("user", "permissions.allow", ["delegate(git+file:*)"])
     return uri
 
 

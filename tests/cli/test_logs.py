@@ -27,7 +27,7 @@ async def store(home: Path) -> Any:
 
 async def offered(store: DurableStore, name: str, path: str, **options: Any) -> Delivery:
     event = TriggerEvent(TriggerType.FILE_CHANGE, "trigger-file-watcher", file_path=path, change_type="modified")
-    delivery = await store.offer("/p", f"demo/{name}", f"demo/{name}/t#1", event, **options)
+    delivery = await store.enqueue("/p", f"demo/{name}", f"demo/{name}/t#1", event, **options)
     assert delivery is not None
     return delivery
 
@@ -48,14 +48,14 @@ async def answered(store: DurableStore, name: str, path: str, answer: str) -> No
 
 
 def told(lines: list[Any]) -> list[tuple[str, str, str]]:
-    return [(each.name, each.kind, each.text) for each in lines]
+    return [(each.background_session, each.kind, each.text) for each in lines]
 
 
 async def test_each_step_of_an_event_is_told_in_order_of_time(store: DurableStore, say: Any) -> None:
     await answered(store, "reviewer", "a.py", "a.py compiles.\nAnd more.")
     await offered(store, "careful", "b.py", refused="its 'if' does not hold")
     await offered(store, "broken", "c.py")
-    await store.bury(await begun(store, "broken", created=False), reason="no such tool\nat all")
+    await store.dead_letter(await begun(store, "broken", created=False), reason="no such tool\nat all")
 
     code, out, err = await say("logs")
     assert (code, err) == (exits.OK, "")
@@ -76,33 +76,43 @@ async def test_each_step_of_an_event_is_told_in_order_of_time(store: DurableStor
     assert out.count("\n") == 1
 
 
+async def test_a_provider_that_stood_in_for_another_is_told(store: DurableStore, say: Any) -> None:
+    await offered(store, "reviewer", "a.py")
+    claimed = await begun(store, "reviewer")
+    metadata = {"fallback": {"from": "one", "provider": "two", "model": "large-2", "reason": "529 overloaded"}}
+    await store.append("reviewer-1", [{"role": "assistant", "content": "Fine.\nAll.", "metadata": metadata}], at=0)
+    await store.commit(claimed)
+    _, out, _ = await say("logs")
+    assert out.rstrip().endswith("Fine. (two large-2 instead of one)")
+
+
 async def test_what_is_tried_again_is_told_with_its_reason_and_when(store: DurableStore) -> None:
     await offered(store, "reviewer", "a.py")
     due = datetime(2031, 1, 2, 3, 4, 5, tzinfo=UTC)
-    await store.retry(await begun(store, "reviewer"), reason="overloaded", available_at=due)
-    lines = told(await Following(store, None).news(10))
-    assert lines[2] == ("reviewer", "retried", "overloaded; tried again at 2031-01-02T03:04:05Z")
+    await store.nack(await begun(store, "reviewer"), reason="overloaded", available_at=due)
+    lines = told(await Following(store).read_new(10))
+    assert lines[2] == ("reviewer", "retried", "overloaded; next attempt at 2031-01-02T03:04:05Z")
 
 
 async def test_what_a_terminal_would_obey_is_not_told(store: DurableStore) -> None:
     await answered(store, "reviewer", "\x1b[31ma.py", "\x1b]0;owned\x07done")
-    texts = [text for _, _, text in told(await Following(store, None).news(10))]
+    texts = [text for _, _, text in told(await Following(store).read_new(10))]
     assert len(texts) == 3
     assert all(text.isprintable() for text in texts)
 
 
 async def test_following_tells_what_is_new_and_nothing_twice(store: DurableStore) -> None:
-    following = Following(store, None)
+    following = Following(store)
     await offered(store, "reviewer", "a.py")
-    assert told(await following.news(1)) == [("reviewer", "accepted", "file a.py modified")]
+    assert told(await following.read_new(1)) == [("reviewer", "accepted", "file a.py modified")]
     claimed = await begun(store, "reviewer")
-    assert told(await following.news(1)) == [("reviewer", "started", "session reviewer-1")]
+    assert told(await following.read_new(1)) == [("reviewer", "started", "session reviewer-1")]
     await offered(store, "other", "b.py")
-    assert told(await following.news(1)) == [("other", "accepted", "file b.py modified")]
-    assert await following.news(1) == []
+    assert told(await following.read_new(1)) == [("other", "accepted", "file b.py modified")]
+    assert await following.read_new(1) == []
     await store.append("reviewer-1", [{"role": "assistant", "content": "done"}], at=0)
     await store.commit(claimed)  # by now neither among the newest nor among those that are not over
-    assert told(await following.news(1)) == [("reviewer", "completed", "done")]
+    assert told(await following.read_new(1)) == [("reviewer", "completed", "done")]
 
 
 async def test_since_shows_all_of_that_time_and_no_more(
@@ -115,12 +125,12 @@ async def test_since_shows_all_of_that_time_and_no_more(
     assert (out.count(" new "), out.count(" old ")) == (60, 0)
     _, out, _ = await say("logs")
     assert out.count("\n") == 50
-    assert (await say("logs", "old", "--since", "30m"))[2] == "Nothing has happened in this time.\n"
+    assert (await say("logs", "old", "--since", "30m"))[2] == "No events in this time.\n"
 
 
 def test_nothing_has_happened_yet(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["logs"]) == exits.OK
-    assert capsys.readouterr() == ("", "Nothing has happened yet.\n")
+    assert capsys.readouterr() == ("", "No events yet.\n")
 
 
 async def test_an_unknown_name_is_answered_with_the_nearest(store: DurableStore, say: Any) -> None:
@@ -132,4 +142,4 @@ async def test_an_unknown_name_is_answered_with_the_nearest(store: DurableStore,
 
 def test_an_age_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["logs", "--since", "yesterday"]) == exits.USAGE
-    assert "'yesterday' is no time" in capsys.readouterr().err
+    assert "'yesterday' is not a duration" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -9,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from amplifier_foundation.cli import exits, invoke
-from amplifier_foundation.lock import owner_lock
+from amplifier_foundation.cli import columns, exits, invoke
+from amplifier_foundation.cli.view import RunView
 from amplifier_foundation.paths import project_of
+from amplifier_foundation.sessions.lock import owner_lock
 from amplifier_storage_sqlite.store import SqliteStore
 
 
 def rows(out: str) -> dict[str, Any]:
     envelope = json.loads(out)
-    assert envelope["schema"] == "amplifier/ps/2"
-    return {row["name"]: row for row in envelope["data"]["sessions"]}
+    assert envelope["schema"] == "amplifier/ps/3"
+    return {row["background_session"]: row for row in envelope["data"]["background_sessions"]}
 
 
 async def test_each_background_session_is_shown_with_its_state_and_figures(running: Any, say: Any) -> None:
@@ -49,10 +52,10 @@ async def test_each_background_session_is_shown_with_its_state_and_figures(runni
 
 
 async def test_a_background_session_that_failed_is_shown_with_its_reason(running: Any, say: Any) -> None:
-    [lane] = [lane for lane in running.up.manager._lanes.values() if lane.config.name == "asked"]
-    running.up.manager._engine.turn(lane, "failed", "its trigger\nis broken")
+    [asked] = [each for each in running.up.manager._sessions.values() if each.config.name == "asked"]
+    running.up.manager._engine.set_status(asked, "failed", "its trigger\nis broken")
     _, out, _ = await say("ps")
-    assert "echo/asked    failed: its trigger is broken" in out
+    assert "echo/asked          failed: its trigger is broken" in out
 
 
 def test_what_waits_is_shown_when_nothing_runs(background: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,13 +63,13 @@ def test_what_waits_is_shown_when_nothing_runs(background: Path, capsys: pytest.
     capsys.readouterr()
     assert invoke(["ps", "--json"]) == exits.OK
     out, err = capsys.readouterr()
-    assert json.loads(out)["data"]["process"] is None
+    assert json.loads(out)["data"]["processes"] == []
     [row] = rows(out).values()
-    assert (row["name"], row["state"], row["pid"], row["waiting"]) == ("asked", "not running", None, 1)
+    assert (row["background_session"], row["state"], row["pid"], row["waiting"]) == ("asked", "not running", None, 1)
     assert invoke(["ps"]) == exits.OK
     out, err = capsys.readouterr()
-    assert "echo/asked  not running  1" in out
-    assert err == "Nothing runs. What waits is handled by: amplifier up BUNDLE\n"
+    assert "echo/asked          not running  1" in out
+    assert err == "Nothing runs. Waiting events are handled by: amplifier up BUNDLE\n"
 
 
 def test_a_process_that_does_not_answer_is_named(
@@ -77,7 +80,7 @@ def test_a_process_that_does_not_answer_is_named(
         assert invoke(["ps"]) == exits.OK
     out, err = capsys.readouterr()
     assert f"process {os.getpid()} does not answer" in err
-    assert "echo/asked  unknown  1" in out
+    assert "echo/asked          unknown  1" in out
 
 
 def counting(name: str, asked: list[str]) -> Callable[..., Any]:
@@ -95,7 +98,7 @@ async def test_the_figures_cost_the_same_queries_however_many_deliveries_there_a
     running: Any, say: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    for name in ("tallies", "deliveries", "get", "sessions", "read"):
+    for name in ("delivery_counts", "deliveries", "get", "sessions", "read"):
         monkeypatch.setattr(SqliteStore, name, counting(name, asked))
     queries = []
     for number in range(1, 4):
@@ -103,5 +106,36 @@ async def test_the_figures_cost_the_same_queries_however_many_deliveries_there_a
         await running.until("broken", "dead", count=number)
         asked.clear()
         await say("ps")
-        queries.append(asked.count("tallies") + asked.count("get") + asked.count("sessions") + asked.count("read"))
+        queries.append(
+            asked.count("delivery_counts") + asked.count("get") + asked.count("sessions") + asked.count("read")
+        )
     assert queries == [1, 1, 1]
+
+
+async def test_one_row_of_one_table_adds_a_column_to_ps_to_up_and_to_json(
+    running: Any, say: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = columns.Column("refused", "REFUSED", counts=("refused",), style="red")
+    monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, refused))
+    await running.up.manager.fire("careful", {"n": 1})
+    await running.until("careful", "refused")
+    _, out, _ = await say("ps", "--json")
+    assert [row["refused"] for row in rows(out).values()] == [0, 0, 1, 0]
+    _, out, _ = await say("ps")
+    heading, *lines = out.splitlines()
+    assert heading.endswith("REFUSED")
+    assert lines[2].endswith(" 1")
+
+    view = RunView(Console(file=io.StringIO(), force_terminal=True, width=200, legacy_windows=False))
+    view.expect(running.up.bundle, running.up.project)
+    view.show_counts(await running.up.manager._engine.store.delivery_counts(), {})
+    assert "refused" in drawn(view)[0]
+    [careful] = [line for line in drawn(view) if "careful" in line]
+    assert careful.split()[-2:] == ["1", "-"]
+
+
+def drawn(view: RunView) -> list[str]:
+    """Return the lines of the live table."""
+    out = io.StringIO()
+    Console(file=out, width=200).print(view._table())
+    return [line for line in out.getvalue().splitlines() if line.strip()]

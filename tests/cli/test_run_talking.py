@@ -63,7 +63,7 @@ def test_a_conversation_is_one_session_with_commands_and_forks(
     found = re.search(r"talk: session (talk-\w+)\. /help", person.prompted())
     assert found is not None
     first = found[1]
-    assert "nothing has been said yet" in person.say("/tree")
+    assert "this session has no messages yet" in person.say("/tree")
     assert "You said: hello\n" in person.say("hello")
     person.type("one \\\n")
     person.until(r"\n\. \Z")
@@ -78,12 +78,12 @@ def test_a_conversation_is_one_session_with_commands_and_forks(
     helped = person.say("/help")
     assert all(f"{name} " in helped for name in ("/fork", "/tree", "/agents", "/cost", "/resume", "/rename", "/quit"))
     assert "no command /tres; did you mean /tree?" in person.say("/tres")
-    assert "/tree takes nothing more" in person.say("/tree now")
+    assert "/tree takes no argument" in person.say("/tree now")
     assert f"{first}  completed  4 turns, 8 messages, " in person.say("/tree")
     assert "reviewer  Reads files." in person.say("/agents")
     assert re.search(r"4 requests of .*\n\d+ tokens in, \d+ out; \$0\n", person.say("/cost"))
     assert f"{first}: a better name" in person.say("/rename a better name")
-    assert "the last turn was not cut" in person.say("/continue")
+    assert "the last turn was not interrupted" in person.say("/continue")
     assert "Turn 9 out of range" in person.say("/fork 9")
 
     forked = person.say("/fork 1")
@@ -157,7 +157,7 @@ def test_ctrl_c_stops_a_turn_after_its_step_and_then_at_once(
     person.type("write\n")
     person.until("Enter: Deny")
     person.type("\x03")
-    assert "not answered: denied" in person.prompted()
+    assert "no answer: denied" in person.prompted()
     person.type("write\n")
     person.until("Enter: Deny")
     person.type("1\n")
@@ -165,7 +165,7 @@ def test_ctrl_c_stops_a_turn_after_its_step_and_then_at_once(
     assert (project / "hello.txt").read_text(encoding="utf-8") == "hello"
 
     person.type("half a line\x03")
-    person.until("Ctrl-C again ends the conversation")
+    person.until("Ctrl-C again quits")
     person.prompted()
     assert "You said: whole" in person.say("whole")
     person.type("\x03")

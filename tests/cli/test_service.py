@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_foundation.background.service.units import Service, launchd_plist, systemd_unit
 from amplifier_foundation.cli import exits, invoke
-from amplifier_foundation.service.units import Service, launchd_plist, systemd_unit
 
 STRANGE = 'a b%c$HOME"q\\'
 SYSTEMCTL = """#!/bin/sh
@@ -111,7 +111,7 @@ def test_it_is_installed_and_uninstalled(
     assert (home.stat().st_mode & 0o777, config.stat().st_mode & 0o777) == (0o700, 0o600)
     assert invoke(["service", "status", "--json"]) == exits.OK
     data = json.loads(capsys.readouterr().out)["data"]
-    assert data == {"file": str(config), "installed": True, "active": True, "pid": None}
+    assert data == {"file": str(config), "installed": True, "active": True, "pid": None, "pids": []}
     assert invoke(["service", "uninstall", "--yes"]) == exits.OK
     assert calls.read_text().splitlines() == [
         "--user daemon-reload",
@@ -139,7 +139,7 @@ def test_what_systemctl_says_is_told_with_what_is_left_to_do(
     monkeypatch.setenv("CODE", "3")
     assert invoke(["service", "install", "--yes"]) == exits.FAILED
     err = capsys.readouterr().err
-    assert "systemctl --user daemon-reload: it ended with 3\nMend that, then type:\n" in err
+    assert "systemctl --user daemon-reload: it ended with 3\nFix that, then type:\n" in err
     assert err.endswith("  systemctl --user restart amplifier.service\n")
 
 
@@ -148,7 +148,7 @@ def test_without_systemctl_it_is_said_what_to_type(
 ) -> None:
     monkeypatch.setenv("PATH", str(config.parent))
     assert invoke(["service", "install", "--yes"]) == exits.OK
-    assert "Where it is, type:\n  systemctl --user daemon-reload\n" in capsys.readouterr().err
+    assert "On a system with it, type:\n  systemctl --user daemon-reload\n" in capsys.readouterr().err
     assert config.is_file()
 
 

@@ -29,7 +29,21 @@ Answer.
 
 pytestmark = pytest.mark.usefixtures("home")
 
-VERBS = ("delete", "diff", "export", "fork", "list", "prune", "rename", "repair", "resume", "show", "tree")
+VERBS = (
+    "delete",
+    "diff",
+    "export",
+    "fork",
+    "list",
+    "prune",
+    "record",
+    "rename",
+    "repair",
+    "replay",
+    "resume",
+    "show",
+    "tree",
+)
 
 
 @pytest.fixture
@@ -129,7 +143,7 @@ def test_help_lists_the_verbs_and_each_says_what_it_is(told: Told) -> None:
         assert "--json" in out
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("list", "prune")])
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("list", "prune", "record", "replay")])
 def test_an_unknown_session_is_not_found(verb: str, bundle: Path, told: Told) -> None:
     more = {"diff": ["absent"], "rename": ["name"], "resume": ["hello"], "delete": ["--yes"]}
     code, out, err = told("session", verb, "absent", *more.get(verb, []))
@@ -147,8 +161,8 @@ def test_a_verb_without_its_session_is_a_mistake(verb: str, told: Told) -> None:
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        (("fork", "x@y"), "the number of a turn, the id of a message such as m12, or 'now'"),
-        (("fork", "x@m"), "the id of a message such as m12"),
+        (("fork", "x@y"), "the number of a turn, the id of a message (m12), or 'now'"),
+        (("fork", "x@m"), "the id of a message (m12)"),
         (("fork", "x", "--orphans", "keep"), "'complete', 'remove', 'error'"),
         (("rename", "x", " \t"), "1 to 128 printable characters"),
         (("rename", "x", "a\x1b[31m"), "1 to 128 printable characters"),
@@ -216,9 +230,9 @@ def test_a_person_is_told_what_a_fork_shares_and_leaves_out(project: Path, told:
     code, out, err = told("session", "fork", source, "--name", "what if")
     assert code == exits.OK
     assert out.startswith("what-if-")
-    assert "shares 3 messages of source\n2 messages left out: a tool call in flight" in err
+    assert "shares 3 messages of source\n2 messages left out, from an unfinished tool call on" in err
     assert (
-        "1 tool call in flight recorded as interrupted" in told("session", "fork", source, "--orphans", "complete")[2]
+        "1 unfinished tool call recorded as interrupted" in told("session", "fork", source, "--orphans", "complete")[2]
     )
 
 
@@ -261,11 +275,11 @@ def test_a_bundle_that_changed_is_refused_until_it_is_accepted(
     prompt = () if command[0] == "run" else ("two",)
     code, out, err = told(*command, first, *prompt)
     assert (code, out) == (exits.CONFLICT, "")
-    assert f"is not what session {first} last ran with. Go on all the same with --accept" in err
+    assert f"has changed since session {first} last ran. Continue with its present version with --accept" in err
     assert len(data("session", "list")) == 1
     code, out, err = told(*command, first, *prompt, "--accept")
     assert (code, out) == (exits.OK, "You say: two\n")
-    assert "going on with it as it is now" in err
+    assert "continuing with its present version" in err
 
 
 def test_a_change_is_accepted_once(bundle: Path, told: Told, data: Data) -> None:
@@ -287,7 +301,7 @@ def test_a_person_is_asked_whether_to_go_on_with_a_changed_bundle(
     at_a_terminal(monkeypatch, answer)
     got, _, err = told("session", "resume", first, "two")
     assert got == code
-    assert "Go on with it as it is now? [y/N]" in err
+    assert "Continue with its present version? [y/N]" in err
 
 
 def at_a_terminal(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
@@ -344,10 +358,10 @@ def test_diff_shows_where_forks_part_and_what_each_says_then(bundle: Path, told:
     assert [side["messages"][0]["content"] for side in found["sessions"]] == ["red", "blue"]
     assert {side["messages"][0]["id"] for side in found["sessions"]} == {"m3"}
     out = told("session", "diff", a, b)[1]
-    assert out.startswith(f"The first 2 messages are the same\n\n── {a}: 2 messages of its own\n\nm3 user\nred\n")
+    assert out.startswith(f"The first 2 messages are shared\n\n── {a}: 2 messages of its own\n\nm3 user\nred\n")
     assert "m3 user\nblue\n" in out
     stored("stranger", IN_FLIGHT)
-    assert told("session", "diff", a, "stranger")[1].startswith("Nothing is the same\n")
+    assert told("session", "diff", a, "stranger")[1].startswith("They share no messages\n")
 
 
 def test_a_chain_of_a_thousand_forks_is_told_as_json(project: Path, data: Data) -> None:
@@ -373,7 +387,7 @@ def test_deleting_says_what_forks_keep_and_they_keep_it(project: Path, told: Tol
     fork = data("session", "fork", "source")["session_id"]
     code, out, err = told("session", "delete", "source", "--yes")
     assert (code, out) == (exits.OK, "deleted source\n")
-    assert err == "source: 5 messages; 1 fork keeps what it shares\n"
+    assert err == "source: 5 messages; 1 fork will keep the shared ones\n"
     assert texts(data, fork) == ["one", "first", "two"]
     assert told("session", "show", "source")[0] == exits.NOT_FOUND
     assert data("session", "delete", fork, "--yes") == [{"session_id": fork, "forks": []}]
@@ -386,7 +400,7 @@ def test_deleting_asks_a_person_and_needs_yes_elsewhere(
     stored("source", IN_FLIGHT)
     code, out, err = told("session", "delete", "source")
     assert (code, out) == (exits.USAGE, "")
-    assert "say --yes" in err
+    assert "use --yes" in err
     at_a_terminal(monkeypatch, "n\n")
     assert told("session", "delete", "source")[:2] == (exits.OK, "")
     assert len(data("session", "list")) == 1
@@ -421,19 +435,19 @@ def test_pruning_forgets_what_is_old_and_nobody_needs(project: Path, told: Told,
 
 
 async def offered(store: DurableStore, event: TriggerEvent, session_id: str) -> Delivery | None:
-    await store.offer("/p", "lane", "t", event)
-    return await store.claim("/p", "lane", owner="me", lease=60, session_id=session_id)
+    await store.enqueue("/p", "queue", "t", event)
+    return await store.claim("/p", "queue", owner="me", lease=60, session_id=session_id)
 
 
 def test_repair_says_what_it_would_do_and_does_it_when_told(project: Path, told: Told, data: Data) -> None:
-    assert told("session", "repair", stored("sound", IN_FLIGHT[:3]))[1:] == ("", "sound: nothing is wrong\n")
+    assert told("session", "repair", stored("sound", IN_FLIGHT[:3]))[1:] == ("", "sound: no faults\n")
     stored("lost", IN_FLIGHT[:3], parent_id="nobody")
     code, out, err = told("session", "repair", "lost")
     assert (code, "(missing_parent)" in out) == (exits.OK, True)
-    assert err == "nothing was changed. Do it with: amplifier session repair lost --yes\n"
+    assert err == "nothing was changed. Repair it with: amplifier session repair lost --yes\n"
     found = data("session", "repair", "lost")
     assert (found["session_id"], found["mended"], len(found["findings"])) == ("lost", False, 1)
-    assert told("session", "repair", "lost", "--yes")[2] == "lost: 1 finding mended\n"
+    assert told("session", "repair", "lost", "--yes")[2] == "lost: 1 fault repaired\n"
     assert data("session", "repair", "lost")["findings"] == []
 
 

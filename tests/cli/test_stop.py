@@ -33,7 +33,8 @@ async def test_one_background_session_stops_and_the_others_run_on(name: str, run
     assert (code, out) == (exits.OK, "")
     assert err.startswith("echo/asked is stopped\n")
     assert told == ["asked is to stop, as another process asks"]
-    assert [row["name"] for row in running.up.manager.get_status().values()] == ["broken", "careful", "holding"]
+    status = {row["name"]: row["status"] for row in running.up.manager.get_status().values()}
+    assert status == {"asked": "stopped", "broken": "running", "careful": "running", "holding": "running"}
 
 
 async def test_an_unknown_name_stops_nothing(running: Any, say: Any) -> None:
@@ -47,13 +48,13 @@ async def test_stopping_everything_waits_and_says_what_for(
     running: Any, say: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stop, "LATE", 0.0)
-    monkeypatch.setattr(stop, "_gone", gone_when(running.stop_asked))
+    monkeypatch.setattr(stop, "_wait_for_end", gone_when(running.stop_asked))
     await running.up.manager.fire("holding", {})
     await running.until("holding", "session")
     [work] = [each for row in running.up.manager.get_status().values() for each in row["running"]]
     code, _, err = await say("stop", "--all")
     assert code == exits.OK
-    assert f"lets sessions at work finish: {work}" in err
+    assert f"waits for running sessions: {work}" in err
     assert "has ended.\n" in err
 
 
@@ -61,7 +62,7 @@ def gone_when(asked: asyncio.Event) -> Any:
     """Return what finds the process gone at the second look, when it was asked to stop: this one lives on."""
     looks: list[int] = []
 
-    async def gone(pid: int, seconds: float) -> bool:
+    def gone(pid: int, seconds: float) -> bool:
         looks.append(pid)
         return len(looks) > 1 and asked.is_set()
 

@@ -64,6 +64,20 @@ def test_background_sessions_are_refused_with_the_remedy_where_there_is_no_inbox
     assert "amplifier config set storage storage-sqlite" in err
 
 
+def test_settings_configure_the_storage_of_every_command(told: Told, home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    assert told("config", "set", "storage", f"{{name: storage-jsonl, config: {{folder: {folder}}}}}")[0] == exits.OK
+    ran = json.loads(told("run", "hello", "--json")[1])["data"]
+    assert [path.name for path in folder.glob("projects/*/sessions/*")] == [ran["session_id"]]
+    assert told("session", "show", ran["session_id"])[0] == exits.OK
+    assert told("config", "set", "storage", "{name: storage-jsonl, config: {foldr: x}}")[0] == exits.OK
+    code, _, err = told("session", "list")
+    assert (code, "storage-jsonl refuses its configuration: storage-jsonl: unknown key 'foldr'" in err) == (
+        exits.USAGE,
+        True,
+    )
+
+
 def test_a_storage_that_is_not_installed_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMPLIFIER_STORAGE", "storage-jsnl")
     code, _, err = told("session", "list")

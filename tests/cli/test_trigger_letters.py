@@ -14,20 +14,20 @@ from amplifier_core import Delivery, TriggerEvent, TriggerType
 from amplifier_core.plugins import load_plugins
 from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
-from amplifier_foundation.lock import owner_lock
+from amplifier_foundation.sessions.lock import owner_lock
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
-async def _give_up(project: Path, lane: str, numbers: Sequence[int]) -> list[str]:
+async def _give_up(project: Path, queue: str, numbers: Sequence[int]) -> list[str]:
     store = open_inbox(load_plugins(environ={}))
     for number in numbers:
         event = TriggerEvent(TriggerType.TIMER, "trigger-timer", data={"tick": number})
-        await store.offer(str(project.resolve()), lane, f"{lane}/trigger-timer#1", event)
-        claimed = await store.claim(str(project.resolve()), lane, owner="o", lease=60.0, session_id=f"a-{number}")
+        await store.enqueue(str(project.resolve()), queue, f"{queue}/trigger-timer#1", event)
+        claimed = await store.claim(str(project.resolve()), queue, owner="o", lease=60.0, session_id=f"a-{number}")
         assert claimed is not None
-        await store.bury(claimed, reason=f"no answer to {number}\nTraceback")
-    letters = await store.deliveries(lane=lane)
+        await store.dead_letter(claimed, reason=f"no answer to {number}\nTraceback")
+    letters = await store.deliveries(queue=queue)
     await store.close()
     return [letter.delivery_id for letter in letters]
 
@@ -58,7 +58,7 @@ def ids(project: Path) -> Sequence[str]:
 
 def test_dead_letters_are_listed_in_words(ids: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
     heading, *rows = ran(capsys, "dead")[0].splitlines()
-    assert heading.split() == ["ID", "WHEN", "SESSION", "EVENT", "TRIES", "REASON"]
+    assert heading.split() == ["ID", "WHEN", "BACKGROUND", "SESSION", "EVENT", "ATTEMPTS", "REASON"]
     assert [row.split()[0] for row in rows] == [each[:8] for each in ids]
     assert " ".join(rows[0].split()[2:]) == "b/a timer, tick 2 1 no answer to 2"
     [newest, _] = json.loads(ran(capsys, "dead", "--json")[0])["data"]
@@ -78,16 +78,16 @@ def test_dead_letters_are_those_of_this_folder_of_a_bundle_or_of_all(
 
 
 def test_no_dead_letters_are_said_to_be_none(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ran(capsys, "dead") == ("", "Nothing was given up here. Elsewhere: trigger dead --all\n")
-    assert ran(capsys, "dead", "--all") == ("", "Nothing was given up.\n")
-    assert ran(capsys, "retry", "--all") == ("", "Nothing was given up here.\n")
+    assert ran(capsys, "dead") == ("", "No dead letters in this folder. All folders: amplifier trigger dead --all\n")
+    assert ran(capsys, "dead", "--all") == ("", "No dead letters.\n")
+    assert ran(capsys, "retry", "--all") == ("", "No dead letters in this folder.\n")
 
 
 def test_a_dead_letter_is_due_again_and_goes_on_in_its_session(
     ids: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, _ = ran(capsys, "retry", ids[1][:6])
-    follows = "is handled at the next: amplifier up, in its session a-1"
+    follows = "waits for the next: amplifier up, in its session a-1"
     assert out == f"{ids[1][:8]} b/a: timer, tick 1 {follows}\n"
     assert [(each.state, each.attempts) for each in stored()] == [("dead", 1), ("pending", 0)]
 
@@ -120,14 +120,14 @@ def test_ids_that_name_nothing_or_cannot_be_retried_change_nothing(
     ran(capsys, "retry", ids[0])
     assert "cannot be delivered again" in ran(capsys, "retry", ids[0], code=exits.CONFLICT)[1]
     for arguments in ([], [ids[0], "--all"]):
-        assert "name the events by their ids" in ran(capsys, "retry", *arguments, code=exits.USAGE)[1]
+        assert "give ids shown by amplifier trigger dead" in ran(capsys, "retry", *arguments, code=exits.USAGE)[1]
 
 
 def test_a_beginning_of_several_ids_is_a_conflict(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from amplifier_core import SessionConflict
-    from amplifier_foundation.cli.triggers.letters import _length, _one
+    from amplifier_foundation.cli.triggers.dead_letters import shortest_length, the_only
 
     ids = asyncio.run(_give_up(project, "b/a", (1, 2)))
-    with pytest.raises(SessionConflict, match=f"'abcd' begins several deliveries: {ids[0]}, {ids[1]}"):
-        _one("abcd", stored())
-    assert [_length(each) for each in (["12345678a"], ["12345678a", "12345678b"])] == [8, 9]
+    with pytest.raises(SessionConflict, match=f"'abcd' begins the ids of several deliveries: {ids[0]}, {ids[1]}"):
+        the_only("abcd", stored())
+    assert [shortest_length(each) for each in (["12345678a"], ["12345678a", "12345678b"])] == [8, 9]

@@ -15,7 +15,7 @@ from amplifier_core.plugins import load_plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
-from amplifier_foundation.lock import owner_lock
+from amplifier_foundation.sessions.lock import owner_lock
 
 BUNDLE = """---
 bundle: {name: b}
@@ -55,7 +55,7 @@ def verdicts(capsys: pytest.CaptureFixture[str], **event: Any) -> dict[str, dict
     capsys.readouterr()
     assert invoke(["trigger", "test", "event.json", "--json"]) == exits.OK
     rows = json.loads(capsys.readouterr().out)["data"]
-    return {(row["trigger"] or row["session"]).removeprefix("b/"): row for row in rows}
+    return {(row["trigger"] or row["background_session"]).removeprefix("b/"): row for row in rows}
 
 
 def test_the_one_that_would_run_is_told_with_its_key_and_what_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,9 +67,9 @@ def test_the_one_that_would_run_is_told_with_its_key_and_what_it_is_asked(capsys
     assert {name: row["reason"] for name, row in told.items()} == {
         "reviewer/trigger-manual#2": "it is fired by hand, and this is a file_change event",
         "listener/trigger-session-event#1": "it fires on events of sessions, and this is a file_change event",
-        "hook/trigger-webhook#1": "it fires when it is posted to, and this is a file_change event",
+        "hook/trigger-webhook#1": "it fires on requests, and this is a file_change event",
         "clock/trigger-timer#1": "it fires at times, and this is a file_change event",
-        "silent": "it declares no trigger, and is woken by hand alone",
+        "silent": "it has no trigger: only amplifier trigger fire wakes it",
     }
 
 
@@ -95,7 +95,11 @@ def test_the_one_that_would_run_is_told_with_its_key_and_what_it_is_asked(capsys
         ("hook/trigger-webhook#1", {"event_name": "push"}, None),
         ("clock/trigger-timer#1", {"module": "trigger-timer"}, None),
         ("silent/trigger-manual", {}, None),
-        ("reviewer/trigger-manual#2", {}, "it would be accepted, and fail: trigger-manual: instruction_template names"),
+        (
+            "reviewer/trigger-manual#2",
+            {},
+            "it would be accepted, then fail: trigger-manual: instruction_template names",
+        ),
     ],
 )
 def test_why_a_background_session_would_not_run_is_said(
@@ -114,14 +118,14 @@ def test_a_test_is_told_to_people_and_stores_nothing(capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out.splitlines()
     assert lines[:7] == [
         "reviewer: would run",
-        "  trigger-manual#2: mode queued, priority 3, once none like it has come for 2 s; asked:",
+        "  trigger-manual#2: mode queued, priority 3, after 2 s without another; prompt:",
         "    Review it.",
         "",
         "    Review it.",
         "listener: would run",
-        "  by hand: mode queued; asked:",
+        "  by hand: mode queued; prompt:",
     ]
-    assert inside(lambda store: store.tallies()) == []
+    assert inside(lambda store: store.delivery_counts()) == []
 
 
 def inside(ask: Any) -> Any:
@@ -161,10 +165,10 @@ def test_a_watch_shows_events_that_a_test_reads_and_keeps_nothing(capsys: pytest
     assert (first["trigger"], first["event"]["data"]["tick"], second["event"]["data"]["tick"]) == (
         "trigger-timer#1", 1, 2,
     )  # fmt: skip
-    assert "trigger-timer#1 is armed; nothing is run, nothing is stored" in err
+    assert "trigger-timer#1 is armed; nothing runs, nothing is stored" in err
     assert verdicts(capsys, **first["event"])["clock/trigger-timer#1"]["runs"] is True
     state = inside(lambda store: store.trigger_state(str(Path.cwd().resolve()), "b/clock/trigger-timer#1"))
-    assert (state, inside(lambda store: store.tallies())) == ({}, [])
+    assert (state, inside(lambda store: store.delivery_counts())) == ({}, [])
 
 
 def test_a_watch_says_what_would_be_refused(capsys: pytest.CaptureFixture[str], bundle: Path) -> None:
@@ -194,12 +198,12 @@ def test_a_port_that_up_has_is_named_with_who_has_it(
         assert invoke(["trigger", "watch", "hook"]) == exits.FAILED
     err = capsys.readouterr().err
     assert "cannot listen at 127.0.0.1" in err
-    assert "has the same triggers armed; end it with: amplifier stop --all" in err
+    assert "runs the same triggers; stop it with: amplifier stop --all" in err
 
 
 def test_there_must_be_something_to_watch(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["trigger", "watch", "silent"]) == exits.FAILED
-    assert "woken by hand alone" in capsys.readouterr().err
+    assert "only amplifier trigger fire wakes it" in capsys.readouterr().err
     assert invoke(["trigger", "watch", "nobody"]) == exits.NOT_FOUND
     err = capsys.readouterr().err
     assert "no background session 'nobody'. There are: clock, hook, listener, reviewer, silent" in err
@@ -210,7 +214,7 @@ def test_what_is_fired_by_hand_counts_for_the_trigger_that_declares_it(capsys: p
     capsys.readouterr()
     assert invoke(["trigger", "list", "--json"]) == exits.OK
     rows = json.loads(capsys.readouterr().out)["data"]
-    assert [row["waiting"] for row in rows if row["session"] == "reviewer"] == [0, 1]
+    assert [row["waiting"] for row in rows if row["background_session"] == "reviewer"] == [0, 1]
 
 
 def test_what_is_fired_by_hand_passes_the_conditions_of_the_session(

@@ -54,14 +54,16 @@ def test_a_simulation_shows_every_fire_and_marks_the_change_of_the_clocks(capsys
 def test_a_fire_after_a_change_of_the_clocks_is_marked_too(capsys: pytest.CaptureFixture[str], bundle: Path) -> None:
     bundle.write_text(BUNDLE.replace("30 2 * * *", "0 9 * * *"), encoding="utf-8")
     fires = simulated(capsys, "--from", "2026-10-24T00:00Z", "--days", "2", "-n", "2")["fires"]
-    notes = [fire["note"] for fire in fires if fire["session"] == "report"]
-    assert notes == ["", "clocks were changed from +0200 to +0100"]
+    notes = [fire["note"] for fire in fires if fire["background_session"] == "report"]
+    assert notes == ["", "clock changed from +0200 to +0100"]
 
 
 def test_a_short_interval_does_not_flood_a_simulation(capsys: pytest.CaptureFixture[str]) -> None:
     told = simulated(capsys, "--from", "2026-03-28T00:00Z")
-    assert sum(fire["session"] == "tick" for fire in told["fires"]) == 200
-    assert told["more"] == [{"session": "tick", "trigger": "trigger-timer", "count": 10_000, "counted": False}]
+    assert sum(fire["background_session"] == "tick" for fire in told["fires"]) == 200
+    assert told["more"] == [
+        {"background_session": "tick", "trigger": "trigger-timer", "count": 10_000, "counted": False}
+    ]
     assert invoke(["trigger", "simulate", "--from", "2026-03-28T00:00Z", "-n", "1"]) == exits.OK
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "… and 6 more of report: trigger-timer",
@@ -72,13 +74,13 @@ def test_a_short_interval_does_not_flood_a_simulation(capsys: pytest.CaptureFixt
 def test_a_bundle_without_timers_has_nothing_to_simulate(capsys: pytest.CaptureFixture[str], bundle: Path) -> None:
     bundle.write_text("---\nbundle: {name: b}\nbackground_sessions: [{name: a}]\n---\n", encoding="utf-8")
     assert invoke(["trigger", "simulate"]) == exits.OK
-    assert capsys.readouterr() == ("", "No trigger of the bundle fires at a known time within it.\n")
+    assert capsys.readouterr() == ("", "No trigger of the bundle fires at a known time in these days.\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--from", "yesterday"], "'yesterday' is no time; write it as 2026-03-28T00:00Z"),
+        (["--from", "yesterday"], "'yesterday' is not a time; write it as 2026-03-28T00:00Z"),
         (["--from", "9999-12-31T00:00Z"], "the calendar ends before that"),
         (["--days", "0"], "not in the range"),
     ],

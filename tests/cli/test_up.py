@@ -17,12 +17,12 @@ import pytest
 from rich.console import Console
 
 from amplifier_core import TriggerEvent, TriggerType
-from amplifier_core.storage import Tally
+from amplifier_core.storage import DeliveryCounts
 from amplifier_foundation import Activity, load_bundle
 from amplifier_foundation.cli import detaching, exits, invoke
 from amplifier_foundation.cli.up import Stopper, beside
 from amplifier_foundation.cli.view import RunView
-from amplifier_foundation.lock import running_owner
+from amplifier_foundation.sessions.lock import running_owner
 
 COUNTS = ["waiting", "at", "work", "done", "dead"]
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
@@ -66,7 +66,7 @@ def test_it_runs_in_the_background_until_it_is_told_to_stop(
     background: Path, home: Path, amplifier: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = home / "logs" / "up.log"
-    log.parent.mkdir(parents=True)
+    log.parent.mkdir(0o700, parents=True)
     with log.open("wb") as old:
         old.truncate(detaching.LARGEST + 1)
     done = amplifier("up", "--detach")
@@ -86,11 +86,14 @@ def test_it_runs_in_the_background_until_it_is_told_to_stop(
         with subprocess.Popen([*PROGRAM, "logs", "-f", "asked"], stdout=subprocess.PIPE, text=True) as following:
             assert following.stdout is not None
             assert invoke(["trigger", "fire", "asked", "--data", '{"what": "hello"}']) == exits.OK
-            lines = [following.stdout.readline() for _ in range(3)]
+            lines = []
+            while not lines or " ✓ " not in lines[-1]:
+                lines.append(following.stdout.readline())
             following.send_signal(signal.SIGINT)
             assert following.wait(30) == exits.INTERRUPTED
-        assert [line.split()[1:3] for line in lines] == [["●", "asked"], ["▶", "asked"], ["✓", "asked"]]
-        assert lines[2].endswith("You said: say hello\n")
+        told = [line.split()[1:3] for line in lines if " ◦ " not in line]  # without its status, which changes meanwhile
+        assert told == [["●", "asked"], ["▶", "asked"], ["✓", "asked"]]
+        assert lines[-1].endswith("You said: say hello\n")
 
         assert invoke(["trigger", "fire", "holding"]) == exits.OK
         while "begun it" not in log.read_text():
@@ -99,7 +102,7 @@ def test_it_runs_in_the_background_until_it_is_told_to_stop(
     finally:
         code = invoke(["stop", "--all", "--timeout", "0"])  # what holds is interrupted
     assert (code, running_owner()) == (exits.OK, None)
-    assert "what is at work is interrupted" in capsys.readouterr().err
+    assert "interrupting running sessions" in capsys.readouterr().err
     assert "Z ✓ asked        You said: say hello" in log.read_text()
 
 
@@ -114,7 +117,7 @@ def test_a_start_that_fails_in_the_background_says_why(project: Path, amplifier:
 @pytest.mark.parametrize("other", ["--once", "--dry-run"])
 def test_what_ends_by_itself_is_not_detached(other: str, background: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["up", "--detach", other]) == exits.USAGE
-    assert "--detach goes with neither" in capsys.readouterr().err
+    assert "--detach excludes" in capsys.readouterr().err
 
 
 def test_quiet_says_nothing_of_what_happens(background: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +148,7 @@ async def test_a_signal_ends_a_start_that_is_not_over() -> None:
     with Stopper() as stopper:
         asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
         assert await stopper.unless_asked(asyncio.Event().wait()) is None
-        assert (stopper.asked, stopper.code) == (True, exits.TERMINATED)
+        assert (stopper.is_asked, stopper.code) == (True, exits.TERMINATED)
         current = asyncio.current_task()
         assert current is not None
         assert current.cancelling() == 0
@@ -157,7 +160,7 @@ async def test_a_hangup_has_the_bundles_looked_at() -> None:
         stopper.on_hangup(asked.set)
         os.kill(os.getpid(), signal.SIGHUP)
         await asyncio.wait_for(asked.wait(), 30)
-        assert not stopper.asked
+        assert not stopper.is_asked
 
 
 async def test_what_runs_beside_ends_with_the_block_and_hides_no_error() -> None:
@@ -178,20 +181,95 @@ async def test_what_runs_beside_ends_with_the_block_and_hides_no_error() -> None
 
 def test_a_file_that_is_long_enough_is_put_aside(tmp_path: Path) -> None:
     log = tmp_path / "up.log"
-    assert detaching.rotated(log)
+    detaching.rotate_log(log)
     log.write_text("short")
-    assert not detaching.rotated(log)
+    detaching.rotate_log(log)
+    assert [path.name for path in tmp_path.iterdir()] == ["up.log"]
     with log.open("wb") as file:
         file.truncate(detaching.LARGEST + 1)
-    assert detaching.rotated(log)
+    detaching.rotate_log(log)
     assert [path.name for path in tmp_path.iterdir()] == ["up.log.1"]
+
+
+WRITER = """
+import os, resource, sys
+from pathlib import Path
+from amplifier_foundation.cli import detaching
+detaching.LARGEST = 1000
+most = resource.getrlimit(resource.RLIMIT_NOFILE)
+done, log = os.dup(1), detaching.Logfile(Path(sys.argv[1]))
+for line in sys.stdin:
+    match line.strip():
+        case "rotate":
+            log.rotate()
+        case "exhaust":
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, most[1]))
+        case "recover":
+            resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        case text:
+            print(text, flush=True)
+    os.write(done, b"done\\n")
+"""
+
+
+class Writer:
+    """A process with a log file of at most 1000 bytes, which does one thing at a time."""
+
+    def __init__(self, log: Path) -> None:
+        command = [sys.executable, "-c", WRITER, str(log)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def do(self, *lines: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        for line in lines:
+            print(line, file=self._process.stdin, flush=True)
+            assert self._process.stdout.readline() == "done\n"
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._process.communicate(timeout=30)
+        assert self._process.returncode == 0
+
+
+def test_processes_that_share_a_log_all_write_to_the_new_file_after_a_rotation(tmp_path: Path) -> None:
+    log = tmp_path / "up.log"
+    with Writer(log) as one, Writer(log) as two:
+        one.do("1" * 1001, "rotate")
+        two.do("rotate", "two after one")
+        assert log.read_text() == "two after one\n"
+        two.do("2" * 1001, "rotate", "rotate")
+        one.do("rotate", "one after two", "rotate")
+        two.do("both")
+    assert log.read_text() == "one after two\nboth\n"
+    assert (tmp_path / "up.log.1").read_text() == f"two after one\n{'2' * 1001}\n"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_log_that_cannot_be_rotated_is_a_warning_and_tried_again(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "up.log"
+    with Writer(log) as writer:
+        writer.do("1" * 1001, "exhaust", "rotate", "rotate", "still here", "recover")
+        warning = f"the log {log} cannot be rotated, which is tried again: "
+        assert log.read_text() == f"{'1' * 1001}\n{warning}Too many open files\nstill here\n"
+        writer.do("rotate", "a new one")
+        assert log.read_text() == "a new one\n"
+        moved = log.parent.rename(tmp_path / "moved") / "up.log"
+        log.parent.touch()
+        writer.do("rotate", "rotate")
+        assert moved.read_text() == f"a new one\n{warning}Not a directory\n"
+        log.parent.unlink()
+        writer.do("rotate", "back")
+        assert log.read_text() == "back\n"
 
 
 def shown(view: RunView, out: io.StringIO) -> list[str]:
     """Return the rows of the table as it stands there now."""
     out.seek(0)
     out.truncate()
-    view.tally([], {}) if view.changed else view._redraw()
+    view.show_counts([], {}) if view.changed else view._redraw()
     return [line.rstrip() for line in out.getvalue().split("\n") if line.strip()]
 
 
@@ -207,14 +285,17 @@ async def test_the_table_shows_each_background_session_and_how_it_fares(backgrou
     with RunView(console) as view:
         view.expect(bundle, "/p")
         tell("state", status="running", reason="")
-        tell("armed", trigger="trigger-file-watcher")
+        tell("armed", trigger="b/files/trigger-file-watcher#1", module="trigger-file-watcher")
         tell("accepted", event=event)
         tell("dead", delivery=type("D", (), {"session_id": "s"}), reason="no\nmore")
         counts: Any = {"done": 1234, "pending": 2, "dead": 1}
-        view.tally([Tally("/p", "echo/asked", "t", counts, event.timestamp)], {("/p", "echo/asked"): ["s-1", "s-2"]})
+        view.show_counts(
+            [DeliveryCounts("/p", "echo/asked", "t", counts, event.timestamp)], {("/p", "echo/asked"): ["s-1", "s-2"]}
+        )
         rows = shown(view, out)
         heading = [line for line in rows if "last result" in line]
         assert heading[0].split() == [
+            "background",
             "session",
             "state",
             "triggers",
@@ -222,12 +303,13 @@ async def test_the_table_shows_each_background_session_and_how_it_fares(backgrou
             "at",
             "work",
             "done",
+            "dropped",
             "dead",
             "last",
             "result",
         ]
         [asked] = [line for line in rows if "asked" in line]
-        assert asked.split()[:7] == ["asked", "running", "file-watcher", "2", "2", "1,234", "1"]
+        assert asked.split()[:7] == ["asked", "running", "file-watcher", "2", "2", "1,234", "0"]
         assert asked.endswith("✗ given up: no")
         assert [line.split()[:2] for line in rows if "holding" in line] == [["holding", "starting"]]
         tell("state", status="failed", reason="a disk")

@@ -46,7 +46,7 @@ def handled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         patch.setenv("AMPLIFIER_HOME", str(folder / "home"))
         assert invoke(["trigger", "fire", "first"]) == exits.OK
-        assert invoke(["-q", "up", "--once"]) == exits.OK
+        assert invoke(["-q", "up", "--once"]) == exits.FAILED  # one event is given up
     return folder
 
 
@@ -75,13 +75,12 @@ def test_a_chain_is_drawn_from_its_first_event_with_every_decision(
 ) -> None:
     asked = next(link["id"] for link in links if link["asked"])
     rules = (
-        "event_data, event_name, event_summary, output, session_id, session_name, source, source_session_id, trigger"
+        "duration, event_data, event_name, event_summary, output, session_id, session_name, source, "
+        "source_session_id, trigger, trigger_id"
     )
-    fault = (
-        f"TriggerError: trigger-session-event: instruction_template names {{nothing}}, and this event has only: {rules}"
-    )
+    fault = f"TriggerError: trigger-session-event: instruction_template names {{nothing}}; this event has only: {rules}"
     drawn = told(capsys, "why", asked[:10]).splitlines()
-    bad = f"        ├── chain/bad (trigger-session-event#1)  dead after 1 try: {fault}"
+    bad = f"        ├── chain/bad (trigger-session-event#1)  dead after 1 attempt: {fault}"
     [where] = [number for number, line in enumerate(drawn) if "chain/bad" in line]
     assert drawn.pop(where).strip("│├└─ ") == bad.strip("│├└─ ")
     assert drawn[:4] == [
@@ -94,8 +93,8 @@ def test_a_chain_is_drawn_from_its_first_event_with_every_decision(
         "chain/second (trigger-session-event#1)  done  → second-ID  completed  1 turn, 2 messages",
         "event session:completed  TIME  woke nothing",
         "event work:more  TIME",
-        "chain/second (trigger-session-event#1)  refused: it comes from what this background session did itself "
-        "(the trigger's self_trigger: true accepts it)",
+        "chain/second (trigger-session-event#1)  refused: this background session caused it itself "
+        "(self_trigger: true in the trigger's config accepts it)",
     ]
 
 
@@ -104,7 +103,7 @@ def test_an_event_that_woke_nothing_is_told_with_who_listens(
 ) -> None:
     silent = next(link["id"] for link in links if "woke nothing" in link["summary"])
     assert told(capsys, "why", silent).splitlines()[-1] == (
-        "It woke nothing. Events of sessions have woken chain/bad (by work:done); "
+        "It woke no background session. Events of sessions have woken chain/bad (by work:done); "
         "chain/second (by work:done, work:more)."
     )
     data = explained(capsys, silent)
@@ -116,7 +115,7 @@ def test_programs_are_given_every_link_with_the_place_of_the_one_above(links: li
     dead = next(link for link in links if link.get("state") == "dead")
     done = links[dead["above"]]
     assert (done["kind"], done["source_session_id"]) == ("event", links[1]["id"])
-    assert (dead["lane"], dead["attempts"], dead["kind"]) == ("chain/bad", 1, "delivery")
+    assert (dead["queue"], dead["attempts"], dead["kind"]) == ("chain/bad", 1, "delivery")
 
 
 def test_an_unknown_id_is_not_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ def token() -> CancellationToken:
     return CancellationToken()
 
 
-def noting(told: list[str], name: str, error: Exception | None = None) -> Callable[[], Awaitable[None]]:
+def noting(told: list[str], name: str, error: BaseException | None = None) -> Callable[[], Awaitable[None]]:
     async def callback() -> None:
         told.append(name)
         if error is not None:
@@ -140,6 +141,47 @@ async def test_callbacks_are_awaited_in_order_and_a_failing_one_stops_nobody(
     assert "ValueError: broken" in caplog.text
 
 
+async def test_a_callback_that_cancels_itself_is_one_that_failed(token: CancellationToken) -> None:
+    told: list[str] = []
+    token.on_cancel(noting(told, "first", asyncio.CancelledError()))
+    token.on_cancel(noting(told, "second"))
+    await token.trigger_callbacks()
+    assert told == ["first", "second"]
+
+
+async def test_an_exit_of_the_program_is_raised_when_every_callback_has_run(token: CancellationToken) -> None:
+    told: list[str] = []
+    child = CancellationToken()
+    token.register_child(child)
+    token.on_cancel(noting(told, "first", KeyboardInterrupt("first")))
+    token.on_cancel(noting(told, "second", SystemExit("second")))
+    child.on_cancel(noting(told, "child", KeyboardInterrupt("child")))
+    child.on_cancel(noting(told, "child's second"))
+    with pytest.raises(KeyboardInterrupt, match="first"):
+        await token.trigger_callbacks()
+    assert told == ["first", "second", "child", "child's second"]
+
+
+async def test_a_task_that_is_cancelled_inside_a_callback_ends_when_every_callback_has_run(
+    token: CancellationToken,
+) -> None:
+    told: list[str] = []
+    inside = asyncio.Event()
+
+    async def wait() -> None:
+        inside.set()
+        await asyncio.Event().wait()
+
+    token.on_cancel(wait)
+    token.on_cancel(noting(told, "second"))
+    task = asyncio.ensure_future(token.trigger_callbacks())
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert told == ["second"]
+
+
 async def test_the_callbacks_of_children_are_awaited_after_the_token_s_own(token: CancellationToken) -> None:
     told: list[str] = []
     child, grandchild, stranger = CancellationToken(), CancellationToken(), CancellationToken()
@@ -167,3 +209,26 @@ async def test_a_callback_may_let_a_child_go(token: CancellationToken) -> None:
     token.register_child(child)
     await token.trigger_callbacks()
     assert told == ["let go"]
+
+
+def test_a_listener_hears_each_change_before_the_request_returns() -> None:
+    token, parent, heard = CancellationToken(), CancellationToken(), list[str]()
+    parent.register_child(token)
+    token.on_change(lambda: heard.append(token.state))
+    parent.request_graceful()
+    token.request_graceful()
+    token.request_immediate()
+    assert heard == ["graceful", "immediate"]
+
+
+def test_a_listener_that_fails_is_logged_and_the_others_hear(caplog: pytest.LogCaptureFixture) -> None:
+    token, heard = CancellationToken(), list[str]()
+
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    for listener in (fail, lambda: heard.append("heard")):
+        token.on_change(listener)
+    assert token.request_graceful()
+    assert heard == ["heard"]
+    assert "a listener to a cancellation failed" in caplog.text

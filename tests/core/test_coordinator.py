@@ -47,8 +47,18 @@ async def test_a_point_for_many_modules_holds_each_by_its_name(coordinator: Modu
     assert coordinator.get(point, "absent") is None
     await coordinator.unmount(point, "own")
     await coordinator.unmount(point, "absent")
-    await coordinator.unmount(point)
     assert coordinator.get(point) == {"other": other}
+
+
+@pytest.mark.parametrize("point", MANY)
+async def test_a_point_for_many_modules_gives_up_none_of_them_without_a_name(
+    coordinator: ModuleCoordinator, point: str
+) -> None:
+    tool = MockTool("own")
+    await coordinator.mount(point, tool)
+    with pytest.raises(ValueError, match=f"^Name required to unmount from {point}$"):
+        await coordinator.unmount(point)
+    assert coordinator.get(point) == {"own": tool}
 
 
 @pytest.mark.parametrize("point", ["providers", "tools"])
@@ -141,6 +151,12 @@ async def test_contributions_come_in_the_order_of_registration_without_none(coor
     coordinator.register_contributor("another", "e", lambda: 9)
     assert await coordinator.collect_contributions("channel") == [1, 2, []]
     assert await coordinator.collect_contributions("nobody") == []
+
+
+def test_a_channel_lists_the_name_and_the_callback_of_each_contributor(coordinator: ModuleCoordinator) -> None:
+    coordinator.register_contributor("channel", "a", list)
+    coordinator.register_contributor("channel", "b", dict)
+    assert coordinator.channels == {"channel": [{"name": "a", "callback": list}, {"name": "b", "callback": dict}]}
 
 
 async def test_a_contributor_that_fails_is_logged_and_the_rest_are_collected(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import inspect
 import re
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +57,8 @@ def test_each_error_also_is_the_built_in_that_a_caller_would_catch(
     assert builtin is None or issubclass(error, getattr(builtins, builtin))
 
 
+SEVEN = datetime(2026, 1, 31, 7, tzinfo=UTC)
+
 MADE: list[tuple[AmplifierError, dict[str, Any], str]] = [
     (
         PluginLoadFailed("trigger-x", "amplifier-trigger-x", "1.2", "SyntaxError: bad"),
@@ -75,23 +80,22 @@ MADE: list[tuple[AmplifierError, dict[str, Any], str]] = [
     (
         UnknownName("trigger", "trigger-tmer", ["trigger-timer", "trigger-file-watcher"]),
         {"kind": "trigger", "name": "trigger-tmer", "known": ("trigger-file-watcher", "trigger-timer")},
-        "unknown trigger 'trigger-tmer'; did you mean 'trigger-timer'? "
-        "Installed: trigger-file-watcher, trigger-timer. Install it with: pip install amplifier-trigger-tmer",
+        "unknown trigger 'trigger-tmer'; did you mean 'trigger-timer'? Installed: trigger-file-watcher, trigger-timer",
     ),
     (
         UnknownName("storage", "storage-sqlite", []),
         {"known": ()},
-        "unknown storage 'storage-sqlite'. Installed: none. Install it with: pip install amplifier-storage-sqlite",
+        "unknown storage 'storage-sqlite'. Installed: none",
     ),
     (
         errors.SessionNotFound("s"),
         {"session_id": "s"},
-        "no session 's'. See: amplifier session list --all",
+        "no session 's'",
     ),
     (
         errors.SessionExists("s"),
         {"session_id": "s"},
-        "session 's' exists already. Resume it with --resume, or choose another id",
+        "session 's' exists already; choose another id",
     ),
     (errors.SessionConflict("s", "it was written meanwhile"), {"session_id": "s"}, "it was written meanwhile"),
     (
@@ -101,13 +105,29 @@ MADE: list[tuple[AmplifierError, dict[str, Any], str]] = [
     ),
     (
         errors.SpawnRefused("s", "quiet hours"),
-        {"session_id": "s", "reason": "quiet hours"},
+        {"session_id": "s", "reason": "quiet hours", "not_before": None, "final": False},
         "spawn from session 's' refused: quiet hours",
     ),
     (
+        errors.SpawnRefused("s", "quiet hours", not_before=SEVEN),
+        {"not_before": SEVEN, "final": False},
+        "spawn from session 's' refused until 2026-01-31T07:00:00+00:00: quiet hours",
+    ),
+    (
+        errors.SpawnRefused("s", "not allowed here", final=True),
+        {"not_before": None, "final": True},
+        "spawn from session 's' refused for good: not allowed here",
+    ),
+    (
         errors.SpawnTimeout("s", 2.5),
-        {"session_id": "s", "seconds": 2.5},
-        "session 's' was stopped after 2.5 s. Go on with: amplifier run --resume s",
+        {"session_id": "s", "seconds": 2.5, "partial": ""},
+        "session 's' was stopped after 2.5 s",
+    ),
+    (
+        errors.BudgetExceeded("s", Decimal("0.5"), Decimal("0.62")),
+        {"session_id": "s", "limit": Decimal("0.5"), "spent": Decimal("0.62")},
+        "session 's' and those below it cost $0.62 of $0.5, and no request begins beyond that. "
+        "Allow more in the bundle: 'spawn: {max_cost_usd: …}'",
     ),
     (
         errors.StoreUnavailable(Path("state.db"), "the disk is full"),
@@ -115,6 +135,11 @@ MADE: list[tuple[AmplifierError, dict[str, Any], str]] = [
         "state.db: the disk is full",
     ),
     (errors.StoreDamaged("state.db", "no database"), {"path": "state.db"}, "state.db: no database"),
+    (
+        errors.DeliveryNotFound("d-1"),
+        {"delivery_id": "d-1"},
+        "no delivery 'd-1'",
+    ),
     (
         errors.StaleEpoch("d-1", 3),
         {"delivery_id": "d-1", "epoch": 3},
@@ -136,6 +161,29 @@ def test_an_error_carries_its_facts_and_builds_its_own_line(
 ) -> None:
     assert {name: getattr(error, name) for name in facts} == facts
     assert str(error) == text
+
+
+def test_no_text_of_the_kernel_names_a_command_of_the_command_line() -> None:
+    command = re.compile(r"\bamplifier (run|up|session|trigger|plugin|bundle|store|why|ps|logs|stop)\b|--[a-z]+")
+    named = [
+        f"{path.name}:{node.lineno} {node.value}"
+        for path in Path(errors.__file__).parent.rglob("*.py")
+        if path.name != "pytest_plugin.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and command.search(node.value)
+    ]
+    assert named == []
+
+
+def test_a_refusal_until_a_time_without_a_zone_is_an_error() -> None:
+    with pytest.raises(ValueError, match="not_before must have a time zone: 2026-01-31 07:00:00"):
+        errors.SpawnRefused("s", "quiet hours", not_before=SEVEN.replace(tzinfo=None))
+
+
+@pytest.mark.parametrize("name", drawn())
+def test_a_base_class_ends_in_error_and_another_may_name_a_state(name: str) -> None:
+    has_others_below = any(above == name for above, _ in drawn().values())
+    assert name.endswith("Error") or not has_others_below
 
 
 def test_an_owner_without_a_version_leaves_no_gap() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.errors import ForkRefused
+from amplifier_core.hook_data import ForkRequest, ForkResult
 from amplifier_core.hookspecs import hookimpl
-from amplifier_core.moments import ForkRequest, ForkResult
 from amplifier_core.plugins import Plugins
 from amplifier_core.session import AmplifierSession
 

@@ -86,6 +86,7 @@ async def test_an_injection_without_a_context_is_no_failure(coordinator: ModuleC
 async def test_an_injection_over_the_size_limit_is_an_error_that_names_the_hook(
     coordinator: ModuleCoordinator, context: MockContextManager
 ) -> None:
+    coordinator.config = {"session": {"injection_size_limit": 10_240}}
     await coordinator.process_hook_result(injection("x" * 10_240), "e", "fits")
     with pytest.raises(ValueError, match="Context injection exceeds 10240 characters: hook 'talker' sent 10241"):
         await coordinator.process_hook_result(injection("x" * 10_241), "e", "talker")
@@ -116,10 +117,14 @@ async def test_the_budget_of_a_turn_warns_and_lets_through(
     assert caplog.messages == []
 
 
-def test_the_limits_have_defaults_and_none_means_any_number() -> None:
-    assert (ModuleCoordinator().injection_size_limit, ModuleCoordinator().injection_budget_per_turn) == (10_240, 10_000)
-    unlimited = ModuleCoordinator(config={"session": {"injection_budget_per_turn": None}})
-    assert unlimited.injection_budget_per_turn is None
+@pytest.mark.parametrize("session", [{}, {"injection_budget_per_turn": None, "injection_size_limit": None}])
+async def test_injections_have_no_limits_unless_the_configuration_sets_them(
+    session: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator = ModuleCoordinator(config={"session": session})
+    assert (coordinator.injection_size_limit, coordinator.injection_budget_per_turn) == (None, None)
+    await coordinator.process_hook_result(injection("x" * 1_000_000), "e", "h")
+    assert caplog.messages == []
 
 
 # approvals
@@ -191,6 +196,11 @@ async def test_the_hook_s_default_stands_when_nobody_answers_in_time(
     assert result.action == action
 
 
+async def test_a_denial_for_want_of_an_answer_says_that_the_time_ran_out(coordinator: ModuleCoordinator) -> None:
+    result = await asked(coordinator, ApprovalTimeoutError("too late"), approval_prompt="Delete it?")
+    assert (result.action, result.reason) == ("deny", "Approval timeout - denied by default: Delete it?")
+
+
 @pytest.mark.parametrize("error", [RuntimeError("no terminal"), TimeoutError("no terminal")], ids=repr)
 async def test_an_approval_system_that_fails_denies_even_where_the_default_allows(
     coordinator: ModuleCoordinator, caplog: pytest.LogCaptureFixture, error: Exception
@@ -229,10 +239,10 @@ async def test_a_message_is_shown_with_its_level_and_its_hook(coordinator: Modul
     assert display.shown == [("careful", "warning", "hook:linter"), ("stopped", "info", "hook:policy")]
 
 
-async def test_a_message_is_shown_whatever_the_user_answers(coordinator: ModuleCoordinator) -> None:
+async def test_a_question_shows_no_message_besides(coordinator: ModuleCoordinator) -> None:
     display = coordinator.display_system = Display()
     assert (await asked(coordinator, "Deny", user_message="I asked")).action == "deny"
-    assert display.shown == [("I asked", "info", "hook:guard")]
+    assert display.shown == []
 
 
 async def test_without_a_display_a_message_goes_to_the_log(

@@ -79,18 +79,19 @@ async def test_a_handler_that_comes_while_an_event_runs_hears_the_next_one(hooks
 # what wins
 
 
-PRECEDENCE: list[Action] = ["deny", "ask_user", "inject_context", "modify", "continue"]
+PRECEDENCE: list[Action] = ["deny", "ask_user", "inject_context", "continue"]
 
 
-@pytest.mark.parametrize("first", PRECEDENCE)
-@pytest.mark.parametrize("second", PRECEDENCE)
+@pytest.mark.parametrize("first", [*PRECEDENCE, "modify"])
+@pytest.mark.parametrize("second", [*PRECEDENCE, "modify"])
 async def test_the_stronger_answer_wins_whoever_gave_it_first(
     hooks: HookRegistry, first: Action, second: Action
 ) -> None:
     for action in (first, second):
         hooks.register("e", answering(HookResult(action=action, data={"by": action}, context_injection="text")))
     result = await hooks.emit("e", {})
-    assert result.action == min(first, second, key=PRECEDENCE.index)
+    asked: list[Action] = ["continue" if action == "modify" else action for action in (first, second)]
+    assert result.action == min(asked, key=PRECEDENCE.index)
 
 
 async def test_a_denial_stops_the_handlers_after_it(hooks: HookRegistry) -> None:
@@ -117,14 +118,21 @@ async def test_each_handler_sees_what_the_one_before_it_made_of_the_data(hooks: 
         hooks.register("e", adding(number))
     result = await hooks.emit("e", {"numbers": []})
     assert seen == [[], [1], [1, 2]]
-    assert (result.action, result.data) == ("modify", {"numbers": [1, 2, 3]})
+    assert (result.action, result.data) == ("continue", {"numbers": [1, 2, 3]})
 
 
 async def test_a_change_without_data_changes_nothing(hooks: HookRegistry) -> None:
     hooks.register("e", answering(HookResult(action="modify", data={"n": 1})))
     hooks.register("e", answering(HookResult(action="modify", reason="why")))
     result = await hooks.emit("e", {"n": 0})
-    assert (result.action, result.data, result.reason) == ("modify", {"n": 1}, "why")
+    assert (result.action, result.data, result.reason) == ("continue", {"n": 1}, "why")
+
+
+async def test_a_message_for_the_user_survives_the_changes_after_it(hooks: HookRegistry) -> None:
+    hooks.register("e", answering(HookResult(action="modify", data={"n": 1}, user_message="changed")))
+    hooks.register("e", answering(HookResult(action="modify", data={"n": 2})))
+    result = await hooks.emit("e", {"n": 0})
+    assert (result.action, result.data, result.user_message) == ("continue", {"n": 2}, "changed")
 
 
 async def test_the_first_question_wins(hooks: HookRegistry) -> None:
@@ -226,8 +234,9 @@ async def test_every_kind_of_handler_may_answer(hooks: HookRegistry, handler: An
 @pytest.mark.parametrize("answer", [None, "text", 7, {}], ids=repr)
 async def test_an_answer_that_says_nothing_continues(hooks: HookRegistry, answer: Any) -> None:
     hooks.register("e", answering(answer))
-    result = await hooks.emit("e", {"timestamp": "t"})
-    assert result == HookResult(data={"timestamp": "t"})
+    result = await hooks.emit("e", {"n": 1})
+    assert result.data is not None
+    assert result == HookResult(data={"n": 1, "timestamp": result.data["timestamp"]})
 
 
 async def test_a_result_of_a_class_derived_from_ours_counts(hooks: HookRegistry) -> None:
@@ -293,6 +302,77 @@ async def test_a_task_that_is_cancelled_inside_a_handler_ends(hooks: HookRegistr
         await task
     assert task.cancelled()
     assert order == []
+
+
+@pytest.mark.parametrize("emit", ["emit", "emit_and_collect"])
+async def test_a_handler_that_fails_over_a_cancellation_does_not_keep_it(hooks: HookRegistry, emit: str) -> None:
+    inside = asyncio.Event()
+    order: list[str] = []
+
+    async def failing(event: str, data: dict[str, Any]) -> None:
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("the cleanup failed") from None
+
+    hooks.register("e", failing)
+    hooks.register("e", answering(None, order, "must not run"))
+    kwargs = {"timeout": 60.0} if emit == "emit_and_collect" else {}
+    task = asyncio.ensure_future(getattr(hooks, emit)("e", {}, **kwargs))
+    await asyncio.wait_for(inside.wait(), 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert order == []
+
+
+@pytest.mark.parametrize("emit", ["emit", "emit_and_collect"])
+async def test_a_failing_handler_that_cancels_the_task_ends_it_once(hooks: HookRegistry, emit: str) -> None:
+    ended: list[str] = []
+
+    def cancelling(event: str, data: dict[str, Any]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        raise ValueError("that is all")
+
+    hooks.register("e", cancelling)
+
+    async def work() -> None:
+        try:
+            await getattr(hooks, emit)("e", {})
+        finally:
+            await asyncio.sleep(0)
+            ended.append("after an await")
+
+    task = asyncio.ensure_future(work())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["after an await"]
+
+
+@pytest.mark.parametrize("emit", ["emit", "emit_and_collect"])
+async def test_the_end_of_a_cancelled_task_is_told_to_every_hook(
+    hooks: HookRegistry, caplog: pytest.LogCaptureFixture, emit: str
+) -> None:
+    order: list[str] = []
+    hooks.register("e", answering(asyncio.CancelledError("stray")), name="the-bad-one")
+    hooks.register("e", answering(None, order, "next"))
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await getattr(hooks, emit)("e", {})
+
+    task = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert order == ["next"]
+    assert "hook 'the-bad-one' failed on e and was skipped: CancelledError: stray" in caplog.text
 
 
 # collecting

@@ -1,4 +1,4 @@
-"""The store of tests keeps the contract that it stands in for."""
+"""Check that the store of tests keeps the contract."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from amplifier_core import capabilities, llm_errors
 from amplifier_core.content_models import TextContent, ThinkingContent, ToolCallContent, ToolResultContent
-from amplifier_core.interfaces import ApprovalRequest, ContextManager, Provider, Tool
+from amplifier_core.interfaces import ApprovalRequest, ContextManager, Orchestrator, Provider, Tool
 from amplifier_core.llm_errors import (
     AuthenticationError,
     ContextLengthError,
@@ -37,6 +37,7 @@ from amplifier_core.message_models import (
 )
 from amplifier_core.models import HookResult, SessionStatus, ToolResult
 from amplifier_core.module_sources import FileSystemModuleSource, ModuleNotFoundError
+from amplifier_core.testing import MockContextManager
 from amplifier_core.utils import redact_secrets, truncate_values
 from amplifier_core.utils.retry import RetryConfig, classify_error_message, retry_with_backoff
 
@@ -86,7 +87,7 @@ def test_a_request_is_not_streamed_unless_asked() -> None:
     ("model", "required"), [(Usage, USAGE), (SessionStatus, {"session_id": "s"})], ids=["usage", "status"]
 )
 def test_a_cost_is_never_a_float_and_is_written_digit_by_digit(model: Any, required: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="must not be a float"):
+    with pytest.raises(ValidationError, match="must be Decimal"):
         model.model_validate({**required, "cost_usd": 0.1})
     priced = model.model_validate({**required, "cost_usd": Decimal("0.10")})
     assert json.loads(priced.model_dump_json())["cost_usd"] == "0.10"
@@ -111,6 +112,11 @@ def test_a_failed_tool_tells_the_model_the_error_as_its_output() -> None:
     assert ToolResult(success=False, error={"message": "no such file"}).output == "no such file"
 
 
+def test_a_successful_result_has_no_output_of_its_error() -> None:
+    result = ToolResult(error={"message": "a warning"})
+    assert (result.output, result.get_serialized_output()) == (None, "Success")
+
+
 def test_an_output_is_not_replaced_by_the_error() -> None:
     assert ToolResult(success=False, output="half", error={"message": "broke"}).output == "half"
 
@@ -125,11 +131,23 @@ def test_an_output_is_not_replaced_by_the_error() -> None:
         ("lone \ud800 surrogate", "lone  surrogate"),
         (True, "true"),
         (7, "7"),
-        (None, ""),
+        (None, "Success"),
+        ({"cost": Decimal("0.10")}, '{"cost": "0.10"}'),
+        ({"cost\x00": [Decimal("0.10")]}, '{"cost": ["0.10"]}'),
     ],
 )
 def test_what_a_model_reads_is_text_or_json_without_control_characters(output: Any, text: str) -> None:
     assert ToolResult(output=output).get_serialized_output() == text
+
+
+def test_a_failure_that_says_nothing_is_an_empty_text() -> None:
+    assert ToolResult(success=False).get_serialized_output() == ""
+
+
+@pytest.mark.parametrize("output", [{"when": object()}, [{1, 2}], {"a\x00": b"bytes"}], ids=["object", "set", "bytes"])
+def test_an_output_that_json_cannot_hold_is_refused(output: Any) -> None:
+    with pytest.raises(TypeError, match="is not JSON serializable"):
+        ToolResult(output=output).get_serialized_output()
 
 
 def test_blocks_are_read_when_there_is_no_output() -> None:
@@ -208,20 +226,16 @@ def test_an_approval_does_not_take_a_timeout_that_has_passed() -> None:
         ApprovalRequest(tool_name="bash", action="run", risk_level="high", timeout=0)
 
 
-def test_protocols_tell_what_is_a_tool_from_what_is_not() -> None:
-    class Echo:
-        name = "echo"
-        description = "Say it again."
+def test_protocols_tell_a_context_from_a_provider() -> None:
+    context = MockContextManager()
+    assert isinstance(context, ContextManager)
+    assert not isinstance(context, Provider)
 
-        @property
-        def input_schema(self) -> dict[str, Any]:
-            return {}
 
-        async def execute(self, input: dict[str, Any]) -> ToolResult:
-            return ToolResult(output=input)
-
-    assert isinstance(Echo(), Tool)
-    assert not any(isinstance(Echo(), protocol) for protocol in (Provider, ContextManager))
+@pytest.mark.parametrize("protocol", [Tool, Orchestrator])
+def test_tools_and_orchestrators_are_not_told_by_isinstance(protocol: Any) -> None:
+    with pytest.raises(TypeError, match="runtime"):
+        isinstance(object(), protocol)
 
 
 # errors
@@ -251,6 +265,30 @@ def test_an_error_carries_its_facts_also_to_another_process() -> None:
     copied = pickle.loads(pickle.dumps(error))
     assert (str(copied), copied.provider, copied.model, copied.status_code) == ("slow down", "p", "m", 429)
     assert (copied.retryable, copied.retry_after, copied.delay_multiplier) == (True, 3.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (LLMError("Broken"), "LLMError('Broken')"),
+        (
+            RateLimitError("Too fast", provider="anthropic", model="m", status_code=429, retry_after=3.0),
+            "RateLimitError('Too fast', provider='anthropic', model='m', status_code=429, retryable=True, "
+            "retry_after=3.0)",
+        ),
+        (
+            NetworkError("Gone", retryable=False, retry_after=0.0, delay_multiplier=2.0),
+            "NetworkError('Gone', retry_after=0.0, delay_multiplier=2.0)",
+        ),
+        (
+            InvalidToolCallError("No JSON", tool_name="read", raw_arguments="{"),
+            "InvalidToolCallError('No JSON', tool_name='read')",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_repr_of_an_error_names_the_attributes_that_are_set(error: LLMError, text: str) -> None:
+    assert repr(error) == text
 
 
 def test_an_invalid_tool_call_says_what_the_model_wrote() -> None:
@@ -308,6 +346,13 @@ def test_jitter_spreads_a_delay_and_never_past_its_limit() -> None:
     assert len(delays) > 1
     assert min(delays) >= 8
     assert max(delays) <= 11
+
+
+@pytest.mark.parametrize(("given", "fraction"), [(True, 0.2), (False, 0.0), (None, 0.2), (0.5, 0.5), (1, 1.0)])
+def test_jitter_reads_back_as_a_fraction(given: bool | float | None, fraction: float) -> None:
+    jitter = RetryConfig(jitter=given).jitter
+    assert (jitter, type(jitter)) == (fraction, float)
+    assert RetryConfig().jitter == 0.2
 
 
 def test_delays_go_by_their_older_names_too() -> None:

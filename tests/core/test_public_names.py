@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import amplifier_core
-from amplifier_core import events
+from amplifier_core import events, interfaces
 
 PUBLISHED_EVENTS = [
     "session:start",
@@ -126,5 +126,19 @@ def test_every_published_event_has_a_constant_of_its_name(event: str) -> None:
     assert event in events.ALL_EVENTS
 
 
+def test_every_upper_case_name_beside_the_list_is_an_event_of_the_list() -> None:
+    names = {value for name, value in vars(events).items() if name.isupper() and name != "ALL_EVENTS"}
+    assert names == set(events.ALL_EVENTS)
+
+
 def test_no_event_is_listed_twice() -> None:
     assert len(events.ALL_EVENTS) == len(set(events.ALL_EVENTS))
+
+
+def test_published_protocols_are_those_for_isinstance_and_those_that_are_not() -> None:
+    """`Tool` and `Orchestrator` have inherited members, and isinstance breaks on those on Python 3.11."""
+    for protocol in (interfaces.Tool, interfaces.Orchestrator):
+        with pytest.raises(TypeError, match="runtime"):
+            isinstance(object(), protocol)
+    for checkable in (interfaces.Provider, interfaces.ContextManager, interfaces.HookHandler):
+        assert not isinstance(object(), checkable)

@@ -118,6 +118,51 @@ async def test_a_clean_up_that_fails_does_not_keep_the_others_from_running(
     assert "it is stuck" in caplog.text
 
 
+class CountingLoader(ModuleLoader):
+    """Counts its clean-ups, and fails in them if told so."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.cleanups = 0
+        self.error = error
+
+    def cleanup(self) -> None:
+        self.cleanups += 1
+        if self.error is not None:
+            raise self.error
+
+
+async def test_the_loader_is_cleaned_up_although_a_clean_up_of_a_module_was_cancelled(plan: Any) -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError("during a clean-up")
+
+    loader = CountingLoader()
+    session = AmplifierSession(plan, loader=loader)
+    session.coordinator.register_cleanup(cancelled)
+    with pytest.raises(asyncio.CancelledError, match="during a clean-up"):
+        await session.cleanup()
+    await session.cleanup()
+    assert loader.cleanups == 1
+
+
+async def test_a_loader_is_cleaned_up_by_the_last_of_its_sessions(plan: Any, modules: Any) -> None:
+    loader = CountingLoader()
+    loader.load = modules.load  # type: ignore[method-assign]
+    parent = AmplifierSession(plan, loader=loader)
+    child = await parent.fork()
+    await parent.initialize()
+    await AmplifierSession(plan, loader=loader).cleanup()
+    await parent.cleanup()
+    assert loader.cleanups == 0
+    await child.cleanup()
+    assert loader.cleanups == 1
+
+
+async def test_a_loader_that_fails_to_clean_up_is_logged(plan: Any, caplog: pytest.LogCaptureFixture) -> None:
+    await AmplifierSession(plan, loader=CountingLoader(OSError("it is stuck"))).cleanup()
+    assert caplog.messages == ["the clean-up of a module loader failed: OSError: it is stuck"]
+
+
 @pytest.mark.parametrize("event", [events.PROMPT_SUBMIT, events.SESSION_START, events.SESSION_END])
 async def test_a_hook_that_exits_ends_the_session_cleanly(plan: Any, modules: Any, event: str) -> None:
     async def leave(event: str, data: dict[str, Any]) -> None:
@@ -198,7 +243,7 @@ async def test_a_cancellation_during_any_await_leaves_nothing_behind(plan: Any, 
     assert sorted(undone) == sorted(mounted)
     assert asyncio.all_tasks() == tasks
     assert sys.path == path
-    assert modules._sessions == 0
+    assert not modules._users
     if step == STEPS - 1:
         assert life.done() and not life.cancelled(), "the life was longer than the steps that were tried"
 

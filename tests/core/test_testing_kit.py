@@ -188,6 +188,29 @@ async def check(trigger: type[Any]) -> list[TriggerEvent]:
     return await check_trigger(lambda: trigger(clock), {}, provoke=lambda: clock.advance(1), patience=0.2)
 
 
+class InChanges(Counter):
+    """Stores a base by itself, and with its events only the changes since."""
+
+    def bind(self, context: TriggerContext) -> None:
+        super().bind(context)
+        self.context = context
+
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        if not self.state:
+            await self.context.save_state({"base": 1, "gone": 2})
+        await self.context.save_state({"gone": None}, merge=True)
+        async for event in super().watch():
+            yield event
+
+    def event(self, count: int) -> TriggerEvent:
+        assert count == 1 or self.state == {"base": 1, "count": 1}
+        return TriggerEvent(TriggerType.CUSTOM, "counter", dedupe_key=str(count), state_changes={"count": count})
+
+
+async def test_a_trigger_gets_the_changes_of_its_state_back() -> None:
+    assert [event.dedupe_key for event in await check(InChanges)] == ["1", "2"]
+
+
 async def test_a_trigger_that_keeps_the_contract_passes() -> None:
     assert isinstance(Counter(VirtualClock()), TriggerSource)
     assert [event.dedupe_key for event in await check(Counter)] == ["1", "2"]
@@ -206,7 +229,7 @@ async def test_a_trigger_that_keeps_the_contract_passes() -> None:
         (WithoutZone, "must know its time zone"),
         (YieldsOther, "must yield TriggerEvent, not dict"),
         (Coroutine, "must return an async iterator"),
-        (Disowning, "matches must return None for an event that watch yielded"),
+        (Disowning, "matches must return None for an event of its own watch"),
         (Silent, "must yield an event when it is provoked"),
     ],
 )

@@ -257,12 +257,12 @@ def result(call_id: str) -> Message:
     ],
 )
 def test_a_settled_history_ends_before_a_tool_call_that_has_no_result(messages: list[Message], settled: int) -> None:
-    assert Transcript(messages).settled() == settled
+    assert Transcript(messages).settled_length() == settled
 
 
 def test_what_lies_after_a_fork_point_settles_nothing_before_it() -> None:
     transcript = Transcript([said(0), calls("a", "b"), result("a"), result("b"), said(1)])
-    assert [transcript.fork(at).settled() for at in range(6)] == [0, 1, 1, 1, 4, 5]
+    assert [transcript.fork(at).settled_length() for at in range(6)] == [0, 1, 1, 1, 4, 5]
 
 
 def test_settling_reads_no_further_back_than_the_last_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def test_settling_reads_no_further_back_than_the_last_answer(monkeypatch: pytest
         return look_up(self, index)
 
     monkeypatch.setattr(Transcript, "__getitem__", counted)
-    assert transcript.settled() == 1_002
+    assert transcript.settled_length() == 1_002
     assert read == [1_001, 1_000]
 
 

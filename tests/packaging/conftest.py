@@ -17,12 +17,22 @@ from importlib.metadata import distribution
 from pathlib import Path
 from zipfile import ZipFile
 
+import pip
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 ROOT = Path(__file__).parents[2]
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+PIP_OF_OTHERS = (str(Path(pip.__file__).parent / "__pip-runner__.py"), "--quiet", "--disable-pip-version-check")
+"""The same pip, as `pip --python` begins it in another environment; this spares the process before that."""
+BUILD = """
+import os, sys
+from hatchling.build import build_wheel
+for project in sys.argv[2:]:
+    os.chdir(project)
+    build_wheel(sys.argv[1])
+"""
 PATIENCE = 60.0
 """Seconds that one run of a program may take."""
 
@@ -37,6 +47,10 @@ class Wheels:
         """Build the wheel of each project folder."""
         options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(self._folder))
         _run([*PIP, "wheel", *options, *map(str, projects)])
+
+    def build_in_one_process(self, *projects: Path) -> None:
+        """Build the wheel of each project folder by its backend, as pip does."""
+        _run([sys.executable, "-c", BUILD, str(self._folder), *map(str, projects)])
 
     def __getitem__(self, name: str) -> Path:
         return next(path for path in self._folder.glob("*.whl") if parse_wheel_filename(path.name)[0] == name)
@@ -58,32 +72,41 @@ class Environment:
     wheels: Wheels
 
     def install(self, *names: str) -> None:
-        """Install distributions of ours, and link what they require of others."""
+        """Install distributions of ours and those they are built on, and link what they require of others."""
         required = {requirement for name in names for requirement in self.wheels.required_by(name)}
-        for name in _closure(required - {"amplifier"}):
+        ours = {name for name in required if name.startswith("amplifier-")}
+        for name in _closure(required - ours - {"amplifier"}):
             self._link(name)
-        wheels = [str(self.wheels[name]) for name in names]
-        _run([*PIP, "--python", str(self._python), "install", "--no-deps", "--no-index", *wheels])
+        wheels = [str(self.wheels[name]) for name in sorted(ours.union(names))]
+        self._run_pip("install", "--no-deps", "--no-index", *wheels)
 
     def check(self) -> None:
         """Fail when something that an installed distribution requires is missing, or too old."""
-        _run([*PIP, "--python", str(self._python), "check"])
+        self._run_pip("check")
 
     def uninstall(self, name: str) -> None:
         """Uninstall one distribution of ours."""
-        _run([*PIP, "--python", str(self._python), "uninstall", "--yes", name])
+        self._run_pip("uninstall", "--yes", name)
 
     def amplifier(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run the program as a process of its own and return how it ended."""
         return subprocess.run(
             [str(self.folder / "bin" / "amplifier"), *arguments],
             cwd=cwd or self.folder,
-            env={"PATH": os.environ["PATH"], "HOME": str(self.home), "AMPLIFIER_HOME": str(self.home / "data")},
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(self.home),
+                "AMPLIFIER_HOME": str(self.home / "data"),
+                "AMPLIFIER_TRUST": "1",
+            },
             capture_output=True,
             text=True,
             timeout=PATIENCE,
             check=False,
         )
+
+    def _run_pip(self, *arguments: str) -> None:
+        _run([str(self._python), *PIP_OF_OTHERS, *arguments])
 
     @property
     def _python(self) -> Path:
@@ -134,14 +157,26 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
     for name in ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, copy)
     wheels = Wheels(tmp_path_factory.mktemp("wheels"))
-    wheels.build(copy, *sorted(copy.glob("plugins/*")))
+    wheels.build(copy)
+    wheels.build_in_one_process(*sorted(copy.glob("plugins/*")))
     return wheels
 
 
-@pytest.fixture
-def environment(wheels: Wheels, tmp_path: Path) -> Environment:
-    """A fresh environment with nothing installed."""
-    folder, home = tmp_path / "environment", tmp_path / "home"
+@pytest.fixture(scope="session")
+def with_root(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the root alone, to be copied."""
+    folder = tmp_path_factory.mktemp("root") / "environment"
     venv.create(folder, symlinks=True, with_pip=False)
+    Environment(folder, folder, wheels).install("amplifier")
+    return folder
+
+
+@pytest.fixture
+def environment(with_root: Path, wheels: Wheels, tmp_path: Path) -> Environment:
+    """A fresh environment with the root alone."""
+    folder, home = tmp_path / "environment", tmp_path / "home"
+    shutil.copytree(with_root, folder, symlinks=True)
+    program = folder / "bin" / "amplifier"
+    program.write_text(program.read_text().replace(str(with_root), str(folder)))
     home.mkdir()
     return Environment(folder, home, wheels)

@@ -23,15 +23,14 @@ from typing import Any
 from amplifier_core import Delivery, TriggerEvent, TriggerType, load_plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import open_inbox
-from amplifier_foundation.history import open_calls, turn_starts
-from amplifier_foundation.runners import final_answer
+from amplifier_foundation.sessions.history import final_answer, open_calls, turn_starts
 
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 AT_MOST = 1.2
 """Seconds that one is left to work once it has answered, when it does not come to the step before."""
 PATIENCE = 60.0
 
-STEPS = ("offer", "claim", "create", "append", "commit", "emit", "save_trigger_state", "drain", "moment")
+STEPS = ("enqueue", "claim", "create", "append", "commit", "emit", "save_trigger_state", "drain", "moment")
 
 KILLER = """
 import os, signal
@@ -137,7 +136,13 @@ class Chaos:
     def environment(self, kill_at: str = "none:0:before") -> dict[str, str]:
         """Return what `up` finds in its environment."""
         path = os.pathsep.join(filter(None, [str(self.folder / "killer"), os.environ.get("PYTHONPATH")]))
-        return {**os.environ, "AMPLIFIER_HOME": str(self.folder / "home"), "PYTHONPATH": path, "KILL_AT": kill_at}
+        return {
+            **os.environ,
+            "AMPLIFIER_HOME": str(self.folder / "home"),
+            "PYTHONPATH": path,
+            "KILL_AT": kill_at,
+            "AMPLIFIER_TRUST": "1",
+        }
 
     async def kill(self, step: str) -> None:
         """Bring it up, give it work, and have it killed at the step; a moment is one that nobody has chosen."""
@@ -189,7 +194,7 @@ class Chaos:
         project, store = str(self.folder.resolve()), self.store
         try:
             event = TriggerEvent(TriggerType.MANUAL, "trigger-manual", data={"n": number})
-            assert await store.offer(project, "all/notes", "all/notes/trigger-manual#1", event)
+            assert await store.enqueue(project, "all/notes", "all/notes/trigger-manual#1", event)
             self.offered.add(number)
             return bool(await store.trigger_state(project, "all/files/trigger-file-watcher#1"))
         finally:
@@ -240,28 +245,28 @@ class Chaos:
                 await _check_done(store, delivery)
         finally:
             await store.close()
-        lanes: dict[str, list[TriggerEvent]] = {}
+        queues: dict[str, list[TriggerEvent]] = {}
         for delivery in deliveries:
-            lanes.setdefault(delivery.lane.removeprefix("all/"), []).append(delivery.event)
-        self._check_accepted(lanes)
+            queues.setdefault(delivery.queue.removeprefix("all/"), []).append(delivery.event)
+        self._check_accepted(queues)
         sessions = [each.session_id for each in deliveries]
         told = [event.source_session_id for event in events if event.name == "session:completed"]
         assert len(sessions) == len(set(sessions))
         assert sorted(map(str, told)) == sorted(map(str, sessions))
         emitted = [event.event_id for event in events if event.name == "work:done"]
-        assert sorted(emitted) == sorted(str(event.cause) for event in lanes.get("echo", []))
-        assert len(emitted) == len(lanes.get("files", []))
+        assert sorted(emitted) == sorted(str(event.cause) for event in queues.get("echo", []))
+        assert len(emitted) == len(queues.get("files", []))
         return len(deliveries)
 
-    def _check_accepted(self, lanes: dict[str, list[TriggerEvent]]) -> None:
-        filed = Counter(str(event.file_path) for event in lanes.get("files", []))
+    def _check_accepted(self, queues: dict[str, list[TriggerEvent]]) -> None:
+        filed = Counter(str(event.file_path) for event in queues.get("files", []))
         assert set(filed.values()) <= {1}
         assert self.watched <= set(filed) <= self.files
-        assert Counter(event.data["n"] for event in lanes["notes"]) == Counter(self.offered)
-        hooked = Counter(_posted_number(event) for event in lanes.get("hook", []))
+        assert Counter(event.data["n"] for event in queues["notes"]) == Counter(self.offered)
+        hooked = Counter(_posted_number(event) for event in queues.get("hook", []))
         assert set(hooked.values()) <= {1}
         assert self.posted <= set(hooked)
-        ticks = [event.data["tick"] for event in lanes.get("ticks", [])]
+        ticks = [event.data["tick"] for event in queues.get("ticks", [])]
         assert ticks == list(range(1, len(ticks) + 1))
 
 

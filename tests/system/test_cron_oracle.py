@@ -1,7 +1,7 @@
-"""The timer's cron beside cronsim, which follows Debian's: at every change of the clocks from 2020 to 2035.
+"""Compare the timer's cron, read by croniter, with cronsim, at every change of the clocks from 2020 to 2035.
 
-`CRON_EXPRESSIONS=1000 CRON_CHANGES=all` compares every expression at every change of every zone there is; a number
-compares each at as many of the odd zones' changes, in turn. `SEED` chooses other expressions.
+cronsim follows Debian's cron. `CRON_EXPRESSIONS=1000 CRON_CHANGES=all` compares every expression at every change of
+every zone; a number compares each at as many of the odd zones' changes, in turn. `SEED` chooses other expressions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ODD = [
 
 
 class Change(NamedTuple):
-    """When the clocks of a zone are changed, to the minute, and by how much."""
+    """A change of a zone's clock, to the minute, and its size."""
 
     zone: str
     at: datetime
@@ -55,7 +55,7 @@ class Change(NamedTuple):
 
 
 def distinct_changes(zones: Iterable[str]) -> list[Change]:
-    """Return the changes of which no two look the same on the wall."""
+    """Return the changes, one for each look on the wall."""
     found = (change for zone in zones for change in changes(zone))
     return list(
         {(each.at.astimezone(ZoneInfo(each.zone)).replace(tzinfo=None), each.by): each for each in found}.values()
@@ -100,8 +100,8 @@ def _field(random: Random, low: int, high: int, star: float) -> str:
 def due_by_cronsim(expression: str, zone: str, start: datetime, end: datetime, by: timedelta) -> list[datetime]:
     """Return the due times after `start` and before `end`, in a window at which clocks are changed `by` so much.
 
-    cronsim goes by whole hours, and to midnights that a day may not have. Where that leaves out what the clock on the
-    wall shows, and an expression follows it, its fields are compared minute by minute.
+    cronsim goes by whole hours, and to midnights that a day may not have. Where it skips times that the clock on the
+    wall shows, and the expression follows that clock, its fields are compared minute by minute.
     """
     clock = ZoneInfo(zone)
     sim = CronSim(expression, start.astimezone(clock))
@@ -130,7 +130,7 @@ def _matches(sim: CronSim, wall: datetime) -> bool:
 
 
 def due_by_ours(schedule: Cron, start: datetime, end: datetime) -> list[datetime]:
-    return list(takewhile(lambda due: due < end, (due for due, _ in schedule.coming(start, start))))
+    return list(takewhile(lambda due: due < end, (due for due, _ in schedule.walk(start, start))))
 
 
 def test_every_change_of_the_clocks_from_2020_to_2035_is_as_cronsim_has_it() -> None:

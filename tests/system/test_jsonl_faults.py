@@ -1,4 +1,4 @@
-"""Folders of JSON lines under faults: killed at each system call, cut, flipped, out of space, on a disk that fails.
+"""Damage folders of JSON lines: kill at each system call, cut, flip bits, run out of space, fail the disk.
 
 `make test` takes a small share, `make faults` all of it. `SEED` chooses other bits.
 """

@@ -21,8 +21,7 @@ import pytest
 from amplifier_core import Delivery, SessionRecord, TriggerEvent, TriggerType, load_plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import open_inbox
-from amplifier_foundation.history import open_calls, turn_starts
-from amplifier_foundation.runners import final_answer, text_of
+from amplifier_foundation.sessions.history import final_answer, open_calls, text_of, turn_starts
 
 from .killing import PROGRAM, STEPS, Chaos
 
@@ -92,9 +91,9 @@ async def test_what_kills_its_process_is_set_aside_and_its_neighbour_goes_on(tmp
         ).returncode
         for _ in range(3)
     ]
-    assert ends == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    assert ends == [-signal.SIGKILL, -signal.SIGKILL, 1]  # the poisoned event is given up
     ledger = await _ledger(tmp_path)
-    fates = {each.lane: (each.state, each.reason) for each in ledger.deliveries.values()}
+    fates = {each.queue: (each.state, each.reason) for each in ledger.deliveries.values()}
     assert fates["all/poisoned"] == ("dead", "the process ended 2 times while it was handled")
     assert fates["all/neighbour"] == ("done", None)
 
@@ -132,10 +131,13 @@ async def test_ctrl_c_at_any_moment_is_one_line_and_leaves_the_store_whole(momen
 
 
 def _kill_demo_after(seconds: float, folder: Path, environment: dict[str, str]) -> None:
+    """Kill it so long after its start, but not before its folder is made: later on a busy machine."""
     with subprocess.Popen(
         [*PROGRAM, "demo", "demo"], cwd=folder, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
     ) as process:
         time.sleep(seconds)
+        while not (folder / "demo" / "bundle.md").exists():
+            time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
@@ -169,7 +171,7 @@ class Ledger:
 
     def _check_events(self) -> None:
         emitted = [event for event in self.events if event.name == "review:completed"]
-        reviewed = [each for each in self.deliveries.values() if each.lane == "demo/reviewer"]
+        reviewed = [each for each in self.deliveries.values() if each.queue == "demo/reviewer"]
         assert sorted(str(event.source_session_id) for event in emitted) == sorted(
             str(delivery.session_id) for delivery in reviewed
         )
@@ -192,11 +194,11 @@ class Ledger:
         assert text_of(self.messages[str(last.session_id)][-1]) == verdict
 
 
-async def _offer(folder: Path, *lanes: str) -> None:
+async def _offer(folder: Path, *queues: str) -> None:
     store = open_inbox(load_plugins(environ={}), path=folder / "home" / "amplifier.db")
-    for lane in lanes:
+    for queue in queues:
         event = TriggerEvent(TriggerType.MANUAL, "trigger-manual")
-        await store.offer(str(folder.resolve()), lane, f"{lane}/trigger-manual", event)
+        await store.enqueue(str(folder.resolve()), queue, f"{queue}/trigger-manual", event)
     await store.close()
 
 

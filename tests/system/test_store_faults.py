@@ -1,4 +1,4 @@
-"""The embedded store under faults: killed at each system call, cut, flipped, out of space, on a disk that fails.
+"""Damage the embedded store: kill at each system call, cut, flip bits, run out of space, fail the disk.
 
 `make test` takes a small share, `make faults` all of it. `SEED` chooses other bits.
 """
@@ -295,7 +295,7 @@ async def test_a_hostile_id_is_refused_by_everything_and_leaves_nothing(session_
         lambda: store.read(session_id),
         lambda: store.delete(session_id),
         lambda: store.examine(session_id),
-        lambda: store.mend(session_id),
+        lambda: store.repair(session_id),
     ]
     for use in uses:
         with pytest.raises(InvalidSessionId) as refused:

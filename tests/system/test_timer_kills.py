@@ -16,7 +16,7 @@ from amplifier_core.triggers import TriggerContext
 from amplifier_foundation import open_inbox
 from amplifier_trigger_timer import TimerTrigger
 
-NAME, PROJECT, LANE = "times/tick/trigger-timer#1", "/project", "times/tick"
+NAME, PROJECT, QUEUE = "times/tick/trigger-timer#1", "/project", "times/tick"
 CONFIG = {"interval": "50ms", "catch_up": "all"}
 KILLS = 2
 
@@ -36,7 +36,7 @@ async def main():
     trigger.bind(TriggerContext({NAME!r}, state=state, saver=save))
     trigger.configure({CONFIG!r})
     async for event in trigger.watch():
-        await store.offer({PROJECT!r}, {LANE!r}, {NAME!r}, event)
+        await store.enqueue({PROJECT!r}, {QUEUE!r}, {NAME!r}, event)
         print(event.data["tick"], flush=True)
 
 asyncio.run(main())

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,7 @@ CHECKOUT = int(os.environ.get("CHECKOUT", "200"))
 BURSTS = int(os.environ.get("BURSTS", "60"))
 KILLS = int(os.environ.get("WATCHER_KILLS", "2"))
 SEED = int(os.environ.get("SEED", "20261121"))
-QUEUE = 16_384
+QUEUE = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) if sys.platform == "linux" else 0
 """Events that Linux keeps for a watcher that does not read them."""
 PATIENCE = 120
 
@@ -48,11 +48,19 @@ def contents(folder: Path) -> View:
 class Follower:
     """Knows of a folder what a session that is woken by each event would have read."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, trigger: FileChangeTrigger) -> None:
+        self.folder, self.trigger = folder, trigger
         self.view = contents(folder)
         self.events: list[TriggerEvent] = []
         self.told = asyncio.Event()
+
+    def stalled_reader(self) -> AbstractContextManager[object]:
+        """Keep the thread that reads the system's queue from going on."""
+        from amplifier_trigger_file_watcher.inotify_tree import InotifyTree
+
+        observer = self.trigger._detector._observer
+        assert isinstance(observer, InotifyTree)
+        return observer._lock
 
     def take(self, event: TriggerEvent) -> None:
         self.events.append(event)
@@ -90,7 +98,7 @@ async def following(folder: Path, **config: object) -> AsyncIterator[Follower]:
     trigger = FileChangeTrigger()
     trigger.bind(TriggerContext("tests/watcher#0", working_dir=folder))
     trigger.configure({"debounce_ms": 50, **config})
-    follower = Follower(folder)
+    follower = Follower(folder, trigger)
 
     async def follow() -> None:
         async for event in trigger.watch():
@@ -181,17 +189,37 @@ async def test_changes_while_it_runs_are_delivered(tmp_path: Path) -> None:
         await follower.up_to_date()
 
 
+@pytest.mark.parametrize("debounce_ms", [0, 5, 50])
+async def test_each_path_fires_after_its_last_change(tmp_path: Path, debounce_ms: int) -> None:
+    """Also when it came and went after its event: the view holds what the session of that event has read."""
+    chance = random.Random(f"{SEED}-storm-{debounce_ms}")
+    files = [tmp_path / f"{number}.txt" for number in range(max(20, CHANGES // 30))]
+    async with following(tmp_path, debounce_ms=debounce_ms, max_wait_ms=5 * debounce_ms) as follower:
+        for number in range(CHANGES):
+            file, other = chance.sample(files, 2)
+            if not file.exists() or chance.random() < 0.2:
+                file.write_text(f"{number}")
+            elif chance.random() < 0.3:
+                file.rename(other)
+            else:
+                file.unlink()
+            if chance.random() < 0.2:
+                await asyncio.sleep(chance.choice([0, 0, 0.002]))
+        await follower.up_to_date()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the queue is Linux's")
 async def test_what_the_system_dropped_is_found_by_looking(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     async with following(tmp_path) as follower:
         file = tmp_path / "a.txt"
-        for _ in range(QUEUE // 4 + 10):  # four events each
-            (tmp_path / "deep").rename(tmp_path / "moved")
-            (tmp_path / "moved").rename(tmp_path / "deep")
-        (tmp_path / "deep" / "new").mkdir()
-        (tmp_path / "deep" / "new" / "b.txt").write_text("dropped")
-        file.write_text("dropped")
+        with follower.stalled_reader():  # what reads the queue waits for it
+            for _ in range(QUEUE // 4 + 2_100):  # four events each; watchdog has taken 2,048 at most
+                (tmp_path / "deep").rename(tmp_path / "moved")
+                (tmp_path / "moved").rename(tmp_path / "deep")
+            (tmp_path / "deep" / "new").mkdir()
+            (tmp_path / "deep" / "new" / "b.txt").write_text("dropped")
+            file.write_text("dropped")
         await follower.up_to_date()
         (tmp_path / "deep" / "new" / "b.txt").write_text("after")
         file.write_text("after")
@@ -346,18 +374,21 @@ from amplifier_trigger_file_watcher import FileChangeTrigger
 folder, ledger = Path(sys.argv[1]), Path(sys.argv[2])
 lines = [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
 known = {line["key"] for line in lines}
-states = [line["state"] for line in lines if line["state"]]
+state = {}
+for line in lines:
+    state = {**(state if line["merge"] else {}), **line["state"]}
 
-def store(key, path, content, state):
+def store(key, path, content, state, merge):
     with ledger.open("a") as file:
-        file.write(json.dumps({"key": key, "path": path, "content": content, "state": state}) + "\\n")
+        line = {"key": key, "path": path, "content": content, "state": state, "merge": merge}
+        file.write(json.dumps(line) + "\\n")
 
-async def save(state):
-    store(None, None, None, state)
+async def save(state, *, merge=False):
+    store(None, None, None, state, merge)
 
 async def main():
     trigger = FileChangeTrigger()
-    context = TriggerContext("tests/watcher#0", working_dir=folder, state=states[-1] if states else {}, saver=save)
+    context = TriggerContext("tests/watcher#0", working_dir=folder, state=state, saver=save)
     trigger.bind(context)
     trigger.configure({"debounce_ms": 5})
 
@@ -371,7 +402,8 @@ async def main():
             continue
         known.add(event.dedupe_key)
         file = folder / event.file_path
-        store(event.dedupe_key, event.file_path, file.read_text() if file.exists() else None, dict(event.state or {}))
+        content = file.read_text() if file.exists() else None
+        store(event.dedupe_key, event.file_path, content, dict(event.state_changes), True)
         print(event.file_path, flush=True)
 
 asyncio.run(main())

@@ -112,7 +112,7 @@ async def test_nothing_forged_replayed_or_oversized_is_accepted(
 
     async def accept() -> None:
         async for event in trigger.watch():
-            await store.offer("p", "lane", "system/hook#1", event)
+            await store.enqueue("p", "queue", "system/hook#1", event)
 
     def attack(client: Client) -> Counter[int]:
         genuine = b'{"n": 1}'
@@ -161,7 +161,7 @@ def test_what_was_answered_with_202_survives_a_kill_and_is_handled_once(
 async def handled(path: Path) -> dict[int, str]:
     store: DurableStore = open_inbox(load_plugins(environ={}), path=path)
     try:
-        deliveries = [each for each in await store.deliveries() if each.lane == "hooked/hook"]
+        deliveries = [each for each in await store.deliveries() if each.queue == "hooked/hook"]
     finally:
         await store.close()
     assert len({each.session_id for each in deliveries}) == len(deliveries)

@@ -29,7 +29,7 @@ from amplifier_foundation import (
 )
 from amplifier_foundation.background import watch
 
-EVENTS = int(os.environ.get("WEEK_EVENTS", "500"))
+EVENTS = int(os.environ.get("WEEK_EVENTS", "120"))
 SEED = int(os.environ.get("SEED", "20261121"))
 WEEK = 7 * 24 * 3600.0
 LANES = 4
@@ -44,7 +44,7 @@ class Faulty:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
-        if name not in ("offer", "claim", "create", "update", "commit", "retry", "bury", "emit"):
+        if name not in ("enqueue", "claim", "create", "update", "commit", "nack", "dead_letter", "emit"):
             return method
 
         async def call(*arguments: Any, **given: Any) -> Any:
@@ -71,7 +71,7 @@ class Scheduled:
         self._stopped = False
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        self._moments = self.plan[config["lane"]]
+        self._moments = self.plan[config["queue"]]
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
         clock, start = self._context.clock, self._context.state.get("next", 0)
@@ -133,7 +133,9 @@ async def _week(folder: Path, seed: int) -> tuple[str, Counter[str], int]:
     for until in [*ends, WEEK + 24 * 3600]:
         parent = await bundle.create_session(session_id="parent", session_cwd=folder)
         await store.release(str(folder))
-        manager = BackgroundSessionManager(parent, EventRouter(store), faulty, plugins, bundle=bundle, clock=clock)  # type: ignore[arg-type]
+        manager = BackgroundSessionManager(
+            parent, EventRouter(store, clock=clock), faulty, plugins=plugins, bundle=bundle, clock=clock
+        )  # type: ignore[arg-type]
         manager._engine.random, manager._engine.poll = random.Random(chance.random()), 3600.0
         await _live(manager, clock, until)
         await parent.cleanup()
@@ -142,13 +144,13 @@ async def _week(folder: Path, seed: int) -> tuple[str, Counter[str], int]:
 
 
 async def _live(manager: BackgroundSessionManager, clock: VirtualClock, until: float) -> None:
-    """Run the lanes until that moment, then end them in the middle of what they do."""
+    """Run the queues until that moment, then end them in the middle of what they do."""
     for number in range(LANES):
-        config = {"type": "scheduled", "config": {"lane": number}}
+        config = {"type": "scheduled", "config": {"queue": number}}
         starting = asyncio.ensure_future(
             manager.start(
                 BackgroundSessionConfig(
-                    name=f"lane-{number}",
+                    name=f"queue-{number}",
                     triggers=[config],  # type: ignore[list-item]
                     runner="runner-flaky",
                     pool_size=1 + number,
@@ -169,7 +171,7 @@ async def _ledger(store: MemoryStore) -> str:
     """Return a digest of every delivery and of the log, without the ids that are made up anew each time."""
     lines = []
     for each in reversed(await store.deliveries(limit=EVENTS * 2)):
-        facts = each.lane, each.event.data["n"], each.state, each.attempts, each.epoch, each.available_at, each.reason
+        facts = each.queue, each.event.data["n"], each.state, each.attempts, each.epoch, each.available_at, each.reason
         lines.append("|".join(map(str, facts)))
     lines += [f"{each.name}|{each.timestamp}|{each.data.get('trigger')}" for each in await store.events(limit=10**6)]
     return sha256("\n".join(lines).encode()).hexdigest()

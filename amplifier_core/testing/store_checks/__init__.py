@@ -1,11 +1,11 @@
-"""The contract of a store, as numbered checks that its author runs.
+"""Check the contract of a store with numbered checks for its author to run.
 
     async def test_the_contract(tmp_path):
         numbers = itertools.count()
         await check_store(lambda: MyStore(tmp_path / str(next(numbers))))
 
-Each check is given a store that is empty. A broken rule raises `AssertionError` with a sentence that names it. Nothing
-here needs a test runner; one that parametrises does it over `SESSION_STORE_CHECKS` and `INBOX_CHECKS`.
+Each check gets an empty store. A broken rule raises `AssertionError` with a sentence naming the rule. Nothing here
+needs a test runner; pytest can parametrise a test over `SESSION_STORE_CHECKS` and `INBOX_CHECKS`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
+from .administration import ADMINISTRATION_CHECKS
 from .admission import ADMISSION_CHECKS
 from .inbox import DELIVERY_CHECKS
 from .sessions import SESSION_STORE_CHECKS
-from .tending import TENDING_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from ...storage import SessionStore
     from .rules import Check
 
-INBOX_CHECKS = DELIVERY_CHECKS + ADMISSION_CHECKS + TENDING_CHECKS
+INBOX_CHECKS = DELIVERY_CHECKS + ADMISSION_CHECKS + ADMINISTRATION_CHECKS
 
 __all__ = ["INBOX_CHECKS", "SESSION_STORE_CHECKS", "check_store"]
 
 
 async def check_store(open_store: Callable[[], Awaitable[SessionStore] | SessionStore], *, inbox: bool = True) -> None:
-    """Run every check, each on a store of its own that `open_store` makes and that is closed afterwards.
+    """Run every check on a new store from `open_store`, and close each store. Raises `AssertionError`.
 
-    `inbox=False` leaves out what only background sessions need. Raises `AssertionError`.
+    `inbox=False` leaves out the checks of an `Inbox`.
     """
     for check in SESSION_STORE_CHECKS + (INBOX_CHECKS if inbox else ()):
         opened = open_store()

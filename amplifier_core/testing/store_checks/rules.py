@@ -1,4 +1,4 @@
-"""How a check says what a rule is, and that it is broken."""
+"""State the rules of a contract, and report a broken rule."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ async def refuses(attempt: Awaitable[object], error: type[Exception], what: str)
     raise AssertionError(f"{what} must raise {error.__name__}")
 
 
-def numbered(names: Mapping[str, Any]) -> tuple[Check, ...]:
+def collect_checks(names: Mapping[str, Any]) -> tuple[Check, ...]:
     """Return the checks of a module, in the order of their numbers."""
     return tuple(names[name] for name in sorted(names) if name.startswith("check_"))

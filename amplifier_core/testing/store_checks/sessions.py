@@ -1,4 +1,4 @@
-"""What every `SessionStore` keeps to."""
+"""Check every rule of a `SessionStore`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidSessionId, SessionConflict, SessionExists, SessionNotFound
 from ...storage import SessionRecord
-from .rules import numbered, refuses, require
+from .rules import collect_checks, refuses, require
 
 if TYPE_CHECKING:
     from ...storage import SessionStore
@@ -88,7 +88,7 @@ async def check_04_what_is_no_session_id_is_refused(store: SessionStore) -> None
 
 
 async def check_05_messages_are_returned_as_they_were_appended(store: SessionStore) -> None:
-    """In order, whatever text and structure they hold."""
+    """In order, with any text and structure."""
     await store.create(SessionRecord("s"))
     blocks = [{"type": "tool_result", "output": {"deep": [[1, -0.5, None], {"k": False}]}}, {"text": "\0\u2028\r\n\"'"}]
     messages: list[Message] = [{"role": "user", "content": "日本 \N{PARTY POPPER}"}, {"content": blocks}, {}]
@@ -99,7 +99,7 @@ async def check_05_messages_are_returned_as_they_were_appended(store: SessionSto
 
 
 async def check_06_messages_are_appended_all_or_none(store: SessionStore) -> None:
-    """One that cannot be stored keeps the others out."""
+    """One message without a JSON form keeps the others out."""
     messages = await _session(store, "s", 1)
     await refuses(store.append("s", [*_messages(2), {"content": object()}], at=1), Exception, "append of an object()")
     require(await store.read("s") == messages, "a failed append must not store some of its messages")
@@ -127,7 +127,7 @@ async def check_08_of_two_appends_at_one_place_one_wins(store: SessionStore) -> 
 
 
 async def check_09_a_range_is_read_as_a_slice(store: SessionStore) -> None:
-    """Without failing for one that goes past the end."""
+    """A range past the end does not fail."""
     messages = await _session(store, "s", 6)
     for start in (0, 1, 5, 6, 9):
         for stop in (None, 0, 1, 4, 6, 9):
@@ -137,7 +137,7 @@ async def check_09_a_range_is_read_as_a_slice(store: SessionStore) -> None:
 
 
 async def check_10_a_fork_begins_with_what_it_shares(store: SessionStore) -> None:
-    """Up to the fork point, which may be anywhere within the source."""
+    """Up to any fork point within the source."""
     messages = await _session(store, "source", 4)
     for at in range(5):
         created = await store.create(SessionRecord(f"at{at}", fork_of="source", fork_at=at))
@@ -148,7 +148,7 @@ async def check_10_a_fork_begins_with_what_it_shares(store: SessionStore) -> Non
 
 
 async def check_11_a_fork_and_its_source_go_on_apart(store: SessionStore) -> None:
-    """Neither sees what the other one appends later."""
+    """Neither sees later messages of the other."""
     shared = (await _session(store, "source", 3))[:2]
     await store.create(SessionRecord("fork", fork_of="source", fork_at=2))
     await store.append("fork", _messages(2, "own"), at=2)
@@ -171,7 +171,7 @@ async def check_12_a_fork_never_writes_to_its_source(store: SessionStore) -> Non
 
 
 async def check_13_forks_are_forked(store: SessionStore) -> None:
-    """To any depth, and before the point at which their source was forked."""
+    """To any depth, and before the fork point of their source."""
     expected = {"f0": await _session(store, "f0", 5)}
     for number, at in enumerate((4, 6, 2, 0, 1), 1):
         source, fork = f"f{number - 1}", f"f{number}"
@@ -196,7 +196,7 @@ async def check_14_a_fork_point_outside_the_source_is_refused(store: SessionStor
 
 
 async def check_15_fields_are_changed_and_the_time_with_them(store: SessionStore) -> None:
-    """Those that were named, and no others."""
+    """The named fields, and no others."""
     before = await store.create(SessionRecord("s", name="old", updated=datetime(2020, 1, 1, tzinfo=UTC)))
     await store.update("s", name="new", status="completed", turn_count=2, error="none", metadata={"a": [1]})
     after = await store.get("s")
@@ -237,7 +237,7 @@ async def check_17_sessions_are_found_by_the_beginning_of_their_id(store: Sessio
 
 
 async def check_18_what_was_handed_over_is_not_shared(store: SessionStore) -> None:
-    """A caller that changes its message, or one that it read, does not change the history."""
+    """Changing an appended message, or one returned by `read`, does not change the history."""
     await store.create(SessionRecord("s"))
     message: Message = {"content": ["said"]}
     await store.append("s", [message], at=0)
@@ -255,7 +255,7 @@ async def check_19_a_store_is_closed_more_than_once(store: SessionStore) -> None
 
 
 async def check_55_a_deleted_session_is_gone(store: SessionStore) -> None:
-    """From everything that could name it; the others stay as they were, and its id is free again."""
+    """No method finds it; the others stay the same, and its id is free again."""
     await _session(store, "gone", 3)
     messages = await _session(store, "other", 2)
     before = await store.get("other")
@@ -297,39 +297,39 @@ async def check_57_nothing_is_wrong_with_a_session_as_it_was_stored(store: Sessi
     for session_id in ("source", "fork", "empty"):
         before = await store.get(session_id), await store.read(session_id)
         require(await store.examine(session_id) == [], f"examine must find nothing wrong with '{session_id}'")
-        require(await store.mend(session_id) == [], f"mend must find nothing wrong with '{session_id}'")
+        require(await store.repair(session_id) == [], f"repair must find nothing wrong with '{session_id}'")
         after = await store.get(session_id), await store.read(session_id)
-        require(after == before, "mend must not change a session that nothing is wrong with")
-    for method in (store.examine, store.mend):
+        require(after == before, "repair must not change a session that nothing is wrong with")
+    for method in (store.examine, store.repair):
         await refuses(method("nobody"), SessionNotFound, f"{method.__name__} of an unknown session")
         await refuses(method("../up"), InvalidSessionId, f"{method.__name__} of what is no session id")
 
 
-async def check_58_a_lost_parent_is_found_and_mended(store: SessionStore) -> None:
-    """Which costs the session no message."""
+async def check_58_a_lost_parent_is_found_and_repaired(store: SessionStore) -> None:
+    """The session loses no message."""
     messages = await _session(store, "child", 2, parent_id="nobody")
     found = await store.examine("child")
     require([finding.kind for finding in found] == ["missing_parent"], f"examine must find a lost parent, not {found}")
     require((await store.get("child")).parent_id == "nobody", "examine must change nothing")
-    require(await store.mend("child") == found, "mend must return what examine finds")
-    require((await store.get("child")).parent_id is None, "mend must let the session stand without a parent")
-    require(await store.examine("child") == [], "nothing may be wrong with a session that was mended")
+    require(await store.repair("child") == found, "repair must return what examine finds")
+    require((await store.get("child")).parent_id is None, "repair must let the session stand without a parent")
+    require(await store.examine("child") == [], "nothing may be wrong with a session after its repair")
     require(await store.read("child") == messages, "a lost parent must not cost a message")
 
 
-async def check_59_a_fork_of_a_deleted_session_is_whole_when_it_was_mended(store: SessionStore) -> None:
-    """With every message that it had."""
+async def check_59_a_repaired_fork_of_a_deleted_session_is_whole(store: SessionStore) -> None:
+    """It keeps every message."""
     messages = await _session(store, "source", 3)
     await store.create(SessionRecord("fork", fork_of="source", fork_at=2, parent_id="source"))
     await store.append("fork", _messages(1), at=2)
     await store.delete("source")
-    await store.mend("fork")
-    require(await store.examine("fork") == [], "nothing may be wrong with a session that was mended")
-    require(await store.read("fork") == [*messages[:2], *_messages(1)], "mend must keep what the fork shares")
+    await store.repair("fork")
+    require(await store.examine("fork") == [], "nothing may be wrong with a session after its repair")
+    require(await store.read("fork") == [*messages[:2], *_messages(1)], "repair must keep what the fork shares")
 
 
 async def check_60_no_session_descends_from_itself(store: SessionStore) -> None:
-    """A parent is for good; and one that is gone does not come back below those that name it."""
+    """A parent never changes; and a deleted session does not come back below its own descendants."""
     await store.create(SessionRecord("above"))
     await store.create(SessionRecord("child", parent_id="above"))
     await store.create(SessionRecord("grandchild", parent_id="child"))
@@ -346,4 +346,4 @@ async def check_60_no_session_descends_from_itself(store: SessionStore) -> None:
     require((await store.get("grandchild")).parent_id == "child", "create must not change who made another session")
 
 
-SESSION_STORE_CHECKS = numbered(globals())
+SESSION_STORE_CHECKS = collect_checks(globals())

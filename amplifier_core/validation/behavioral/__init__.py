@@ -1,10 +1,10 @@
-"""The suites that check what a module does; a module's own tests inherit them.
+"""Offer the suites about the behaviour of a module; a module's own tests inherit them.
 
     class TestBehavior(ToolBehaviorTests):
         \"\"\"Run by pytest with pytest-asyncio.\"\"\"
 
-The module is mounted by the fixtures of `amplifier_core.pytest_plugin`; a test file may define fixtures of the same
-names instead, to mount it with a configuration of its own.
+The fixtures of `amplifier_core.pytest_plugin` mount the module; a test file may define fixtures of the same names
+instead, for a configuration of its own.
 """
 
 from __future__ import annotations

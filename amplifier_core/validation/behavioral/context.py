@@ -1,4 +1,4 @@
-"""What every context does with messages."""
+"""Test the behaviour of contexts with messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..context import CALLS
 
 
 class ContextBehaviorTests:
-    """What every context does with messages."""
+    """The behaviour of every context with messages."""
 
     module_kind: ClassVar[str] = "context"
 
@@ -29,11 +29,11 @@ class ContextBehaviorTests:
 
     @pytest.mark.asyncio
     async def test_message_round_trip(self, context_module: Any) -> None:
-        """A message that was added is there, and so is one that was set."""
+        """An added message is there, and so is a set one."""
         await context_module.add_message({"role": "user", "content": "Hello"})
-        assert await _said(context_module) == ["Hello"], "get_messages() must return the message that was added"
+        assert await _contents(context_module) == ["Hello"], "get_messages() must return the message that was added"
         await context_module.set_messages([{"role": "user", "content": "Other"}])
-        assert await _said(context_module) == ["Other"], "set_messages() must replace the messages that were there"
+        assert await _contents(context_module) == ["Other"], "set_messages() must replace the messages that were there"
 
     @pytest.mark.asyncio
     async def test_multiple_messages(self, context_module: Any) -> None:
@@ -41,18 +41,18 @@ class ContextBehaviorTests:
         said = ["First", "Response", "Second"]
         for role, text in zip(("user", "assistant", "user"), said, strict=True):
             await context_module.add_message({"role": role, "content": text})
-        assert await _said(context_module) == said, "get_messages() must return the messages in their order"
+        assert await _contents(context_module) == said, "get_messages() must return the messages in their order"
 
     @pytest.mark.asyncio
     async def test_clear_removes_messages(self, context_module: Any) -> None:
         """Nothing is left after `clear`."""
         await context_module.add_message({"role": "user", "content": "Test"})
         await context_module.clear()
-        assert await _said(context_module) == [], "clear() must remove every message"
+        assert await _contents(context_module) == [], "clear() must remove every message"
 
     @pytest.mark.asyncio
     async def test_get_messages_for_request_returns_messages(self, context_module: Any) -> None:
-        """What fits is in the request."""
+        """A short history is in the request."""
         await context_module.add_message({"role": "user", "content": "Test"})
         messages = await context_module.get_messages_for_request()
         assert isinstance(messages, list), f"get_messages_for_request() must return a list, not {messages!r}"
@@ -60,19 +60,19 @@ class ContextBehaviorTests:
 
     @pytest.mark.asyncio
     async def test_internal_should_compact_returns_bool(self, context_module: Any) -> None:
-        """`_should_compact()`, where there is one that takes nothing, says yes or no."""
+        """An optional `_should_compact()` without arguments returns true or false."""
         should_compact = getattr(context_module, "_should_compact", None)
         if callable(should_compact) and takes(should_compact):
-            answer = await _awaited(should_compact())
+            answer = await _resolve(should_compact())
             assert isinstance(answer, bool), f"_should_compact() must return true or false, not {answer!r}"
 
     @pytest.mark.asyncio
     async def test_internal_compact_does_not_crash(self, context_module: Any) -> None:
-        """`_compact_internal()`, where there is one that takes nothing, works on one message."""
+        """An optional `_compact_internal()` without arguments works on one message."""
         compact = getattr(context_module, "_compact_internal", None)
         if callable(compact) and takes(compact):
             await context_module.add_message({"role": "user", "content": "Test"})
-            await _awaited(compact())
+            await _resolve(compact())
             assert isinstance(await context_module.get_messages(), list), "_compact_internal() must leave a list"
 
     @pytest.mark.asyncio
@@ -85,7 +85,7 @@ class ContextBehaviorTests:
         except SystemExit as error:
             pytest.fail(f"add_message({{}}) must not end the process: SystemExit({error})")
         await context_module.add_message({"role": "user", "content": "Test"})
-        assert "Test" in await _said(context_module), "add_message() must work after a message that was not valid"
+        assert "Test" in await _contents(context_module), "add_message() must work after a message that was not valid"
 
     @pytest.mark.asyncio
     async def test_get_messages_never_returns_none(self, context_module: Any) -> None:
@@ -94,7 +94,7 @@ class ContextBehaviorTests:
         assert isinstance(messages, list), f"get_messages() must return a list, not {messages!r}"
 
 
-async def _said(context: Any) -> list[Any]:
+async def _contents(context: Any) -> list[Any]:
     messages = await context.get_messages()
     assert isinstance(messages, list), f"get_messages() must return a list, not {messages!r}"
     return [_text(message.get("content")) for message in messages]
@@ -105,5 +105,5 @@ def _text(content: Any) -> Any:
     return "".join(str(block.get("text", "")) for block in content) if isinstance(content, list) else content
 
 
-async def _awaited(outcome: Any) -> Any:
+async def _resolve(outcome: Any) -> Any:
     return await outcome if inspect.isawaitable(outcome) else outcome

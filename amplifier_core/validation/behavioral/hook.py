@@ -1,4 +1,4 @@
-"""What every handler does when its event happens."""
+"""Test the behaviour of handlers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ACTIONS = get_args(HookResult.model_fields["action"].annotation)
 
 
 class HookBehaviorTests:
-    """What every handler does when its event happens; a module that registers none yet has nothing to show."""
+    """The behaviour of every handler; a module without a handler has nothing to show."""
 
     module_kind: ClassVar[str] = "hook"
 
     @pytest.fixture(autouse=True)
     def _hooks_are_mounted(self, hook_cleanup: Any) -> None:
-        """Mount the module for the tests that ask for nothing but the coordinator."""
+        """Mount the module also for tests with the coordinator alone."""
 
     @pytest.mark.asyncio
     async def test_mount_succeeds(self, hook_cleanup: Any, coordinator: Any) -> None:
@@ -38,7 +38,7 @@ class HookBehaviorTests:
 
     @pytest.mark.asyncio
     async def test_hook_result_has_valid_action(self, coordinator: Any) -> None:
-        """A handler asks for one of the actions that there are."""
+        """A handler asks for one of the known actions."""
         for event, name, handler in _handlers(coordinator):
             answer = await _answer(event, name, handler)
             action = answer.get("action", "continue") if isinstance(answer, dict) else getattr(answer, "action", None)
@@ -47,7 +47,7 @@ class HookBehaviorTests:
 
     @pytest.mark.asyncio
     async def test_cleanup_is_callable_if_present(self, hook_cleanup: Any) -> None:
-        """What `mount` returned is one function, if it returned functions: nobody calls those in a list."""
+        """`mount` returns one function, and no list of functions: nobody calls those."""
         held = hook_cleanup.values() if isinstance(hook_cleanup, dict) else hook_cleanup
         lost = isinstance(hook_cleanup, list | tuple | set | dict) and any(callable(each) for each in held)
         assert not lost, f"mount() must return one function that cleans up, not a {type(hook_cleanup).__name__} of them"
@@ -57,18 +57,18 @@ class HookBehaviorTests:
         """The clean-up works."""
         if callable(hook_cleanup):
             try:
-                await _awaited(hook_cleanup())
+                await _resolve(hook_cleanup())
             except (Exception, SystemExit) as error:
                 pytest.fail(f"the clean-up must not raise; it raised {type(error).__name__}: {error}")
 
     @pytest.mark.asyncio
     async def test_handler_does_not_crash_on_malformed_data(self, coordinator: Any) -> None:
-        """Whatever a handler makes of data that no module emits, the session goes on."""
+        """The session goes on after data of a form without an emitter."""
         await _survives(coordinator, MALFORMED)
 
     @pytest.mark.asyncio
     async def test_handler_does_not_crash_on_empty_data(self, coordinator: Any) -> None:
-        """Whatever a handler makes of no data at all, the session goes on."""
+        """The session goes on after empty data."""
         await _survives(coordinator, {})
 
 
@@ -81,13 +81,13 @@ def _handlers(coordinator: Any) -> list[tuple[str, str, Any]]:
 
 async def _answer(event: str, name: str, handler: Any) -> Any:
     try:
-        return await _awaited(handler(event, sample_of(event)))
+        return await _resolve(handler(event, sample_of(event)))
     except (Exception, SystemExit) as error:
         pytest.fail(f"handler '{name}' must not raise on a {event} like any other; {type(error).__name__}: {error}")
 
 
 async def _survives(coordinator: Any, data: dict[str, Any]) -> None:
-    """Emit every event that has handlers; the registry reports and skips those that fail."""
+    """Emit every event with handlers; the registry reports and skips the failing ones."""
     for event in sorted({event for event, _, _ in handlers_of(coordinator)}):
         try:
             result = await coordinator.hooks.emit(event, dict(data))
@@ -96,5 +96,5 @@ async def _survives(coordinator: Any, data: dict[str, Any]) -> None:
         assert isinstance(result, HookResult), f"emitting {event} must give a HookResult, not {result!r}"
 
 
-async def _awaited(outcome: Any) -> Any:
+async def _resolve(outcome: Any) -> Any:
     return await outcome if inspect.isawaitable(outcome) else outcome

@@ -1,4 +1,4 @@
-"""What every orchestrator does with a model that answers at once."""
+"""Test the behaviour of orchestrators with a model of immediate answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..validator import coordinator_for_tests
 
 
 class OrchestratorBehaviorTests:
-    """What every orchestrator does with a model that answers at once."""
+    """The behaviour of every orchestrator with a model of immediate answers."""
 
     module_kind: ClassVar[str] = "orchestrator"
 
@@ -62,7 +62,7 @@ class OrchestratorBehaviorTests:
 
 
 class _Watched:
-    """A provider that notes when it is asked."""
+    """A provider with a list of its requests."""
 
     def __init__(self, provider: Any, asked: list[str]) -> None:
         self._provider = provider

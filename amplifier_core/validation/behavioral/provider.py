@@ -1,4 +1,4 @@
-"""What every provider does without asking a model."""
+"""Test the behaviour of providers without asking a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...models import ModelInfo, ProviderInfo
 
 
 class ProviderBehaviorTests:
-    """What every provider does without asking a model."""
+    """The behaviour of every provider without asking a model."""
 
     module_kind: ClassVar[str] = "provider"
 
@@ -23,7 +23,7 @@ class ProviderBehaviorTests:
 
     @pytest.mark.asyncio
     async def test_get_info_returns_valid_provider_info(self, provider_module: Any) -> None:
-        """`get_info` says what the provider is."""
+        """`get_info` describes the provider."""
         info = provider_module.get_info()
         assert isinstance(info, ProviderInfo), f"get_info() must return ProviderInfo, not {type(info).__name__}"
         assert info.id and info.display_name, "get_info() must give an id and a display name that are not empty"

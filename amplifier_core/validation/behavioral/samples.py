@@ -1,4 +1,4 @@
-"""Data of the well-known events, with what every emitter sends along: enough for a handler that keeps the contract."""
+"""List data of the well-known events, as every emitter sends it: enough for a handler within the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every tool does with an input that it may not expect."""
+"""Test the behaviour of tools with unexpected input."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..base import is_async, takes
 
 
 class ToolBehaviorTests:
-    """What every tool does with an input that it may not expect.
+    """The behaviour of every tool with unexpected input.
 
-    No test makes up an input that the tool would act on; a suite that sets `example_input` has it executed.
+    No test invents an input for the tool to act on; a suite with `example_input` has it executed.
     """
 
     module_kind: ClassVar[str] = "tool"
@@ -32,7 +32,7 @@ class ToolBehaviorTests:
 
     @pytest.mark.asyncio
     async def test_tool_has_description(self, tool_module: Any) -> None:
-        """A tool has a description: a model chooses it by that."""
+        """A tool has a description: a model chooses by it."""
         description = getattr(tool_module, "description", None)
         told = isinstance(description, str) and description.strip()
         assert told, f"description must be a text that is not empty, not {description!r}"
@@ -62,7 +62,7 @@ class ToolBehaviorTests:
 
     @pytest.mark.asyncio
     async def test_invalid_input_returns_error_result(self, tool_module: Any) -> None:
-        """An input that lacks what the schema requires is a result with `success=False`, never an exception."""
+        """An input without a required key gives a result with `success=False`, never an exception."""
         try:
             result = await tool_module.execute({})
         except Exception as error:

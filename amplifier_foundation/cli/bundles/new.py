@@ -1,4 +1,4 @@
-"""`amplifier bundle new`."""
+"""Run `amplifier bundle new`."""
 
 from __future__ import annotations
 
@@ -15,38 +15,52 @@ from ..output import print_json
 
 @click.command()
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--name", help="What the bundle is called; default: as its folder is.")
+@click.option("--name", help="Name of the bundle. Default: the name of its folder.")
 @json_option
 def new(folder: Path, name: str | None, as_json: bool) -> None:
-    """Write a bundle.md that runs, with comments, into FOLDER (default: this one); a file that is there stays."""
-    from ...bundles.names import is_bundle_name
-    from ...bundles.starter import starter
+    """Write a commented bundle.md that runs into FOLDER (default: this one); an existing bundle stays as it is."""
+    from ...bundle.starter import starter
 
-    named = name or folder.resolve().name or "bundle"
-    if not is_bundle_name(named):
-        told = "cannot be a bundle's name: 1 to 128 characters, without ':', '/' and '\\'; say another with --name"
-        raise click.UsageError(f"'{named}' {told}")
-    path = _write(folder, starter(named))
+    name = choose_name(folder, name)
+    path = write_new(folder, starter(name), "choose another folder")
     if as_json:
-        print_json("bundle.new/1", {"name": named, "path": str(path)})
+        print_json("bundle.new/1", {"name": name, "path": str(path)})
         return
     click.echo(path)
-    where = "" if folder.resolve() == Path.cwd() else f"-b {shlex.quote(str(folder))} "
-    click.echo(f'Try it: amplifier run {where}"hello"', err=True)
+    suggest_run(folder)
 
 
-def _write(folder: Path, text: str) -> Path:
-    """Write the bundle. Raises `SessionConflict` when there is one, `click.UsageError` when it cannot be written."""
-    from ...bundles.references import FILE_NAMES
+def choose_name(folder: Path, name: str | None) -> str:
+    """Return the name of a new bundle, by default that of its folder. Raises `click.UsageError`."""
+    from ...bundle.names import is_bundle_name
 
-    path = folder / FILE_NAMES[0]
-    there = next((folder / name for name in FILE_NAMES if (folder / name).exists()), None)
+    name = name or folder.resolve().name or "bundle"
+    if not is_bundle_name(name):
+        rule = "cannot be the name of a bundle: 1 to 128 characters, without ':', '/' and '\\'; choose one with --name"
+        raise click.UsageError(f"'{name}' {rule}")
+    return name
+
+
+def write_new(folder: Path, text: str, remedy: str) -> Path:
+    """Write a new `bundle.md` and return it. Raises `SessionConflict` with the `remedy` if the folder has a bundle."""
+    from ...bundle.references import FILE_NAMES
+    from ...security.trust import trust_written
+
+    there = next((folder / file for file in FILE_NAMES if (folder / file).exists()), None)
     if there is not None:
-        raise SessionConflict(str(there), f"{there} is there already and stays as it is; name another folder")
+        raise SessionConflict(str(there), f"{there} exists and stays as it is; {remedy}")
+    path = folder / FILE_NAMES[0]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
+        trust_written(path, [path])
     except OSError as error:
         raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error
     return path
+
+
+def suggest_run(folder: Path) -> None:
+    """Print the command to try the bundle of a folder on stderr."""
+    where = "" if folder.resolve() == Path.cwd() else f"-b {shlex.quote(str(folder))} "
+    click.echo(f'Try it: amplifier run {where}"hello"', err=True)

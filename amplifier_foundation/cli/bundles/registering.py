@@ -1,4 +1,4 @@
-"""`amplifier bundle list`, `add` and `remove`."""
+"""Run `amplifier bundle list`, `add` and `remove`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import click
 
 from amplifier_core.errors import BundleNotFoundError, SessionConflict
 
-from ..app import json_option, plugins_of, run_async, settings_here
+from ..app import json_option, plugins_of, read_settings_here
+from ..loops import run_in_loop
 from ..output import print_json, print_table
 
 if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
 
-    from ...bundles.registry import BundleRegistry, BundleState
+    from ...bundle.registry import BundleRegistry, BundleState
 
 
 @click.command("list")
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
-    """List the bundles that have a name here, and who named them: you, a package, or the settings."""
+    """List the bundles with a name: registered by you, offered by a package, or set in the settings."""
     rows = _rows(plugins_of(ctx))
     if as_json:
         print_json("bundle.list/1", rows)
@@ -29,20 +30,23 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     print_table(
         ("NAME", "FROM", "VERSION", "LOADED", "PLACE"),
         ([row["name"], row["from"], row["version"], row["loaded_at"], row["uri"]] for row in rows),
-        empty="No bundle has a name here. Give one: amplifier bundle add NAME BUNDLE",
+        empty="No bundle has a name here. Register one: amplifier bundle add NAME BUNDLE",
     )
 
 
 def _rows(plugins: Plugins) -> list[dict[str, str]]:
-    """Return every name, sorted, with what is known of it; settings win over registered names, those over packages'."""
-    from ...bundles.registry import BundleRegistry
-    from ...sources import shown
+    """Return a row for each name, sorted; settings win over registered names, those win over packages."""
+    from ...bundle.registry import BundleRegistry
+    from ...sources import redact_uris
 
     registry = BundleRegistry(plugins=plugins)
-    rows = {name: _row(name, place, _owner(plugins, name)) for name, place in registry.offered().items()}
-    rows |= {name: _registered(state) for name, state in _states(registry).items()}
-    rows |= {name: _row(name, place, "settings") for name, place in settings_here().get("bundles").items()}
-    return [{**row, "uri": shown(row["uri"])} for _, row in sorted(rows.items())]
+    rows = {}
+    for name, place in registry.names_of_packages().items():
+        owner = next((row.owner for row in plugins.rows if name in row.offers), "?")
+        rows[name] = _row(name, place, owner)
+    rows |= {name: _registered_row(state) for name, state in _states(registry).items()}
+    rows |= {name: _row(name, place, "settings") for name, place in read_settings_here().get("bundles").items()}
+    return [{**row, "uri": redact_uris(row["uri"])} for _, row in sorted(rows.items())]
 
 
 def _states(registry: BundleRegistry) -> dict[str, BundleState]:
@@ -54,12 +58,8 @@ def _row(name: str, uri: str, whose: str, version: str = "", loaded_at: str = ""
     return {"name": name, "from": whose, "version": version, "loaded_at": loaded_at, "uri": str(uri)}
 
 
-def _registered(state: BundleState) -> dict[str, str]:
+def _registered_row(state: BundleState) -> dict[str, str]:
     return _row(state.name, state.uri, "you", state.version, state.loaded_at)
-
-
-def _owner(plugins: Plugins, name: str) -> str:
-    return next((row.owner for row in plugins.rows if name in row.offers), "?")
 
 
 @click.command()
@@ -67,25 +67,18 @@ def _owner(plugins: Plugins, name: str) -> str:
 @click.argument("bundle")
 @json_option
 @click.pass_context
-def add(ctx: click.Context, name: str, bundle: str, as_json: bool) -> None:
-    """Have NAME stand for BUNDLE, a file, folder or URL, which is loaded once to see that it is one.
+@run_in_loop
+async def add(ctx: click.Context, name: str, bundle: str, as_json: bool) -> None:
+    """Register NAME for BUNDLE, a file, folder or URL; the bundle is loaded once to check it.
 
-    It is then `-b NAME`, `- bundle: NAME` in includes, and `NAME:path` for what lies in it.
+    Use it as `-b NAME`, as `- bundle: NAME` in includes, and as `NAME:path` for its files.
     """
-    state = run_async(_added(plugins_of(ctx), name, bundle))
-    if as_json:
-        print_json("bundle.add/1", _registered(state))
-    else:
-        click.echo(f"{name}: {state.uri}, version {state.version}")
-
-
-async def _added(plugins: Plugins, name: str, bundle: str) -> BundleState:
-    from ...bundles.registry import BundleRegistry
-    from ...bundles.secrets import is_secret
+    from ...bundle.registry import BundleRegistry
+    from ...documents.secrets import is_secret
 
     if is_secret(bundle):
-        raise click.UsageError("no secret is written down: leave the password out, and let git or the keyring know it")
-    registry = BundleRegistry(plugins=plugins)
+        raise click.UsageError("secrets are never stored: leave the password out, and give it to git or the keyring")
+    registry = BundleRegistry(plugins=plugins_of(ctx))
     before = _states(registry).get(name)
     try:
         registry.register({name: bundle})
@@ -96,7 +89,11 @@ async def _added(plugins: Plugins, name: str, bundle: str) -> BundleState:
         raise SessionConflict(name, f"'{name}' stands for {before.uri}. First: amplifier bundle remove {name}")
     await registry.load(name)
     registry.save()
-    return _states(registry)[name]
+    state = _states(registry)[name]
+    if as_json:
+        print_json("bundle.add/1", _registered_row(state))
+    else:
+        click.echo(f"{name}: {state.uri}, version {state.version}")
 
 
 @click.command()
@@ -104,9 +101,9 @@ async def _added(plugins: Plugins, name: str, bundle: str) -> BundleState:
 @json_option
 @click.pass_context
 def remove(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Forget NAME; the bundle itself stays where it is."""
-    from ...bundles.problems import did_you_mean
-    from ...bundles.registry import BundleRegistry
+    """Remove the registered NAME; the bundle itself stays."""
+    from ...bundle.registry import BundleRegistry
+    from ...documents.problems import did_you_mean
 
     plugins = plugins_of(ctx)
     registry = BundleRegistry(plugins=plugins)

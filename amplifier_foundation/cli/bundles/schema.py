@@ -1,4 +1,4 @@
-"""`amplifier bundle schema`."""
+"""Run `amplifier bundle schema`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from ..app import json_option, plugins_of
 from ..output import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from amplifier_core.plugins import Plugins
 
 NAME = "bundle.schema.json"
@@ -24,87 +22,71 @@ NAME = "bundle.schema.json"
 @json_option
 @click.pass_context
 def schema(ctx: click.Context, output: Path | None, as_json: bool) -> None:
-    """Print the JSON Schema (2020-12) of bundle.md, with what the installed triggers and modules may be told.
+    """Print the JSON Schema (2020-12) of bundle.md, with the configuration of the installed triggers and modules.
 
-    An editor with a YAML language server uses it by the comment that is printed on stderr: the first line of the front
+    For an editor with a YAML language server, put the comment printed on stderr into the first line of the front
     matter.
     """
     made = schema_here(plugins_of(ctx))
+    text = json.dumps(made, indent=2, ensure_ascii=False)
     if output is not None:
-        _write(output, json.dumps(made, indent=2, ensure_ascii=False) + "\n")
+        try:
+            output.write_text(f"{text}\n", encoding="utf-8")
+        except OSError as error:
+            raise click.UsageError(f"{output} cannot be written: {error.strerror}") from error
     if as_json:
         print_json("bundle.schema/1", made)
     elif output is None:
-        click.echo(json.dumps(made, indent=2, ensure_ascii=False))
+        click.echo(text)
     click.echo(f"# yaml-language-server: $schema={output or NAME}", err=True)
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error
-
-
 def schema_here(plugins: Plugins) -> dict[str, Any]:
-    """Return the schema of bundles as they may be written where these plugins and modules are installed."""
-    from ...bundles.check import names_of_modules
-    from ...bundles.json_schema import bundle_schema
+    """Return the schema of bundles for the installed plugins and modules.
 
-    configs = dict([*_of_modules(), *_of_triggers(plugins)])
-    return bundle_schema(modules=names_of_modules(), triggers=list(plugins.triggers), configs=configs)
-
-
-def _of_triggers(plugins: Plugins) -> Iterator[tuple[str, dict[str, Any]]]:
-    from amplifier_core.errors import NameTaken
-
-    for name in plugins.triggers:
-        try:
-            found = _asked(plugins.triggers.get(name))
-        except NameTaken:
-            continue
-        if found is not None:
-            yield name, found
-
-
-def _of_modules() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the schemas that modules offer; one is imported only when it is seen to offer one."""
+    A module is imported only when its source defines `config_schema`: an import may load a whole SDK.
+    """
     from importlib import import_module
-    from importlib.metadata import entry_points
 
+    from amplifier_core.entry_points import find_entry_points
+    from amplifier_core.errors import NameTaken
     from amplifier_core.loader import GROUP
 
-    for entry in entry_points(group=GROUP):
-        if not _offers_schema(entry.module):
-            continue
+    from ...bundle.check import names_of_modules
+    from ...bundle.json_schema import bundle_schema
+
+    configs: dict[str, dict[str, Any]] = {}
+    for entry in find_entry_points(GROUP):
+        if _defines_schema(entry.module):
+            try:
+                configs[entry.name] = _config_schema(import_module(entry.module))
+            except Exception:  # `plugin list` shows a module that does not load
+                continue
+    for name in plugins.triggers:
         try:
-            found = _asked(import_module(entry.module))
-        except Exception:  # a module that does not load is shown by `plugin list`
+            configs[name] = _config_schema(plugins.triggers.get(name))
+        except NameTaken:
             continue
-        if found is not None:
-            yield entry.name, found
+    found = {name: config for name, config in configs.items() if config}
+    return bundle_schema(modules=names_of_modules(), triggers=list(plugins.triggers), configs=found)
 
 
-def _offers_schema(module: str) -> bool:
-    """Whether the source of a package defines `config_schema`; nothing is imported: it may bring a whole SDK along."""
+def _defines_schema(module: str) -> bool:
     import ast
-    from importlib.util import find_spec
 
-    if "." in module:  # to find it would import the package that it is in
-        return False
+    from ...bundle.credentials import package_source
+
     try:
-        spec = find_spec(module)
-        source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
-        return any(getattr(node, "name", "") == "config_schema" for node in ast.parse(source).body)
+        return any(getattr(node, "name", "") == "config_schema" for node in ast.parse(package_source(module)).body)
     except (ImportError, OSError, ValueError, SyntaxError):
         return False
 
 
-def _asked(owner: Any) -> dict[str, Any] | None:
-    """Return what `owner.config_schema()` answers, when that is a schema of a mapping."""
+def _config_schema(owner: Any) -> dict[str, Any]:
+    """Return `owner.config_schema()`; empty when it fails, or is not the schema of a mapping."""
     offered = getattr(owner, "config_schema", None)
     try:
         found = offered() if callable(offered) else None
-    except Exception:  # a plugin's own mistake takes nothing from the rest
-        return None
-    return found if isinstance(found, dict) else None
+    except Exception:  # a plugin's own fault must not hide the other schemas
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,123 +1,96 @@
-"""`amplifier bundle show`."""
+"""Run `amplifier bundle show` and `tree`."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..app import json_option, plugins_of, settings_here
+from ...cli import exits
+from ..app import choose_bundle, json_option, known_bundles, plugins_of, read_bundle_at, read_settings_here
 from ..output import console, print_json, print_table
-from .loading import bundle_as_it_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...bundles.model import Bundle
-    from ...bundles.positions import KeyPath
+    from rich.text import Text
+
+    from ...bundle.includes import IncludedBundle
+    from ...bundle.model import Bundle
     from ...settings import Settings
 
 LONGEST = 100
-"""Characters of a value that a table shows."""
-
-
-class Row(NamedTuple):
-    """One value as it may be shown, and where it stands; the latter is empty for what a program made."""
-
-    key: str
-    value: Any
-    origin: str
+"""Characters of a value in a table."""
 
 
 @click.command()
 @click.argument("bundle", required=False)
-@click.option("--section", metavar="NAME", help="This section alone: session, tools, …")
+@click.option("--section", metavar="NAME", help="Show this section only: session, tools, …")
 @json_option
 @click.pass_context
 def show(ctx: click.Context, bundle: str | None, section: str | None, as_json: bool) -> None:
-    """Show what BUNDLE (default: bundle.md here) says, with all that it includes and what settings put over it.
+    """Show every value of BUNDLE (default: bundle.md here), with its includes and the overrides of settings.
 
-    Each value is told with the file, line and column that it comes from; secrets are not shown.
+    Each value comes with its file, line and column; secrets are hidden.
     """
-    from ...bundles.layers import SECTIONS
+    from ...bundle.origins import SHOWN, section_of
+    from ...documents.positions import show_file
+    from ...documents.secrets import public
 
-    if section is not None and section not in SECTIONS:
-        raise click.UsageError(f"there is no section '{section}'; there are: {', '.join(SECTIONS)}")
-    settings = settings_here()
-    loaded = bundle_as_it_runs(bundle, plugins_of(ctx), settings)
-    rows = [row for row in _rows(loaded, settings) if section in (None, _section_of(row.key))]
-    if as_json:
-        print_json("bundle.show/1", _as_json(loaded, rows, section))
-        return
-    _print_about(loaded)
-    print_table(
-        ("KEY", "VALUE", "FROM"),
-        ((row.key, _text(row.value), row.origin) for row in rows),
-        empty=f"It says nothing in '{section}'." if section else "It says nothing more.",
-    )
-
-
-def _rows(bundle: Bundle, settings: Settings) -> Iterator[Row]:
-    from ...bundles.layers import SECTIONS, section_of, values
-    from ...bundles.overrides import overriding
-    from ...bundles.positions import format_path
-    from ...bundles.secrets import public
-
-    shown = public({section: section_of(bundle, section) for section in SECTIONS})
-    for path, _, place in values(bundle):
-        setting = overriding(bundle, path, settings.get("overrides"))
-        where = settings.origin(("overrides", *setting)) if setting else place
-        yield Row(format_path(path), _at(shown, path), "" if where is None else str(where))
-
-
-def _at(value: Any, path: KeyPath) -> Any:
-    for part in path:
-        if not isinstance(value, dict | list):  # what lies below a secret is that secret
-            break
-        value = value[part]  # type: ignore[index]
-    return value
-
-
-def _section_of(key: str) -> str:
-    return key.partition(".")[0].partition("[")[0]
-
-
-def _as_json(bundle: Bundle, rows: list[Row], section: str | None) -> dict[str, Any]:
-    from ...bundles.layers import SECTIONS, section_of
-    from ...bundles.secrets import public
-
-    sections = {name: section_of(bundle, name) for name in SECTIONS if section in (None, name)}
-    return {
-        **_about(bundle),
-        "plan": public({name: value for name, value in sections.items() if value}),
-        "instruction": public(bundle.instruction),
-        "origins": {row.key: row.origin for row in rows if row.origin},
+    if section is not None and section not in SHOWN:
+        raise click.UsageError(f"there is no section '{section}'; there are: {', '.join(SHOWN)}")
+    settings = read_settings_here()
+    loaded = read_bundle_at(bundle, plugins_of(ctx), settings)
+    rows = [row for row in _rows(loaded, settings) if section in (None, row[0].partition(".")[0].partition("[")[0])]
+    about: dict[str, Any] = {
+        "name": loaded.name,
+        "version": loaded.version,
+        "description": loaded.description,
+        "digest": loaded.digest,
+        "files": {show_file(Path(file)): digest for file, digest in loaded.origins.items()},
     }
-
-
-def _about(bundle: Bundle) -> dict[str, Any]:
-    from ...bundles.positions import show_file
-
-    files = {show_file(Path(file)): digest for file, digest in bundle.origins.items()}
-    about = {"name": bundle.name, "version": bundle.version, "description": bundle.description}
-    return {**about, "digest": bundle.digest, "files": files}
-
-
-def _print_about(bundle: Bundle) -> None:
-    from ...bundles.secrets import public
-
-    out = console()
-    about = _about(bundle)
+    if as_json:
+        sections = {name: section_of(loaded, name) for name in SHOWN if section in (None, name)}
+        plan = public({name: value for name, value in sections.items() if value})
+        origins = {key: origin for key, _, origin in rows if origin}
+        data = {**about, "plan": plan, "instruction": public(loaded.instruction), "origins": origins}
+        print_json("bundle.show/1", data)
+        return
     lines = [(label, about[label]) for label in ("name", "version", "description", "digest")]
     lines += [("file", f"{file} {digest[:12]}") for file, digest in about["files"].items()]
-    lines.append(("says", _text(public(bundle.instruction) or "")))
+    lines.append(("instruction", _text(public(loaded.instruction) or "")))
+    out = console()
     for label, value in lines:
         if value:
             out.print(f"[bold]{label:11}[/] ", end="")
             out.print(value, markup=False)
     out.print()
+    print_table(
+        ("KEY", "VALUE", "FROM"),
+        ((key, _text(value), origin) for key, value, origin in rows),
+        empty=f"The section '{section}' is empty." if section else "It has no values.",
+    )
+
+
+def _rows(bundle: Bundle, settings: Settings) -> Iterator[tuple[str, Any, str]]:
+    """Yield the key, the public value and the place of each value; a value made by a program has no place ('')."""
+    from ...bundle.origins import SHOWN, section_of, values
+    from ...bundle.overrides import overriding
+    from ...documents.positions import format_path
+    from ...documents.secrets import public
+
+    shown = public({section: section_of(bundle, section) for section in SHOWN})
+    for path, _, place in values(bundle):
+        setting = overriding(bundle, path, settings.get("overrides"))
+        where = settings.origin(("overrides", *setting)) if setting else place
+        value: Any = shown
+        for part in path:
+            if not isinstance(value, dict | list):  # everything below a secret is that secret
+                break
+            value = value[part]  # type: ignore[index]
+        yield format_path(path), value, "" if where is None else str(where)
 
 
 def _text(value: Any) -> str:
@@ -125,3 +98,51 @@ def _text(value: Any) -> str:
     text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
     line = " ".join(text.split()) if text != '""' else text
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+@click.command()
+@click.argument("bundle", required=False)
+@json_option
+@click.pass_context
+def tree(ctx: click.Context, bundle: str | None, as_json: bool) -> None:
+    """Show the includes of BUNDLE (default: bundle.md here), and theirs; later ones win.
+
+    A bundle included twice is marked and drawn once. The exit code is 4 when a bundle cannot be read.
+    """
+    from rich.tree import Tree
+
+    from ...bundle.includes import include_tree
+
+    settings = read_settings_here()
+    root = include_tree(choose_bundle(bundle, settings), registry=known_bundles(plugins_of(ctx), settings))
+    if as_json:
+        print_json("bundle.tree/1", root.as_dict())
+    else:
+        drawn = Tree(_line(root, root=True), guide_style="dim")
+        waiting = [(drawn, root)]
+        while waiting:
+            branch, node = waiting.pop()
+            waiting.extend((branch.add(_line(each)), each) for each in node.includes)
+        console().print(drawn)
+    if not root.is_whole():
+        ctx.exit(exits.USAGE)
+
+
+def _line(node: IncludedBundle, *, root: bool = False) -> Text:
+    from rich.text import Text
+
+    from ...documents.local_paths import is_path
+    from ...sources import redact_uris
+
+    line = Text.assemble((node.name or redact_uris(node.source), "bold"))
+    if node.version:
+        line.append(f" {node.version}", "dim")
+    if node.name and node.source != node.name and not (root or is_path(node.source)):
+        line.append(f"  {redact_uris(node.source)}")
+    if node.file:
+        line.append(f"  {node.file}", "dim")
+    if node.repeated:
+        line.append("  included above", "yellow")
+    if node.problem:
+        line.append(f"  {' '.join(node.problem.split())}", "red")
+    return line

@@ -1,4 +1,4 @@
-"""A problem with the line of the file that it is about, and a caret under the column."""
+"""Print a problem with its line of the file, and a caret under the column."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ...bundles.problems import Problem
+    from ...documents.problems import Problem
 
 BEFORE, SHOWN = 60, 100
-"""Characters of a long line: in front of the column, and altogether."""
+"""Characters of a long line before the column, and in all."""
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
-def print_problem(problem: Problem) -> None:
-    """Print a problem on stderr, in colour when that is a terminal, with its line where the file can be read."""
+def print_problem(problem: Problem, *, with_line: bool) -> None:
+    """Print a problem on stderr; `with_line`: in colour at a terminal, and with its line of the file."""
+    if not with_line:
+        click.echo(str(problem), err=True)
+        return
     colour = _COLOURS[problem.severity]
     where, kind, what = str(problem).partition(f"{problem.severity}[{problem.code}]")
     _echo(click.style(where, bold=True) + click.style(kind, fg=colour, bold=True) + what)
@@ -35,38 +38,28 @@ def _echo(text: str) -> None:
 
 
 def snippet(problem: Problem) -> tuple[str, str] | None:
-    """Return the line that a problem is about, cut if it is long, and the caret that goes under it.
+    """Return the line of a problem, cut if it is long, and the caret below it.
 
-    None where there is no such line, or where it may hold a secret.
+    None for a line that is missing or may hold a secret.
     """
-    from ...bundles.secrets import may_hold_secret
+    from rich.cells import cell_len
 
-    line = _line(problem.file, problem.line)
+    from ...documents.secrets import may_hold_secret
+
+    try:
+        lines = Path(problem.file).read_text(encoding="utf-8-sig", errors="replace").split("\n")
+    except (OSError, ValueError):
+        return None
+    line = lines[problem.line - 1].removesuffix("\r") if 0 < problem.line <= len(lines) else None
     if line is None or problem.code == "AMP113" or may_hold_secret(line):
         return None
     start = max(0, problem.column - 1 - BEFORE)
     end = start + SHOWN
     shown = ("…" if start else "") + _printable(line[start:end]) + ("…" if line[end:] else "")
     before = ("…" if start else "") + _printable(line[start : problem.column - 1])
-    return shown, " " * _width(before) + "^"
-
-
-def _line(file: str, number: int) -> str | None:
-    """Return a line as problems count them: the first is 1."""
-    try:
-        lines = Path(file).read_text(encoding="utf-8-sig", errors="replace").split("\n")
-    except (OSError, ValueError):
-        return None
-    return lines[number - 1].removesuffix("\r") if 0 < number <= len(lines) else None
+    return shown, " " * cell_len(before) + "^"
 
 
 def _printable(text: str) -> str:
-    """Return text that can neither steer a terminal nor move the caret: what is no character is one space or mark."""
+    """Return text without control characters: each becomes one space or mark, so the caret stays in its column."""
     return "".join(" " if c == "\t" else c if c.isprintable() else "�" for c in text)
-
-
-def _width(text: str) -> int:
-    """Return the columns of a terminal that a text takes."""
-    from rich.cells import cell_len
-
-    return cell_len(text)

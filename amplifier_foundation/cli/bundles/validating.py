@@ -1,23 +1,23 @@
-"""`amplifier bundle validate`."""
+"""Run `amplifier bundle validate`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from amplifier_core.errors import BundleError
 
-from .. import exits
-from ..app import chosen_bundle, json_option, known_bundles, plugins_of, settings_here
+from ...cli import exits
+from ..app import choose_bundle, json_option, known_bundles, plugins_of, read_settings_here
 from ..output import print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...bundles.problems import Problem
+    from ...documents.problems import Problem
 
 
 @click.command()
@@ -26,100 +26,68 @@ if TYPE_CHECKING:
     "--format",
     "kind",
     type=click.Choice(["text", "json", "sarif"]),
-    help="text: each problem with its line of the file, as a terminal gets it anyway.",
+    help="text: each problem with its line of the file, the default at a terminal.",
 )
-@click.option("--strict", is_flag=True, help="Take warnings for errors.")
-@click.option("--codes", is_flag=True, help="Print what each code means, and check nothing.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@click.option("--codes", is_flag=True, help="List all codes and their meanings, and check nothing.")
 @json_option
 @click.pass_context
 def validate(
     ctx: click.Context, bundles: tuple[str, ...], kind: str | None, strict: bool, codes: bool, as_json: bool
 ) -> None:
-    """Check each BUNDLE (default: bundle.md here) and everything it names; print every problem with its line.
+    """Check each BUNDLE (default: bundle.md here) and everything it names; print every problem with its place.
 
     BUNDLE is a file, a folder, a URL, a registered name, or name:path.
     """
     kind = "json" if as_json else kind
     if codes:
-        _print_codes(as_json=kind == "json")
+        from ...documents.problems import CODES
+        from ...settings import CODES as OF_SETTINGS
+
+        if kind == "json":
+            print_json("bundle.validate.codes/1", {**CODES, **OF_SETTINGS})
+        else:
+            print_table(("CODE", "MEANING"), {**CODES, **OF_SETTINGS}.items(), empty="")
         return
+    from ...documents.problems import has_errors
+    from .snippets import print_problem
+
     checked = _check(ctx, bundles, strict=strict)
-    if kind == "sarif":
-        _print_sarif(checked)
-    elif kind == "json":
-        _print_json(checked)
+    valid = {bundle: not has_errors(found) for bundle, found in checked.items()}
+    problems = list(dict.fromkeys(problem for found in checked.values() for problem in found))
+    if kind == "json":
+        each = [{"bundle": bundle, "valid": is_valid} for bundle, is_valid in valid.items()]
+        data = {"valid": all(valid.values()), "bundles": each}
+        print_json("bundle.validate/1", {**data, "problems": [problem.as_dict() for problem in problems]})
+    elif kind == "sarif":
+        from importlib.metadata import version
+
+        from ...documents.sarif import as_sarif
+
+        click.echo(json.dumps(as_sarif(problems, version("amplifier")), indent=2, ensure_ascii=False))
     else:
-        _print_text(checked, with_lines=kind == "text" or sys.stderr.isatty())
-    if not all(_is_valid(problems) for problems in checked.values()):
+        for problem in problems:
+            print_problem(problem, with_line=kind == "text" or sys.stderr.isatty())
+        for bundle in filter(valid.get, valid):
+            click.echo(f"{bundle}: valid")
+    if not all(valid.values()):
         ctx.exit(exits.USAGE)
 
 
 def _check(ctx: click.Context, bundles: Sequence[str], *, strict: bool) -> dict[str, list[Problem]]:
+    """Return the problems of each bundle; a bundle that cannot be read is an error only if it is the only one."""
+    from ...bundle.check import check_file
+    from ...documents.positions import Place
+    from ...documents.problems import error_at
 
-    plugins, settings = plugins_of(ctx), settings_here()
+    plugins, settings = plugins_of(ctx), read_settings_here()
     names = known_bundles(plugins, settings)
-    chosen = bundles or (chosen_bundle(None, settings),)
-
-    def check(bundle: str) -> list[Problem]:
-        from ...bundles.check import check_file
-        from ...bundles.positions import Place
-        from ...bundles.problems import error_at
-
+    checked = {}
+    for bundle in bundles or (choose_bundle(None, settings),):
         try:
-            return check_file(bundle, plugins, registry=names, strict=strict)
+            checked[bundle] = check_file(bundle, plugins, registry=names, strict=strict)
         except BundleError as error:
-            if len(chosen) == 1:
+            if len(bundles) < 2:
                 raise
-            return [error_at(Place(bundle), "AMP108", str(error))]
-
-    return {bundle: check(bundle) for bundle in chosen}
-
-
-def _is_valid(problems: Sequence[Problem]) -> bool:
-    from ...bundles.problems import has_errors
-
-    return not has_errors(problems)
-
-
-def _once_each(checked: dict[str, list[Problem]]) -> list[Problem]:
-    """Return the problems of all bundles: two of them may include the same broken one."""
-    return list(dict.fromkeys(problem for problems in checked.values() for problem in problems))
-
-
-def _print_text(checked: dict[str, list[Problem]], *, with_lines: bool) -> None:
-    for problem in _once_each(checked):
-        if with_lines:
-            from .snippets import print_problem
-
-            print_problem(problem)
-        else:
-            click.echo(str(problem), err=True)
-    for bundle, problems in checked.items():
-        if _is_valid(problems):
-            click.echo(f"{bundle}: valid")
-
-
-def _print_json(checked: dict[str, list[Problem]]) -> None:
-    each = [{"bundle": bundle, "valid": _is_valid(problems)} for bundle, problems in checked.items()]
-    problems = [problem.as_dict() for problem in _once_each(checked)]
-    data: dict[str, Any] = {"valid": all(one["valid"] for one in each), "bundles": each, "problems": problems}
-    print_json("bundle.validate/1", data)
-
-
-def _print_sarif(checked: dict[str, list[Problem]]) -> None:
-    from importlib.metadata import version
-
-    from ...bundles.sarif import as_sarif
-
-    click.echo(json.dumps(as_sarif(_once_each(checked), version("amplifier")), indent=2, ensure_ascii=False))
-
-
-def _print_codes(*, as_json: bool) -> None:
-    from ...bundles.problems import CODES
-    from ...settings import CODES as OF_SETTINGS
-
-    codes = {**CODES, **OF_SETTINGS}
-    if as_json:
-        print_json("bundle.validate.codes/1", codes)
-    else:
-        print_table(("CODE", "MEANING"), codes.items(), empty="")
+            checked[bundle] = [error_at(Place(bundle), "AMP108", str(error))]
+    return checked

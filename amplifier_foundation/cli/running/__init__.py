@@ -1,1 +1,1 @@
-"""`amplifier run`: one turn of a session, or a conversation at a terminal."""
+"""Run one turn of a session, or a conversation at a terminal."""

@@ -1,4 +1,4 @@
-"""The questions of a session, put to whoever is at the terminal."""
+"""Ask the person at the terminal the questions of a session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import os
 import select
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.approval import ApprovalTimeoutError
 
@@ -14,42 +15,52 @@ from .terminal import plain, tell
 from .watching import asking
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from amplifier_core.interfaces import ApprovalRequest, ApprovalResponse
     from amplifier_core.session import AmplifierSession
 
 REGISTER = "approval.register_provider"
-"""The capability that a module offers which asks by way of an `ApprovalProvider`."""
+"""The capability of a module that asks through an `ApprovalProvider`."""
 
 
 class _NoAnswer(Exception):
-    """The terminal was closed, or the question was given up."""
+    """The terminal was closed, or the question was withdrawn."""
 
 
 class Approvals:
-    """Asks at `terminal`, one question at a time, whichever session asks; None: nobody is there, the default stands.
+    """Asks at `terminal`, one question of all sessions at a time; None: there is no person, the default counts.
 
-    No answer in time is the default too. What was denied because nobody could be asked is in `unanswered`.
+    The default also counts after a timeout. `unanswered` lists the questions denied because there was no person.
+    `pause` takes everything that moves off the terminal; nobody else reads it in a block of `alone`.
     """
 
     tells_who = True
-    """A question that is put to it need not say who asks: it says so itself."""
+    """Its questions name the asking session by themselves."""
 
-    def __init__(self, terminal: str | None) -> None:
+    def __init__(
+        self,
+        terminal: str | None,
+        pause: Callable[[], None],
+        alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.unanswered: list[str] = []
+        self._pause = pause
+        self._alone = alone
         self._terminal = terminal
         self._who = ""
         self._turn = asyncio.Lock()
         self._wake: int | None = None
 
     def attach(self, session: AmplifierSession, name: str) -> None:
-        """Answer for a session, also where a module asks by way of an `ApprovalProvider`."""
+        """Answer for a session, also to modules that ask through an `ApprovalProvider`."""
         self._who = f"{name} ({session.session_id})"
         register = session.coordinator.get_capability(REGISTER)
         if register is not None:
             register(_Provider(self))
 
     def give_up(self) -> None:
-        """Deny what is asked now: the person wants the turn to stop."""
+        """Deny the current question: the person wants the turn to stop."""
         if self._wake is not None:
             os.write(self._wake, b"x")
 
@@ -60,24 +71,26 @@ class Approvals:
         timeout: float | None,  # noqa: ASYNC109 - a published signature
         default: Literal["allow", "deny"],
     ) -> str:
-        """Return the option that was chosen. Raises `ApprovalTimeoutError` when nobody answers in time."""
+        """Return the chosen option. Raises `ApprovalTimeoutError` when nobody answers in time."""
         who = asking.get() or self._who
         async with self._turn:
+            self._pause()
             if self._terminal is None:
-                return self._unattended(who, prompt, options, default)
+                return self._answer_alone(who, prompt, options, default)
             try:
-                return await self._ask(self._terminal, who, prompt, options, timeout, default)
+                with self._alone():
+                    return await self._ask(self._terminal, who, prompt, options, timeout, default)
             except _NoAnswer:
-                tell("not answered: denied")
+                tell("no answer: denied")
                 return _option(options, "deny")
             except TimeoutError:
                 tell(f"no answer in {timeout:g} s: {_option(options, default)}")
                 raise ApprovalTimeoutError(prompt) from None
 
-    def _unattended(self, who: str, prompt: str, options: list[str], default: str) -> str:
+    def _answer_alone(self, who: str, prompt: str, options: list[str], default: str) -> str:
         if default != "allow":
             self.unanswered.append(prompt)
-            tell(f"amplifier: {plain(who)} asks: {plain(prompt)}\namplifier: nobody is there to answer: denied")
+            tell(f"amplifier: {plain(who)} asks: {plain(prompt)}\namplifier: there is no terminal to answer at: denied")
         return _option(options, default)
 
     async def _ask(
@@ -101,12 +114,12 @@ class Approvals:
         try:
             return await asyncio.shield(work)
         finally:
-            os.close(self._wake)  # which ends the read, whoever waits for it
+            os.close(self._wake)  # ends the read, also after a cancellation
             self._wake = None
 
 
 def _read_line(terminal: str, question: str, wake: int, ends: float | None) -> str:
-    """Ask at a terminal and return the line; what was typed before the question was there does not answer it."""
+    """Ask at a terminal and return the line; text typed before the question does not count."""
     import termios
 
     descriptor = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -130,12 +143,12 @@ def _read_line(terminal: str, question: str, wake: int, ends: float | None) -> s
 
 
 def _option(options: list[str], word: str) -> str:
-    """Return the option that says `word` (allow or deny), or the word itself."""
+    """Return the option that begins with `word` (allow or deny), or the word itself."""
     return next((option for option in options if option.lower().split()[:1] == [word]), word)
 
 
 def chosen_option(line: str, options: list[str]) -> str | None:
-    """Return the option that a line names by its number, its text or the beginning of it; None for none, or several."""
+    """Return the option of a line by number, text, or first letters; None for none, or for several."""
     said = line.strip().lower()
     if said.isascii() and said.isdigit():
         return options[int(said) - 1] if 1 <= int(said) <= len(options) else None
@@ -159,14 +172,9 @@ class _Provider:
         from amplifier_core.interfaces import ApprovalResponse
 
         try:
-            answer = await self._approvals.request_approval(
-                _question(request), ["Allow", "Deny"], request.timeout, "deny"
-            )
+            details = "".join(f"\n  {key}: {value}" for key, value in request.details.items())
+            question = f"{request.tool_name}: {request.action} (risk: {request.risk_level}){details}"
+            answer = await self._approvals.request_approval(question, ["Allow", "Deny"], request.timeout, "deny")
         except ApprovalTimeoutError:
             return ApprovalResponse(approved=False, reason="nobody answered in time")
         return ApprovalResponse(approved=answer == "Allow", reason=None if answer == "Allow" else "denied")
-
-
-def _question(request: Any) -> str:
-    details = "".join(f"\n  {key}: {value}" for key, value in request.details.items())
-    return f"{request.tool_name}: {request.action} (risk: {request.risk_level}){details}"

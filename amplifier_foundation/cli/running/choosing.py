@@ -1,32 +1,34 @@
-"""Which session is to run, and with which bundle."""
+"""Choose the session and the bundle of a run."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from amplifier_core.errors import SessionConflict
+from amplifier_core.frozen import frozen
 
-from ..app import bundle_at, refuse_what_cannot_run, session_by_prefix, split_point
+from ..app import find_own_bundle, find_session, load_bundle_at, read_settings_here, require_runnable, split_point
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import SessionRecord, SessionStore
 
-    from ...bundles.model import Bundle
+    from ...bundle.model import Bundle
+    from ..trusting import Asking
 
     Confirm = Callable[[str], Awaitable[bool]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
-    """What the command line says of the session to run: a new one, or which one to `resume` or to `fork`."""
+    """The session named on the command line: a new one, or one to `resume` or `fork`."""
 
     bundle: str | None = None
     resume: str | None = None
@@ -34,35 +36,57 @@ class Wanted:
     name: str = ""
     working_dir: Path | None = None
     accept: bool = False
+    provider: str | None = None
+    model: str | None = None
+    record: Path | None = None
+    trusts: bool = False
 
     def check(self) -> None:
-        """Raise `click.UsageError` for what does not go together."""
-        if "" in (self.resume, self.fork):  # of a variable that is not set; it must not begin a new session
+        """Raise `click.UsageError` for options that exclude each other."""
+        if "" in (self.resume, self.fork):  # an unset shell variable must not start a new session
             raise click.UsageError("the id of the session is empty. See: amplifier session list")
         if self.resume and self.fork:
             raise click.UsageError("--resume and --fork exclude each other")
         if self.working_dir and (self.resume or self.fork):
-            raise click.UsageError("--working-dir is for a new session; a stored one goes on in its own folder")
+            raise click.UsageError("--working-dir is for a new session; a stored one continues in its own folder")
+        if self.record and self.fork:
+            raise click.UsageError("--record and --fork exclude each other: a recording begins with its session")
         if self.fork:
             split_point(self.fork)
 
 
 class Chosen(NamedTuple):
-    """A bundle, and the stored session that goes on with it; None: a new one."""
+    """A bundle, and the stored session to continue with it; None: a new one."""
 
     bundle: Bundle
     record: SessionRecord | None
 
 
-async def choose(wanted: Wanted, store: SessionStore, plugins: Plugins, confirm: Confirm) -> Chosen:
-    """Find what is wanted, and make the fork. Raises `SessionConflict` for a bundle that changed and nobody accepts."""
-    from ...forks import fork_stored
+async def choose(
+    wanted: Wanted, store: SessionStore, plugins: Plugins, confirm: Confirm, asking: Asking | None = None
+) -> Chosen:
+    """Find the session and its bundle; make the fork.
+
+    Raises `SessionConflict` when a changed bundle is refused, and `NotTrusted`.
+    """
+    from ...sessions.forks import fork_stored
 
     point = split_point(wanted.fork) if wanted.fork else None
     stored = point.session if point else wanted.resume
-    record = await session_by_prefix(store, stored) if stored else None
-    bundle = await _bundle(wanted, plugins, record, confirm)
-    refuse_what_cannot_run(bundle, plugins)
+    record = await find_session(store, stored) if stored else None
+    path = wanted.bundle or (record.bundle_source if record is not None else None) or None
+    if path or find_own_bundle(read_settings_here()):
+        bundle = await load_bundle_at(path, plugins, asking=asking)
+        prefer(bundle, wanted)
+    else:
+        bundle = make_bundle(wanted, record)
+    if record is not None and record.bundle_digest and bundle.digest != record.bundle_digest:
+        changed = f"{path or 'bundle.md'} has changed since session {record.session_id} last ran"
+        if wanted.accept:
+            click.echo(f"amplifier: {changed}; continuing with its present version", err=True)
+        elif not sys.stdin.isatty() or not await confirm(f"{changed}. Continue with its present version?"):
+            raise SessionConflict(record.session_id, f"{changed}. Continue with its present version with --accept")
+    require_runnable(bundle, plugins)
     if record is None:
         return Chosen(bundle, None)
     if point is not None:
@@ -74,20 +98,46 @@ async def choose(wanted: Wanted, store: SessionStore, plugins: Plugins, confirm:
     return Chosen(bundle, record)
 
 
-async def _bundle(wanted: Wanted, plugins: Plugins, record: SessionRecord | None, confirm: Confirm) -> Bundle:
-    path = wanted.bundle
-    if path is None and record is not None and record.bundle_source:
-        path = record.bundle_source
-    bundle = await bundle_at(path, plugins)
-    if record is not None and record.bundle_digest and bundle.digest != record.bundle_digest:
-        await _accept_change(path or "bundle.md", record, confirm, accept=wanted.accept)
+def prefer(bundle: Bundle, wanted: Wanted) -> None:
+    """Prefer the provider and the model of the command line in a bundle; the settings hold for an added provider, too.
+
+    Raises `ProviderMissing`.
+    """
+    if wanted.provider or wanted.model:
+        from ...bundle import preferring
+        from ...bundle.overrides import override_entry
+
+        known = len(bundle.providers)
+        preferring.prefer(bundle, wanted.provider, wanted.model)
+        for entry in bundle.providers[known:]:
+            override_entry(bundle, entry, read_settings_here().get("overrides"), Path.cwd())
+
+
+def make_bundle(wanted: Wanted, record: SessionRecord | None) -> Bundle:
+    """Return the bundle of `amplifier init` for a folder without one, or that of a stored session once more.
+
+    A line on stderr says which provider it has and why. Raises `ProviderMissing`.
+    """
+    from ...bundle.first_provider import PLAYBOOK, Choice, choose_provider
+    from ...bundle.names import is_bundle_name
+    from ...bundle.overrides import override_modules
+    from ...bundle.starter import first_bundle
+
+    providers = record.config.get("providers") if record is not None else None
+    if record is not None and providers:
+        choice = Choice(str(providers[0]["module"]), dict(providers[0].get("config") or {}), "")
+        bundle = first_bundle(record.bundle, choice, Path(record.project))
+        prefer(bundle, wanted)
+        return bundle
+    folder = (wanted.working_dir or Path()).absolute()
+    choice = choose_provider(wanted.provider, wanted.model)
+    if not click.get_current_context().obj["quiet"]:
+        remedy = "A model needs: amplifier auth login" if choice.module == PLAYBOOK else "Keep it: amplifier init"
+        first = f"no bundle.md here, so {choice.module} answers: {choice.reason}. {remedy}"
+        for line in (first, *choice.remarks):
+            click.echo(f"amplifier: {line}", err=True)
+    bundle = first_bundle(folder.name if is_bundle_name(folder.name) else "session", choice, folder)
+    override_modules(bundle, read_settings_here().get("overrides"), Path.cwd())
+    if wanted.model:
+        bundle.providers[0]["config"]["default_model"] = wanted.model
     return bundle
-
-
-async def _accept_change(path: str, record: SessionRecord, confirm: Confirm, *, accept: bool) -> None:
-    """Return when it is accepted that the session goes on with another bundle. Raises `SessionConflict`."""
-    changed = f"{path} is not what session {record.session_id} last ran with"
-    if accept:
-        click.echo(f"amplifier: {changed}; going on with it as it is now", err=True)
-    elif not sys.stdin.isatty() or not await confirm(f"{changed}. Go on with it as it is now?"):
-        raise SessionConflict(record.session_id, f"{changed}. Go on all the same with --accept")

@@ -1,33 +1,45 @@
-"""`amplifier run`, and what `amplifier session resume` does the same way."""
+"""Run `amplifier run`, and the turn of `amplifier session resume`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from ..app import bundle_option, json_option, run_async
+from ..app import (
+    bundle_option,
+    json_option,
+    model_option,
+    preload_providers,
+    project_here,
+    provider_option,
+    trust_option,
+)
+from ..loops import run_async
 from .choosing import Wanted
 from .stdin import read_prompt
 
-if TYPE_CHECKING:
-    from .showing import View
-
-accept_option = click.option("--accept", is_flag=True, help="Go on although the bundle has changed.")
-jsonl_option = click.option("--jsonl", "as_lines", is_flag=True, help="Print what happens as lines of JSON.")
+accept_option = click.option("--accept", is_flag=True, help="Continue although the bundle has changed.")
+jsonl_option = click.option("--jsonl", "as_lines", is_flag=True, help="Print each step as a line of JSON.")
 
 
 @click.command()
 @click.argument("prompt", required=False)
 @bundle_option
-@click.option("--resume", metavar="ID", help="Go on with this session.")
-@click.option("--fork", "fork_point", metavar="ID[@POINT]", help="Go on with a fork of this session.")
-@click.option("--name", default="", help="Name the session so; a new one's id begins with it.")
+@provider_option
+@model_option
+@click.option("--resume", metavar="ID", help="Continue this session.")
+@click.option("--fork", "fork_point", metavar="ID[@POINT]", help="Continue a fork of this session.")
+@click.option("--name", default="", help="Name of the session; the id of a new one begins with it.")
 @click.option(
     "--working-dir", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Work in this folder."
 )
+@click.option(
+    "--record", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Record the model traffic there."
+)
 @accept_option
+@trust_option
 @json_option
 @jsonl_option
 @click.pass_context
@@ -35,50 +47,53 @@ def run(
     ctx: click.Context,
     prompt: str | None,
     bundle_path: str | None,
+    provider: str | None,
+    model: str | None,
     resume: str | None,
     fork_point: str | None,
     name: str,
     working_dir: Path | None,
+    record: Path | None,
     accept: bool,
+    trusts: bool,
     as_json: bool,
     as_lines: bool,
 ) -> None:
-    """Run one turn: PROMPT, or what stdin says when PROMPT is - or stdin is a pipe. At a terminal: a conversation.
+    """Run one turn with PROMPT; with - or from a pipe, stdin is the prompt. At a terminal: hold a conversation.
 
-    What a pipe says beside a PROMPT goes with it, up to a megabyte. POINT is the number of a turn, the id of a message
-    such as m12, or now. Ctrl-C stops after the step that runs, twice at once; --resume without a prompt goes on with
-    a turn that was cut.
+    Piped input beside a PROMPT is appended to it, up to a megabyte. POINT is the number of a turn, the id of a message
+    such as m12, or now. Ctrl-C ends the model's answer and stops after running tools, twice at once; --resume without a
+    prompt continues an interrupted turn. Without a bundle here, the session has that of `amplifier init`. To play a
+    recording back: amplifier session replay DIR.
     """
-    wanted = Wanted(bundle_path, resume, fork_point, _checked(name), working_dir, accept)
+    from ..sessions.changing import check_name
+
+    checked = check_name(name) if name else ""
+    wanted = Wanted(bundle_path, resume, fork_point, checked, working_dir, accept, provider, model, record, trusts)
     ctx.exit(go(ctx, wanted, prompt, "run/1", as_json=as_json, as_lines=as_lines))
 
 
-def _checked(name: str) -> str:
-    from ..sessions.changing import checked_name
-
-    return checked_name(name) if name else ""
-
-
 def go(ctx: click.Context, wanted: Wanted, prompt: str | None, schema: str, *, as_json: bool, as_lines: bool) -> int:
-    """Take one turn, or converse where there is no prompt and stdin is a terminal; return the exit code."""
+    """Run one turn, or a conversation without a prompt at a terminal; return the exit code."""
     wanted.check()
+    if not (wanted.bundle or wanted.resume or wanted.fork or wanted.working_dir or Path("bundle.md").is_file()):
+        project = Path(project_here())
+        wanted = replace(wanted, working_dir=project if (project / "bundle.md").is_file() else None)
     if as_json and as_lines:
         raise click.UsageError("--json and --jsonl exclude each other")
+    preload_providers(wanted.bundle or str((wanted.working_dir or Path()) / "bundle.md"))
     text = read_prompt(prompt, may_be_empty=bool(wanted.resume))
     if text is not None:
         from .one_turn import one_turn
+        from .showing import LinesView, ObjectView, PersonView
 
-        return run_async(one_turn(ctx, wanted, text, _view(ctx, schema, as_json=as_json, as_lines=as_lines)))
+        quiet = bool(ctx.obj["quiet"])
+        view = LinesView() if as_lines else ObjectView(schema) if as_json else PersonView(quiet=quiet)
+        return run_async(one_turn(ctx, wanted, text, view))
     if as_json or as_lines:
-        raise click.UsageError('say what to do: amplifier run --json "…"')
+        raise click.UsageError('give a prompt: amplifier run --json "…"')
+    if wanted.record:
+        raise click.UsageError("--record records one turn: give a prompt")
     from .talking import talk
 
     return talk(ctx, wanted)
-
-
-def _view(ctx: click.Context, schema: str, *, as_json: bool, as_lines: bool) -> View:
-    from .showing import LinesView, ObjectView, PersonView
-
-    if as_lines:
-        return LinesView()
-    return ObjectView(schema) if as_json else PersonView(quiet=bool(ctx.obj["quiet"]))

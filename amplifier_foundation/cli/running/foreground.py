@@ -1,4 +1,4 @@
-"""The main thread as the place where a person is asked, while sessions live on in an event loop beside it."""
+"""Ask a person in the main thread, while sessions run in an event loop of another thread."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ Result = TypeVar("Result")
 
 
 class PressedInterrupt(Exception):
-    """Ctrl-C was pressed while a person was asked."""
+    """Ctrl-C was pressed at a question."""
 
 
 class Foreground:
-    """Runs a program on an event loop in a thread of its own, and what it wants to `call` in the main thread.
+    """Runs a program on an event loop in a thread of its own, and its calls of `call` in the main thread.
 
-    Only the main thread can be interrupted while it edits a line; and what a session does between turns does not wait
-    for the person.
+    Only the main thread can be interrupted while it edits a line, and sessions do not wait for the person.
     """
 
     def __init__(self) -> None:
@@ -36,7 +35,7 @@ class Foreground:
         self._on_press: Callable[[int, object], None] | None = None
 
     def run(self, program: Coroutine[Any, Any, Result]) -> Result:
-        """Run `program` to its end and return what it returned, or raise what it raised; in the main thread."""
+        """Run `program` to its end and return its result or raise its error; call this in the main thread."""
         outcome: Future[Result] = Future()
         thread = Thread(target=self._live, args=(program, outcome), name="sessions", daemon=True)
         with heard_at_once(signal.SIGINT, self._on_signal):
@@ -56,37 +55,33 @@ class Foreground:
 
     def _do(self, function: Callable[[], Any], outcome: Future[Any]) -> None:
         try:
-            value = self._asked(function)
+            self._is_asking = True
+            value = function()
         except KeyboardInterrupt:
             outcome.set_exception(PressedInterrupt())
         except BaseException as error:
             outcome.set_exception(error)
         else:
             outcome.set_result(value)
-
-    def _asked(self, function: Callable[[], Result]) -> Result:
-        try:
-            self._is_asking = True
-            return function()
         finally:
             self._is_asking = False
 
     def _on_signal(self, number: int, frame: object) -> None:
         if self._is_asking:
-            self._is_asking = False  # the next one would end the program while this one is handled
+            self._is_asking = False  # a second signal must not interrupt the handling of this one
             raise KeyboardInterrupt
         if self._on_press is not None:
             self._on_press(number, frame)
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Await `function()`, called in the main thread. Raises what it raises, and `PressedInterrupt` at Ctrl-C."""
+        """Await `function()`, called in the main thread. Raises its errors, and `PressedInterrupt` at Ctrl-C."""
         outcome: Future[Result] = Future()
         self._jobs.put((function, outcome))
         return await asyncio.wrap_future(outcome)
 
     @contextmanager
     def interrupts_to(self, press: Callable[[], None]) -> Iterator[None]:
-        """Call `press` in the event loop for every Ctrl-C while the block runs and nobody is asked."""
+        """Call `press` in the event loop for every Ctrl-C while the block runs, except at a question."""
         self._on_press = handler_of(asyncio.get_running_loop(), press)
         try:
             yield

@@ -1,30 +1,33 @@
-"""What a person types at a prompt, with line editing and a history that outlives the program."""
+"""Read prompts from a person, with line editing and a stored history."""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from types import ModuleType
 
 REMEMBERED = 1_000
-"""Lines that the history keeps."""
+"""Lines in the history."""
 PROMPT, MORE = "> ", ". "
 QUOTES = '"""'
 
 
 class LineEditor:
-    """Reads prompts; `words` are completed where a line begins with them.
+    """Reads prompts and completes `words` at the beginning of a line.
 
-    The history is a file that only its owner may read. A Python without `readline` edits nothing and remembers nothing.
+    The history is a file for its owner alone. A Python without `readline` has neither editing nor history.
     """
 
     def __init__(self, history: Path, words: Sequence[str] = ()) -> None:
-        self._readline = _readline()
+        self._readline: Any = None
+        with suppress(ImportError):
+            self._readline = import_module("readline")
         self._history = str(history)
         self._words = list(words)
         self._known = 0
@@ -51,15 +54,15 @@ class LineEditor:
     def read(self) -> str:
         r"""Return one prompt, read at the terminal.
 
-        A line that ends with a backslash goes on in the next one; lines between `\"""` and `\"""` are one prompt. The
-        end of the input ends a prompt that has begun. Raises `EOFError` where none has, and `KeyboardInterrupt`.
+        A backslash at the end continues a line in the next one; lines between `\"""` and `\"""` are one prompt. The end
+        of the input ends a prompt; at the first line it raises `EOFError`. Raises `KeyboardInterrupt`.
         """
         try:
-            return self._prompt(_line(PROMPT))
+            return self._read_rest(_line(PROMPT))
         finally:
-            self._remember()
+            self._save()
 
-    def _prompt(self, first: str) -> str:
+    def _read_rest(self, first: str) -> str:
         lines = [first]
         try:
             if first.lstrip().startswith(QUOTES):
@@ -75,7 +78,7 @@ class LineEditor:
             pass
         return "\n".join(lines)
 
-    def _remember(self) -> None:
+    def _save(self) -> None:
         editor: Any = self._readline
         if editor is None:
             return
@@ -86,16 +89,8 @@ class LineEditor:
             editor.write_history_file(self._history)
 
 
-def _readline() -> ModuleType | None:
-    try:
-        import readline
-    except ImportError:
-        return None
-    return readline
-
-
 def _line(prompt: str) -> str:
-    if not sys.stdout.isatty():  # which is for answers alone, then
+    if not sys.stdout.isatty():  # a pipe or file gets the answers alone
         sys.stderr.write(prompt)
         sys.stderr.flush()
         prompt = ""

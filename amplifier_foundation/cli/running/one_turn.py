@@ -1,35 +1,47 @@
-"""One turn of a session, and the code that the program ends with."""
+"""Run one turn of a session, and choose the exit code."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from .. import exits
-from ..app import opened_store, plugins_of
+from ...cli import exits
+from ...security import read_policy
+from ...sessions.failures import describe_failure, find_provider_error
+from ..app import plugins_of, use_store
+from ..trusting import Asking, confirm_here
 from .approving import Approvals
 from .choosing import choose
-from .showing import Display
+from .showing import Display, PersonView
 from .stopping import Stops, TurnCut, interrupts_to
-from .terminal import own_terminal, tell
-from .watching import Watch
+from .terminal import own_terminal, plain, tell
+from .watching import FactReporter
 
 if TYPE_CHECKING:
-    from ...conversation import Conversation, Turn
+    from ...spawning.conversation import Conversation, Turn
     from .choosing import Wanted
+    from .replaying import RunRecorder
     from .showing import View
 
 
 async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) -> int:
-    """Take one turn and show it; return the exit code. Raises what the turn raises, when it has been shown."""
-    from ...conversation import open_conversation
+    """Run one turn and show it; return the exit code. An error of the turn is shown, then raised."""
+    from ...spawning.conversation import open_conversation
 
     plugins, quiet = plugins_of(ctx), bool(ctx.obj["quiet"])
-    watch, approvals = Watch(view), Approvals(own_terminal())
+    watch, approvals = FactReporter(view, waits=isinstance(view, PersonView)), Approvals(own_terminal(), view.pause)
     plugins.register(watch, "run-watch")
-    async with opened_store(plugins) as store:
-        chosen = await choose(wanted, store, plugins, ask_here)
+    asking = Asking(plugins, wanted.trusts)
+    await asking.settle_settings()
+    async with use_store(plugins) as store:
+        chosen = await choose(wanted, store, plugins, confirm_here, asking)
+        recorder = None
+        if wanted.record is not None:
+            from .replaying import RunRecorder
+
+            resumed = chosen.record.session_id if chosen.record is not None else None
+            recorder = RunRecorder(wanted.record, chosen.bundle, resumed=resumed)
         async with open_conversation(
             chosen.bundle,
             store,
@@ -38,53 +50,52 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
             working_dir=wanted.working_dir,
             name=wanted.name,
             approval_system=approvals,
+            permissions=read_policy(wanted.working_dir),
             display_system=Display(quiet=quiet),
+            attach=recorder.attach if recorder is not None else None,
         ) as conversation:
             if not prompt and not await conversation.is_cut():
-                raise click.UsageError("the last turn was not cut; say what comes next")
+                raise click.UsageError("the last turn was not interrupted; give a prompt")
             watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
-            return await _taken(conversation, prompt, view, approvals)
+            return await _run_turn(conversation, prompt, view, approvals, recorder)
 
 
-async def ask_here(question: str) -> bool:
-    """Ask a person in this thread."""
-    return click.confirm(question, err=True)
-
-
-async def _taken(conversation: Conversation, prompt: str, view: View, approvals: Approvals) -> int:
+async def _run_turn(
+    conversation: Conversation, prompt: str, view: View, approvals: Approvals, recorder: RunRecorder | None
+) -> int:
     session, stops = conversation.session, Stops(approvals)
     turn: Turn | None = None
     status, error = "failed", "interrupted"
     view.begin(session.session_id)
+    if recorder is not None:
+        recorder.begin_turn(session.session_id, prompt)
     try:
         with interrupts_to(stops.press):
-            turn = await stops.obeyed(session, conversation.say(prompt))
+            turn = await stops.watch(session, conversation.say(prompt))
         status = turn.status
     except TurnCut:
         status = "interrupted"
     except Exception as problem:
-        error = str(problem)
+        error = describe_failure(problem) if find_provider_error(problem) is not None else str(problem)
         raise
     finally:
-        facts = _result(conversation, turn, status, approvals)
-        view.end({**facts, "error": None if turn else error})
-    return _code(conversation, turn, stops, approvals)
-
-
-def _result(conversation: Conversation, turn: Turn | None, status: str, approvals: Approvals) -> dict[str, Any]:
-    return {
-        "session_id": conversation.session.session_id,
-        "status": status,
-        "output": turn.output if turn else "",
-        "turn_count": conversation.turn_count,
-        "usage": conversation.usage.to_dict(),
-        "unanswered": list(approvals.unanswered),
-    }
-
-
-def _code(conversation: Conversation, turn: Turn | None, stops: Stops, approvals: Approvals) -> int:
+        result = {
+            "session_id": session.session_id,
+            "status": status,
+            "output": turn.output if turn else "",
+            "turn_count": conversation.turn_count,
+            "usage": conversation.usage.to_dict(),
+            "unanswered": list(approvals.unanswered),
+            "error": turn.error if turn else error,
+        }
+        if recorder is not None:
+            recorder.end_turn(result)
+        view.end(result)
     if turn is None or turn.status == "cancelled":
-        tell(f"amplifier: stopped; go on with: amplifier run --resume {conversation.session.session_id}")
+        tell(f"amplifier: stopped; continue with: amplifier run --resume {session.session_id}")
         return exits.INTERRUPTED if turn is None or stops.at_once else exits.CANCELLED
+    if turn.error is not None:
+        tell(f"amplifier: {plain(turn.error)}")
+        return exits.FAILED
     return exits.WAITING if approvals.unanswered else exits.OK

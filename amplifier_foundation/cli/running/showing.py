@@ -1,88 +1,119 @@
-"""How a turn is shown: to a person as it goes, to a program as JSON."""
+"""Show a turn: to a person step by step, to a program as JSON."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any, Protocol
 
 import click
 
-from ...spent import Spent
-from ...usage import Usage
+from ...sessions.costs import Spent, format_cost, format_duration
+from ...sessions.usage import Usage
 from ..output import print_json
+from .screens import open_screen
 from .terminal import one_line, plain, tell
 
 ARGUMENTS = 60
-"""Characters of a tool call's arguments that a person sees."""
+"""Characters of a tool call's arguments in a line."""
+TYPED = 160
+"""Characters of a message typed during a turn, in a line."""
 
 
 class View(Protocol):
-    """Whatever shows a turn."""
+    """The interface of the three views."""
 
     def begin(self, session_id: str) -> None:
-        """Show which session takes the turn."""
+        """Show the session of the turn."""
         ...
 
     def __call__(self, fact: dict[str, Any]) -> None:
-        """Show what just happened, a fact of `Watch`."""
+        """Show one fact of `FactReporter`."""
         ...
 
     def end(self, result: dict[str, Any]) -> None:
-        """Show what the turn gave: `session_id`, `status`, `output`, `turn_count`, `usage`, `unanswered`, `error`."""
+        """Show the result: `session_id`, `status`, `output`, `turn_count`, `usage`, `unanswered`, `error`."""
+        ...
+
+    def pause(self) -> None:
+        """Leave the terminal to others."""
         ...
 
 
 class PersonView:
-    """The answer on stdout, everything else on stderr; text as it comes where stdout is a terminal.
+    """The answer on stdout, everything else on stderr; a terminal gets the text as it comes, and the cost of the turn.
 
-    What the model says between tool calls is no answer: it goes to stderr, unless it was shown as it came.
+    Text between tool calls is not the answer: it goes to stderr, unless it was streamed.
     """
 
     def __init__(self, *, quiet: bool = False, closing: bool = True) -> None:
         self._quiet = quiet
         self._closing = closing
-        self._streams = sys.stdout.isatty() and not quiet
-        self._shown = ""
-        self._block: Any = None
+        self._screen = open_screen(quiet=quiet)
         self._held: list[str] = []
+        self._shown = ""
+        """The streamed text since the last tool call or child session."""
+        self._began = 0.0
 
     def begin(self, session_id: str) -> None:
-        """Show nothing: the session is named at the end."""
+        """Begin to count the seconds; the session is named at the end."""
+        self._began = time.monotonic()
+
+    def pause(self) -> None:
+        """Leave the terminal to others: a question, a prompt."""
+        self._screen.pause()
+
+    def show_typed(self, text: str, remark: str) -> None:
+        """Show a text that the person has typed during the turn."""
+        self._screen.take_line()
+        tell(f"» {one_line(text, TYPED)} ({plain(remark)})", dim=True)
 
     def __call__(self, fact: dict[str, Any]) -> None:
         """Show one fact."""
         if not self._quiet:
-            getattr(self, f"_on_{fact['type']}", _unshown)(fact)
+            on_fact = getattr(self, f"_on_{fact['type']}", None)
+            if on_fact is not None:
+                on_fact(fact)
 
     def end(self, result: dict[str, Any]) -> None:
-        """Show the answer, as far as it has not been shown."""
-        answer, shown = result["output"], self._break()
-        if result["error"] is None and _squashed(shown) != _squashed(plain(answer)):
-            click.echo(plain(answer) if sys.stdout.isatty() else answer)
+        """Show the answer, unless it was streamed; of an unfinished one, what there is."""
+        answer, shown = result["output"], self._finish()
+        self._screen.pause()
+        said = "\n\n".join(self._held)
         self._held.clear()
+        if not shown and said != answer and said.endswith(answer):  # earlier answers, with messages of the user between
+            tell(plain(said.removesuffix(answer).strip()))
+        if (answer or result["error"] is None) and not "".join(shown.split()).endswith("".join(plain(answer).split())):
+            self._screen.show(answer)
+        usage = Usage.from_dict(result["usage"])
+        if usage.requests and sys.stdout.isatty() and not self._quiet:
+            tell(describe_usage(usage, time.monotonic() - self._began), dim=True)
         if self._closing and not self._quiet and result["error"] is None:
             tell(f"session {result['session_id']}")
 
     def _on_text(self, fact: dict[str, Any]) -> None:
         if not fact.get("partial"):
             self._held.append(fact["text"])
-        elif self._streams:
-            if self._shown and fact.get("block") != self._block:
-                click.echo()
-            self._block = fact.get("block")
-            piece = plain(fact["text"])
-            self._shown += piece
-            click.echo(piece, nl=False)
-            sys.stdout.flush()
+        else:
+            self._screen.add(fact["text"], fact.get("block"))
+
+    def _on_waiting(self, fact: dict[str, Any]) -> None:
+        self._shown += self._screen.finish()
+        self._screen.wait(fact["on"])
 
     def _on_tool(self, fact: dict[str, Any]) -> None:
         self._between()
         tell(f"→ {plain(str(fact['name']))} {arguments_line(fact['input'])}".rstrip(), dim=True)
+        self._screen.wait(str(fact["name"]))
 
     def _on_tool_result(self, fact: dict[str, Any]) -> None:
         if not fact["ok"]:
             tell(f"✗ {plain(str(fact['name']))}: {one_line(str(fact['output']), ARGUMENTS)}", dim=True)
+
+    def _on_fallback(self, fact: dict[str, Any]) -> None:
+        self._finish()
+        tell(f"⚠ {plain(fact['provider'])} answers instead of {plain(fact['from'])}: {plain(fact['reason'])}", dim=True)
 
     def _on_child(self, fact: dict[str, Any]) -> None:
         self._between()
@@ -92,40 +123,39 @@ class PersonView:
         tell(line + (f": {one_line(fact['error'], ARGUMENTS)}" if fact.get("error") else ""), dim=True)
 
     def _between(self) -> None:
-        """Show what was said before something else began."""
-        shown = self._break()
+        """Show the text before a tool call or a child session."""
+        shown = self._finish()
         said = "\n\n".join(self._held)
         self._held.clear()
         if said and not shown:
             tell(plain(said))
 
-    def _break(self) -> str:
-        """End the line of what was shown as it came, and return that."""
-        shown, self._shown = self._shown, ""
-        if shown and not shown.endswith("\n"):
-            click.echo()
+    def _finish(self) -> str:
+        """End the streamed text; return all of it since the last call."""
+        shown, self._shown = self._shown + self._screen.finish(), ""
         return shown
 
 
-def _unshown(fact: dict[str, Any]) -> None:
-    """Leave out what only programs want to know."""
-
-
-def _squashed(text: str) -> str:
-    return "".join(text.split())
+def describe_usage(usage: Usage, seconds: float | None = None) -> str:
+    """Return tokens, cost and duration in one line."""
+    parts = [f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out", format_cost(usage) or "cost unknown"]
+    return "; ".join(parts if seconds is None else [*parts, format_duration(seconds)])
 
 
 def arguments_line(value: Any) -> str:
-    """Return the arguments of a tool call as a person sees them."""
+    """Return the arguments of a tool call in one line."""
     values = value.values() if isinstance(value, dict) else [value]
     return one_line("  ".join(each if isinstance(each, str) else json.dumps(each, default=str) for each in values), 60)
 
 
 class LinesView:
-    """A line of JSON for everything that happens; the last one is the result."""
+    """A line of JSON for every fact; the last one is the result."""
+
+    def pause(self) -> None:
+        """Have nothing to pause."""
 
     def begin(self, session_id: str) -> None:
-        """Print which session it is."""
+        """Print the session."""
         self({"type": "session", "session_id": session_id})
 
     def __call__(self, fact: dict[str, Any]) -> None:
@@ -133,7 +163,7 @@ class LinesView:
         click.echo(json.dumps(fact, ensure_ascii=False, default=str))
 
     def end(self, result: dict[str, Any]) -> None:
-        """Print the error, if there was one, and the result."""
+        """Print the error, if any, and the result."""
         if result["error"] is not None:
             self({"type": "error", "message": result["error"]})
         self({"type": "result", **result})
@@ -145,6 +175,9 @@ class ObjectView:
     def __init__(self, schema: str) -> None:
         self._schema = schema
 
+    def pause(self) -> None:
+        """Have nothing to pause."""
+
     def begin(self, session_id: str) -> None:
         """Print nothing yet."""
 
@@ -152,18 +185,21 @@ class ObjectView:
         """Print nothing yet."""
 
     def end(self, result: dict[str, Any]) -> None:
-        """Print the result of a turn that ended; an error is told as every command tells it."""
-        if result["error"] is None:
+        """Print the result; an error is printed by the command line, as for every command.
+
+        An unfinished answer is a result, with its error.
+        """
+        if result["error"] is None or result["status"] == "incomplete":
             print_json(self._schema, result)
 
 
 class Display:
-    """What hooks want a person to see."""
+    """Prints messages of hooks for a person."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
 
     def show_message(self, message: str, level: str, source: str = "hook") -> None:
-        """Print a line on stderr; with `quiet`, errors alone."""
+        """Print a line on stderr; `quiet`: errors only."""
         if not self._quiet or level == "error":
             tell(f"{plain(source)}: {plain(message)}", fg={"error": "red", "warning": "yellow"}.get(level))

@@ -1,4 +1,4 @@
-"""What stdin says: the prompt, or something to go with it."""
+"""Read stdin: the prompt, or text to append to it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import click
 from .terminal import tell
 
 LIMIT = 1024 * 1024
-"""Bytes of stdin that go with a prompt."""
+"""Bytes of stdin appended to a prompt, at most."""
 PATIENCE = 3.0
-"""Seconds of silence after which a person is told what is waited for."""
+"""Seconds of waiting before a person is told."""
 
 
 def read_prompt(prompt: str | None, *, may_be_empty: bool = False) -> str | None:
-    """Return the prompt with what stdin adds to it; None when nothing is said and a terminal can be asked.
+    """Return the prompt with the text of stdin; None without a prompt at a terminal.
 
-    Without a prompt, or with `-`, stdin is the prompt; else what a pipe or a file says there is appended, at most
-    `LIMIT` bytes. Raises `click.UsageError` for a prompt that is empty and may not be.
+    Without a prompt, or with `-`, stdin is the prompt; else a pipe or a file there is appended, at most `LIMIT` bytes.
+    Raises `click.UsageError` for an empty prompt, unless `may_be_empty`.
     """
     if prompt is None and sys.stdin.isatty():
         return None
@@ -34,33 +34,22 @@ def read_prompt(prompt: str | None, *, may_be_empty: bool = False) -> str | None
 
 
 def _context() -> str:
-    descriptor = _pipe()
-    if descriptor is None:
+    """Return the text of a pipe or a file at stdin, marked as such; '' without one."""
+    try:
+        mode = fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
         return ""
-    text, is_cut = _read(descriptor)
+    if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
+        return ""
+    if not select.select([sys.stdin.fileno()], [], [], PATIENCE)[0]:
+        tell("amplifier: waiting for stdin, to append it to the prompt; use </dev/null without input")
+    raw = sys.stdin.buffer.read(LIMIT + 1)
+    is_cut = len(raw) > LIMIT
+    text = raw[:LIMIT].decode("utf-8", errors="ignore" if is_cut else "replace")
     if not text.strip():
         return ""
     if is_cut:
-        tell(f"amplifier: of stdin, the first {LIMIT:,} bytes go with the prompt; the rest is left out")
+        tell(f"amplifier: only the first {LIMIT:,} bytes of stdin are appended to the prompt")
     note = f"\n[cut here, after {LIMIT:,} bytes]" if is_cut else ""
     end = "" if text.endswith("\n") and not note else "\n"
     return f"\n\n<stdin>\n{text}{note}{end}</stdin>"
-
-
-def _pipe() -> int | None:
-    """Return the descriptor of stdin when it is a pipe or a file."""
-    try:
-        descriptor = sys.stdin.fileno()
-        mode = fstat(descriptor).st_mode
-    except (OSError, ValueError, AttributeError):
-        return None
-    return descriptor if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else None
-
-
-def _read(descriptor: int) -> tuple[str, bool]:
-    """Return the text up to the limit, and whether there was more."""
-    if not select.select([descriptor], [], [], PATIENCE)[0]:
-        tell("amplifier: waiting for stdin, which goes with the prompt; say </dev/null when there is none")
-    raw = sys.stdin.buffer.read(LIMIT + 1)
-    is_cut = len(raw) > LIMIT
-    return raw[:LIMIT].decode("utf-8", errors="ignore" if is_cut else "replace"), is_cut

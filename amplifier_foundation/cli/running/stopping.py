@@ -1,4 +1,4 @@
-"""What Ctrl-C does to a turn: once, it stops after this step; twice, at once."""
+"""Stop a turn on Ctrl-C: once, after the current step; twice, at once."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 GRACE = 2.0
-"""Seconds that a turn gets to end by itself when it was told to stop at once."""
+"""Seconds for a turn to end by itself after the second Ctrl-C."""
 PATIENCE = 4
-"""How many times Ctrl-C is handed on; then it ends the program, whatever keeps the turn."""
+"""The press of Ctrl-C that ends the program, even if the turn hangs."""
 
 
 class TurnCut(Exception):
-    """The turn did not end by itself when it was told to, and was cut."""
+    """The turn did not end by itself after a stop at once, and was cancelled."""
 
 
 class Stops:
-    """Stops one turn when somebody presses Ctrl-C; make a new one for each."""
+    """Stops one turn on Ctrl-C; make a new object for each turn."""
 
     def __init__(self, approvals: Approvals) -> None:
         self.at_once = False
-        """Whether the turn was told to stop at once."""
+        """Whether Ctrl-C was pressed twice."""
         self._approvals = approvals
         self._presses = asyncio.Semaphore(0)
         self._is_cut = False
 
     def press(self) -> None:
-        """Note that Ctrl-C was pressed; to be called in the thread of the event loop."""
+        """Record a press of Ctrl-C; call this in the thread of the event loop."""
         self._presses.release()
 
-    async def obeyed(self, session: AmplifierSession, turn: Coroutine[Any, Any, Result]) -> Result:
-        """Await a turn of `session`; raises `TurnCut` when it had to be cut, else what the turn raises."""
+    async def watch(self, session: AmplifierSession, turn: Coroutine[Any, Any, Result]) -> Result:
+        """Await a turn of `session`; Ctrl-C stops it. Raises `TurnCut` after a cancellation, and errors of the turn."""
         task = asyncio.current_task()
-        assert task is not None  # a coroutine that runs on an event loop is always some task's
+        assert task is not None  # a running coroutine has a task
         failure: Exception | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 stopper = group.create_task(self._stop(session, task))
                 try:
                     return await turn
-                except Exception as error:  # which the group would wrap
+                except Exception as error:  # the group would wrap it
                     failure = error
                 finally:
                     stopper.cancel()
@@ -67,7 +67,7 @@ class Stops:
 
     async def _stop(self, session: AmplifierSession, task: asyncio.Task[Any]) -> None:
         await self._presses.acquire()
-        tell("stopping after this step; Ctrl-C again to stop now", fg="yellow")
+        tell("stopping after this step; Ctrl-C again stops now", fg="yellow")
         self._approvals.give_up()
         await session.coordinator.request_cancel()
         await self._presses.acquire()
@@ -86,13 +86,13 @@ class Stops:
 def interrupts_to(press: Callable[[], None]) -> Iterator[None]:
     """Call `press` in the running event loop for every Ctrl-C while the block runs.
 
-    Where the program is not run by its main thread, which alone learns of signals, nothing is changed.
+    Outside the main thread nothing changes: only the main thread gets signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
-    # A signal that comes just before the loop waits does not wake it; what the loop is told of by its own means does.
+    # A signal just before the loop waits does not wake it; the wake-up of the loop's own handler does.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     signal.signal(signal.SIGINT, handler_of(loop, press))
     try:
@@ -103,7 +103,7 @@ def interrupts_to(press: Callable[[], None]) -> Iterator[None]:
 
 
 def handler_of(loop: asyncio.AbstractEventLoop, press: Callable[[], None]) -> Callable[[int, object], None]:
-    """Return a signal handler that hands on the first presses, and raises `KeyboardInterrupt` from then on."""
+    """Return a signal handler for Ctrl-C: it calls `press`, and at press `PATIENCE` raises `KeyboardInterrupt`."""
     presses = 0
 
     def on_signal(number: int, frame: object) -> None:

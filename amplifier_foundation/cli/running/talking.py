@@ -1,35 +1,44 @@
-"""A conversation at a terminal: prompts, commands, and turns that Ctrl-C stops."""
+"""Hold a conversation at a terminal: prompts, commands, and turns; Ctrl-C stops a turn."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from amplifier_core.errors import AmplifierError, StoreError
 
-from .. import exits
-from ..app import opened_store, plugins_of
+from ...cli import exits
+from ...security import read_policy
+from ...sessions.failures import describe_failure
+from ..app import plugins_of, use_store
 from ..output import plural
+from ..trusting import Asking
 from .approving import Approvals
 from .choosing import Chosen, Wanted, choose
-from .commands import COMMANDS, Commands, GoOn, Refused, is_command
+from .commands import COMMANDS, STEER, Commands, Refused, is_command
 from .foreground import Foreground, PressedInterrupt
 from .lines import LineEditor
 from .showing import Display, PersonView
 from .stopping import Stops, TurnCut
 from .terminal import own_terminal, plain, tell
-from .watching import Watch
+from .typing_ahead import TypedLines
+from .watching import FactReporter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import SessionStore
 
-    from ...conversation import Conversation
+    from ...spawning.conversation import Conversation
 
 
 def talk(ctx: click.Context, wanted: Wanted) -> int:
-    """Converse with the person at the terminal until they end it; return the exit code."""
+    """Hold a conversation until the person ends it; return the exit code."""
     from ...paths import data_home, make_private
 
     editor = LineEditor(make_private(data_home()) / "prompts", list(COMMANDS))
@@ -38,7 +47,7 @@ def talk(ctx: click.Context, wanted: Wanted) -> int:
 
 
 class Talk:
-    """One person, who goes from session to session."""
+    """The conversation of one person, across sessions."""
 
     def __init__(self, ctx: click.Context, foreground: Foreground, editor: LineEditor) -> None:
         self._ctx = ctx
@@ -46,31 +55,34 @@ class Talk:
         self._foreground = foreground
         self._editor = editor
         self._view = PersonView(quiet=self._quiet, closing=False)
-        self._watch = Watch(self._view)
+        self._watch = FactReporter(self._view, waits=True)
+        self._asking: Asking | None = None
+        self._typed = TypedLines()
+        self._waiting: deque[str] = deque()
+        """Commands that were typed during a turn."""
 
     async def run(self, wanted: Wanted) -> int:
-        """Converse in the session that is wanted, then in those that the person goes on to."""
+        """Converse in the chosen session, then in every session the person switches to."""
         plugins = plugins_of(self._ctx)
         plugins.register(self._watch, "run-watch")
-        # The context of a command is that of its thread alone, and this is another one.
+        # The context of a command belongs to its thread, and this is another thread.
         with self._ctx.scope(cleanup=False):
-            return await self._converse(wanted, plugins)
-
-    async def _converse(self, wanted: Wanted, plugins: Plugins) -> int:
-        async with opened_store(plugins) as store:
-            chosen: Chosen | None = await choose(wanted, store, plugins, self._confirm)
-            while chosen is not None:
-                chosen = await self._in_session(chosen, wanted, store, plugins)
+            self._asking = asking = Asking(plugins, wanted.trusts, self._confirm)
+            await asking.settle_settings()
+            async with use_store(plugins) as store:
+                chosen: Chosen | None = await choose(wanted, store, plugins, self._confirm, asking)
+                while chosen is not None:
+                    chosen = await self._converse(chosen, wanted, store, plugins)
         return exits.OK
 
     async def _confirm(self, question: str) -> bool:
         return await self._foreground.call(lambda: click.confirm(question, err=True))
 
-    async def _in_session(self, chosen: Chosen, wanted: Wanted, store: SessionStore, plugins: Plugins) -> Chosen | None:
-        """Converse in one session; return what the person goes on with, None when they end it."""
-        from ...conversation import open_conversation
+    async def _converse(self, chosen: Chosen, wanted: Wanted, store: SessionStore, plugins: Plugins) -> Chosen | None:
+        """Converse in one session; return the next one, None at the end."""
+        from ...spawning.conversation import open_conversation
 
-        approvals = Approvals(own_terminal())
+        approvals = Approvals(own_terminal(), self._view.pause, self._typed.leave)
         async with open_conversation(
             chosen.bundle,
             store,
@@ -79,17 +91,20 @@ class Talk:
             working_dir=wanted.working_dir,
             name=wanted.name,
             approval_system=approvals,
+            permissions=read_policy(wanted.working_dir),
             display_system=Display(quiet=self._quiet),
         ) as conversation:
             self._watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
             await self._greet(conversation)
             commands = Commands(conversation, chosen.bundle, store, plugins)
-            following = await self._until_left(conversation, commands, approvals, store, plugins)
-            self._part(conversation)
+            following = await self._take_turns(conversation, commands, approvals, store, plugins)
+            if conversation.is_stored and not self._quiet:
+                session_id = conversation.session.session_id
+                tell(f"{session_id}: {plural(conversation.turn_count, 'turn')}. amplifier run --resume {session_id}")
             return following
 
-    async def _until_left(
+    async def _take_turns(
         self,
         conversation: Conversation,
         commands: Commands,
@@ -105,21 +120,23 @@ class Talk:
                     continue
                 elif going.with_turn:
                     await self._turn(conversation, "", approvals)
+                elif going.record is None:
+                    return None
                 else:
-                    return await self._following(going, store, plugins)
+                    following = Wanted(resume=going.record.session_id)
+                    return await choose(following, store, plugins, self._confirm, self._asking)
             except StoreError:
-                raise  # nothing that is said from here on could be kept
+                raise  # nothing after this could be stored
             except (Refused, AmplifierError, click.ClickException) as error:
                 tell(f"amplifier: {error.message if isinstance(error, click.ClickException) else error}")
         return None
 
-    async def _following(self, going: GoOn, store: SessionStore, plugins: Plugins) -> Chosen | None:
-        if going.record is None:
-            return None
-        return await choose(Wanted(resume=going.record.session_id), store, plugins, self._confirm)
-
     async def _prompt(self) -> str | None:
-        """Return what the person says next; None when they have nothing more to say."""
+        """Return the next prompt; None at the end of the conversation."""
+        if self._waiting:
+            return self._waiting.popleft()
+        if self._typed.is_ended:
+            return None
         pressed = 0
         while pressed < 2:
             try:
@@ -129,7 +146,7 @@ class Talk:
                 return None
             except PressedInterrupt:
                 pressed += 1
-                tell("" if pressed > 1 else "\n(Ctrl-C again ends the conversation)")
+                tell("" if pressed > 1 else "\n(Ctrl-C again quits)")
                 continue
             pressed = 0
             if prompt.strip():
@@ -137,38 +154,56 @@ class Talk:
         return None
 
     async def _turn(self, conversation: Conversation, prompt: str, approvals: Approvals) -> None:
-        stops = Stops(approvals)
-        result = {"session_id": conversation.session.session_id, "output": "", "error": None}
+        stops, before = Stops(approvals), conversation.usage
+        result: dict[str, Any] = {"session_id": conversation.session.session_id, "output": "", "error": None}
+        self._view.begin(result["session_id"])
         try:
-            with self._foreground.interrupts_to(stops.press):
-                turn = await stops.obeyed(conversation.session, conversation.say(prompt))
+            with self._foreground.interrupts_to(stops.press), self._steering(conversation):
+                turn = await stops.watch(conversation.session, conversation.say(prompt))
             if turn.status == "cancelled":
                 result["error"] = "stopped"
-            result["output"] = turn.output
+            result["output"], result["error"] = turn.output, result["error"] or turn.error
         except TurnCut:
             result["error"] = "stopped"
         except StoreError:
             raise
         except Exception as problem:
-            result["error"] = f"{'' if isinstance(problem, AmplifierError) else type(problem).__name__ + ': '}{problem}"
+            result["error"] = str(problem) if isinstance(problem, AmplifierError) else describe_failure(problem)
             if self._ctx.obj["debug"]:
                 import traceback
 
                 traceback.print_exception(problem)
-        self._view.end(result)
+        finally:
+            self._view.pause()
+        self._view.end({**result, "usage": conversation.usage.since(before).to_dict()})
         if result["error"] is not None:
             tell(f"amplifier: {plain(result['error'])}", fg="yellow")
+
+    def _steering(self, conversation: Conversation) -> AbstractContextManager[None]:
+        """Send lines that are typed while the block runs into the turn; without a loop for it they are prompts."""
+        steer: Callable[[str], bool] | None = conversation.session.coordinator.get_capability(STEER)
+        if steer is None:
+            return nullcontext()
+
+        def take(text: str) -> None:
+            if is_command(text):
+                self._waiting.append(text)
+                self._view.show_typed(text, "runs after this turn")
+                return
+            try:
+                is_taken = steer(text)
+            except Exception as problem:  # a loop may refuse a message: too many wait
+                self._view.show_typed(text, f"refused: {problem}")
+            else:
+                self._view.show_typed(text, "the turn takes it in" if is_taken else "the next turn takes it in")
+
+        return self._typed.hear(take)
 
     async def _greet(self, conversation: Conversation) -> None:
         if self._quiet:
             return
         record = conversation.record
         past = f", {plural(conversation.turn_count, 'turn')} so far" if conversation.is_stored else ""
-        tell(f"{plain(record.name)}: session {record.session_id}{past}. /help says what you can do; Ctrl-D ends.")
+        tell(f"{plain(record.name)}: session {record.session_id}{past}. /help lists commands; Ctrl-D quits.")
         if await conversation.is_cut():
-            tell("Its last turn has no answer: /continue goes on with it.")
-
-    def _part(self, conversation: Conversation) -> None:
-        if conversation.is_stored and not self._quiet:
-            session_id = conversation.session.session_id
-            tell(f"{session_id}: {plural(conversation.turn_count, 'turn')}. amplifier run --resume {session_id}")
+            tell("Its last turn was interrupted: /continue continues it.")

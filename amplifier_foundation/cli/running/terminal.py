@@ -1,4 +1,4 @@
-"""What a person's terminal is told, and where it is."""
+"""Print safe text to the person's terminal, and find that terminal."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters besides tab and newline, and those that turn the direction of text."""
+"""Control characters except tab and newline, and changes of the text direction."""
 
 
 def plain(text: str) -> str:
-    """Return `text` without what could steer a terminal or hide a part of it."""
+    """Return `text` without characters that steer a terminal or hide text."""
     return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -25,15 +25,16 @@ def one_line(text: str, length: int) -> str:
 
 
 def tell(text: str, **style: Any) -> None:
-    """Print a line on stderr, in a style when that is a terminal that wants one."""
+    """Print a line on stderr, styled at a terminal unless `NO_COLOR` is set."""
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    click.echo(click.style(text, **style) if style and colour else text, err=True)
+    # `err=True` would find the stream below the one that keeps a moving part of the screen apart.
+    click.echo(click.style(text, **style) if style and colour else text, file=sys.stderr)
 
 
 def own_terminal() -> str | None:
-    """Return the path of the terminal at which somebody can be asked; None when nobody can.
+    """Return the path of the terminal for questions; None without one.
 
-    It is the one that controls this process, while the process runs in its foreground; else the one that stdin is.
+    It is the controlling terminal, if this process runs in its foreground; without one, the terminal at stdin.
     """
     try:
         descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)

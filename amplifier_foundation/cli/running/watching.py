@@ -1,4 +1,4 @@
-"""What happens in a turn, told as plain facts: text, tool calls, sessions that are made, and what it used."""
+"""Report the facts of a turn: text, tool calls, child sessions, and usage."""
 
 from __future__ import annotations
 
@@ -7,52 +7,72 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core import events
 from amplifier_core.hookspecs import hookimpl
+from amplifier_core.streaming import STREAM_BLOCK_DELTA, STREAM_BLOCK_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amplifier_core.moments import SpawnOutcome, SpawnRequest
+    from amplifier_core.hook_data import SpawnOutcome, SpawnRequest
     from amplifier_core.session import AmplifierSession
 
     Tell = Callable[[dict[str, Any]], None]
 
 LAST = 1_000_000
-STREAM_DELTA = "llm:stream_block_delta"
+FALLBACK = "provider:fallback"
 
 asking: ContextVar[str] = ContextVar("asking", default="")
-"""The session that works in this task, as a person knows it; '' for the one that was asked."""
+"""The child session at work in this task, by name and id; '' for the session of the turn."""
 
 
-class Watch:
-    """Tells `tell` what a session does, one fact at a time.
+class FactReporter:
+    """Calls `tell` for each fact of a session.
 
-    A fact has a `type`: text (with `partial`, a piece of what comes whole later), tool, tool_result, child (when it
-    begins, and with `seconds` and `usage` when it has ended) or usage. It is a plugin too: that is how it sees the
-    sessions that a session makes.
+    The `type` of a fact is text (with `partial`, a piece of a later text), tool, tool_result, child (at its start, and
+    with `seconds` and `usage` at its end), fallback (another provider answers) or usage; with `waits`, also waiting
+    (`on`: thinking, a call on its way, or '' for a request). It is also a plugin, to see child sessions.
     """
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Tell, *, waits: bool = False) -> None:
         self._tell = tell
+        self._waits = waits
         self._above: dict[str, tuple[str, str]] = {}
         self._streams: str | None = None
+        self._kinds: dict[Any, str] = {}
+        """The types of the streamed blocks by their index: some providers name them at their start only."""
 
     def attach(self, session: AmplifierSession) -> None:
         """Watch `session` from now on."""
         self._streams = None
         for event, handler in (
-            (STREAM_DELTA, self._on_delta),
+            (events.PROVIDER_REQUEST, self._on_request),
+            (STREAM_BLOCK_START, self._on_start),
+            (STREAM_BLOCK_DELTA, self._on_delta),
             (events.CONTENT_BLOCK_DELTA, self._on_delta),
             (events.CONTENT_BLOCK_END, self._on_block),
             (events.TOOL_PRE, self._on_tool),
             (events.TOOL_POST, self._on_result),
             (events.TOOL_ERROR, self._on_failure),
             (events.PROVIDER_RESPONSE, self._on_response),
+            (FALLBACK, self._on_fallback),
         ):
             session.coordinator.hooks.register(event, handler, priority=LAST, name="run-watch")
 
+    async def _on_start(self, event: str, data: dict[str, Any]) -> None:
+        kind = self._kinds[data.get("block_index")] = str(data.get("block_type") or "text")
+        if self._waits and kind in ("thinking", "tool_use"):
+            self._tell({"type": "waiting", "on": "thinking" if kind == "thinking" else str(data.get("name") or "")})
+
+    async def _on_request(self, event: str, data: dict[str, Any]) -> None:
+        if self._waits:
+            self._tell({"type": "waiting", "on": ""})
+
     async def _on_delta(self, event: str, data: dict[str, Any]) -> None:
-        self._streams = self._streams or event  # a loop may pass on what a provider streams: one of the two is enough
-        text = _delta_text(data)
+        self._streams = self._streams or event  # a loop may repeat the stream of its provider: listen to one of them
+        delta = data.get("delta")
+        text = data.get("text") or (delta.get("text") if isinstance(delta, dict) else delta)
+        kind = data.get("block_type") or self._kinds.get(data.get("block_index"), "text")
+        if kind != "text" or not isinstance(text, str):
+            return
         if text and event == self._streams:
             self._tell({"type": "text", "text": text, "partial": True, "block": data.get("block_index")})
 
@@ -82,9 +102,12 @@ class Watch:
         if isinstance(data.get("usage"), dict):
             self._tell({"type": "usage", **data["usage"]})
 
+    async def _on_fallback(self, event: str, data: dict[str, Any]) -> None:
+        self._tell({"type": "fallback", **{name: data.get(name) for name in ("from", "provider", "model", "reason")}})
+
     @hookimpl
     async def amplifier_before_spawn(self, request: SpawnRequest) -> None:
-        """Tell that a session is made."""
+        """Report the start of a child session."""
         name = str(request.metadata.get("name") or request.bundle)
         self._above[request.session_id] = (name, asking.get())
         asking.set(f"{name} ({request.session_id})")
@@ -92,19 +115,11 @@ class Watch:
 
     @hookimpl
     async def amplifier_after_spawn(self, result: SpawnOutcome) -> None:
-        """Tell how it ended."""
+        """Report the end of a child session."""
         name, above = self._above.pop(result.session_id, (result.session_id, ""))
         asking.set(above)
         told = {"status": result.status, "seconds": round(result.duration, 3), "error": result.error}
         self._tell({"type": "child", **_child(result, name), **told, "usage": dict(result.usage)})
-
-
-def _delta_text(data: dict[str, Any]) -> str:
-    if data.get("block_type", "text") != "text":
-        return ""
-    delta = data.get("delta")
-    said = data.get("text") or (delta.get("text") if isinstance(delta, dict) else delta)
-    return said if isinstance(said, str) else ""
 
 
 def _call(data: dict[str, Any]) -> dict[str, Any]:

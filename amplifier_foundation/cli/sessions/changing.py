@@ -1,4 +1,4 @@
-"""`amplifier session rename` and `repair`."""
+"""Run `amplifier session fork`, `rename` and `repair`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,52 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..app import json_option, opened_store, plugins_of, run_async, session_by_prefix
+from ..app import find_session, json_option, plugins_of, split_point, storage_plugins, use_store
+from ..loops import run_in_loop
 from ..output import plural, print_json
 from .facts import facts
 
 if TYPE_CHECKING:
-    from amplifier_core.storage import Finding, SessionRecord
+    from ...sessions.forks import Orphans
 
 LONGEST_NAME = 128
+
+
+@click.command()
+@click.argument("point", metavar="ID[@POINT]")
+@click.option("--name", default="", help="Name of the fork; its id begins with it.")
+@click.option(
+    "--orphans",
+    type=click.Choice(["complete", "remove", "error"]),
+    default="remove",
+    show_default=True,
+    help="Tool calls without a result at the point: record them as interrupted, fork before them, or refuse.",
+)
+@json_option
+@click.pass_context
+@run_in_loop
+async def fork(ctx: click.Context, point: str, name: str, orphans: Orphans, as_json: bool) -> None:
+    """Fork a session: the fork shares its messages, and the source never changes.
+
+    POINT is the number of a turn (its end), the id of a message such as m12, or now.
+    """
+    from ...sessions.forks import fork_place, fork_there
+
+    where, plugins = split_point(point), plugins_of(ctx)
+    async with use_store(plugins) as store:
+        source = await find_session(store, where.session)
+        place = await fork_place(store, source, turn=where.turn, message=where.message, orphans=orphans)
+        record = await fork_there(store, source, place, name=name, plugins=plugins)
+    if as_json:
+        print_json("session.fork/1", {**facts(record), "left_out": place.left_out, "completed": len(place.added)})
+        return
+    click.echo(record.session_id)
+    click.echo(f"shares {plural(place.at, 'message')} of {record.fork_of}", err=True)
+    if place.left_out:
+        click.echo(f"{plural(place.left_out, 'message')} left out, from an unfinished tool call on", err=True)
+    if place.added:
+        click.echo(f"{plural(len(place.added), 'unfinished tool call')} recorded as interrupted", err=True)
+    click.echo(f'Ask it something: amplifier run --resume {record.session_id} "…"', err=True)
 
 
 @click.command()
@@ -22,64 +60,53 @@ LONGEST_NAME = 128
 @click.argument("name")
 @json_option
 @click.pass_context
-def rename(ctx: click.Context, session_id: str, name: str, as_json: bool) -> None:
-    """Give a session another NAME; its id stays."""
-    record = run_async(_rename(ctx, session_id, checked_name(name)))
+@run_in_loop
+async def rename(ctx: click.Context, session_id: str, name: str, as_json: bool) -> None:
+    """Rename a session; its id stays."""
+    name = check_name(name)
+    async with use_store(storage_plugins(ctx)) as store:
+        found = (await find_session(store, session_id)).session_id
+        await store.update(found, name=name)
+        record = await store.get(found)
     if as_json:
         print_json("session.rename/1", facts(record))
     else:
         click.echo(f"{record.session_id}: {record.name}")
 
 
-def checked_name(name: str) -> str:
-    """Return a session's name without space around it. Raises `click.UsageError` for what cannot be one."""
+def check_name(name: str) -> str:
+    """Return a session's name without surrounding space. Raises `click.UsageError` when it cannot be a name."""
     name = name.strip()
     if not name or not name.isprintable() or len(name) > LONGEST_NAME:
         raise click.UsageError(f"a name is one line of 1 to {LONGEST_NAME} printable characters")
     return name
 
 
-async def _rename(ctx: click.Context, prefix: str, name: str) -> SessionRecord:
-    async with opened_store(plugins_of(ctx)) as store:
-        session_id = (await session_by_prefix(store, prefix)).session_id
-        await store.update(session_id, name=name)
-        return await store.get(session_id)
-
-
 @click.command()
 @click.argument("session_id", metavar="ID")
-@click.option("-y", "--yes", is_flag=True, help="Mend what is found.")
+@click.option("-y", "--yes", is_flag=True, help="Repair the faults.")
 @json_option
 @click.pass_context
-def repair(ctx: click.Context, session_id: str, yes: bool, as_json: bool) -> None:
-    """Say what is wrong with a session and what would be done about it; with --yes, do it."""
-    found_id, findings = run_async(_repair(ctx, session_id, yes=yes))
+@run_in_loop
+async def repair(ctx: click.Context, session_id: str, yes: bool, as_json: bool) -> None:
+    """Find the faults of a stored session and print the remedies; with --yes, apply them."""
+    from ...sessions.repairing import examine
+    from ...sessions.repairing import repair as repair_session
+
+    async with use_store(storage_plugins(ctx)) as store:
+        found = (await find_session(store, session_id)).session_id
+        findings = await (repair_session if yes else examine)(store, found)
     if as_json:
-        found = [asdict(finding) for finding in findings]
-        print_json("session.repair/1", {"session_id": found_id, "mended": yes and bool(found), "findings": found})
+        listed = [asdict(finding) for finding in findings]
+        print_json("session.repair/1", {"session_id": found, "mended": yes and bool(listed), "findings": listed})
         return
     for finding in findings:
-        click.echo(_line(finding))
-    click.echo(_verdict(found_id, len(findings), mended=yes), err=True)
-
-
-async def _repair(ctx: click.Context, prefix: str, *, yes: bool) -> tuple[str, list[Finding]]:
-    from ...repairing import examine, mend
-
-    async with opened_store(plugins_of(ctx)) as store:
-        session_id = (await session_by_prefix(store, prefix)).session_id
-        return session_id, await (mend(store, session_id) if yes else examine(store, session_id))
-
-
-def _line(finding: Finding) -> str:
-    place = "" if finding.position is None else f"m{finding.position + 1}"
-    place = f"{place}: " if place and place not in finding.message.split() else ""
-    return f"{place}{finding.message} ({finding.kind}); remedy: {finding.remedy}"
-
-
-def _verdict(session_id: str, count: int, *, mended: bool) -> str:
-    if not count:
-        return f"{session_id}: nothing is wrong"
-    if mended:
-        return f"{session_id}: {plural(count, 'finding')} mended"
-    return f"nothing was changed. Do it with: amplifier session repair {session_id} --yes"
+        place = "" if finding.position is None else f"m{finding.position + 1}"
+        place = f"{place}: " if place and place not in finding.message.split() else ""
+        click.echo(f"{place}{finding.message} ({finding.kind}); remedy: {finding.remedy}")
+    if not findings:
+        click.echo(f"{found}: no faults", err=True)
+    elif yes:
+        click.echo(f"{found}: {plural(len(findings), 'fault')} repaired", err=True)
+    else:
+        click.echo(f"nothing was changed. Repair it with: amplifier session repair {found} --yes", err=True)

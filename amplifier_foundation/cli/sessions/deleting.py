@@ -1,101 +1,74 @@
-"""`amplifier session delete` and `prune`."""
+"""Run `amplifier session delete` and `prune`."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import click
 
 from amplifier_core.errors import SessionConflict
 
 from ..app import (
-    confirmed,
-    deliveries_in,
+    confirm,
+    find_session,
     json_option,
-    opened_store,
-    plugins_of,
-    run_async,
-    session_by_prefix,
+    read_deliveries,
+    read_sessions,
+    storage_plugins,
+    use_store,
     yes_option,
 )
+from ..loops import run_in_loop
 from ..output import plural, print_json, timestamp
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import timedelta
-
-    from amplifier_core.storage import SessionRecord, SessionStore
 
 
 @click.command()
 @click.argument("session_ids", metavar="ID...", nargs=-1, required=True)
 @yes_option
-@click.option("--force", is_flag=True, help="Also one that is said to run: its process is gone.")
+@click.option("--force", is_flag=True, help="Also delete a session that is recorded as running; its process is gone.")
 @json_option
 @click.pass_context
-def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> None:
-    """Forget sessions; their forks keep the messages they share."""
-    deleted = run_async(_delete(ctx, session_ids, yes=yes, force=force))
+@run_in_loop
+async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> None:
+    """Delete sessions; their forks keep the shared messages."""
+    from ...sessions.presence import as_it_is
+
+    async with use_store(storage_plugins(ctx)) as store:
+        records = {each.session_id: each for each in [await find_session(store, prefix) for prefix in session_ids]}
+        for session_id, record in records.items():
+            if not force and as_it_is(record).status == "running":
+                raise SessionConflict(
+                    session_id,
+                    f"session '{session_id}' is running. Stop it first; if its process is gone, use --force",
+                )
+        forks: dict[str, list[str]] = {session_id: [] for session_id in records}
+        for each in await store.sessions():
+            if each.fork_of in forks and each.session_id not in forks:
+                forks[each.fork_of].append(each.session_id)
+        for session_id, record in records.items():
+            kept = f"{plural(len(forks[session_id]), 'fork')} will keep the shared ones"
+            kept = kept if forks[session_id] else "no fork shares them"
+            click.echo(f"{session_id}: {plural(record.message_count, 'message')}; {kept}", err=True)
+        deleted = list(records) if confirm(f"Delete {plural(len(records), 'session')}?", yes=yes) else []
+        for session_id in deleted:
+            await store.delete(session_id)
     if as_json:
-        print_json("session.delete/1", [{"session_id": each, "forks": forks} for each, forks in deleted.items()])
+        print_json("session.delete/1", [{"session_id": each, "forks": forks[each]} for each in deleted])
         return
     for session_id in deleted:
         click.echo(f"deleted {session_id}")
 
 
-async def _delete(ctx: click.Context, prefixes: Sequence[str], *, yes: bool, force: bool) -> dict[str, list[str]]:
-    async with opened_store(plugins_of(ctx)) as store:
-        records = {record.session_id: record for record in [await session_by_prefix(store, each) for each in prefixes]}
-        if not force:
-            _refuse_running(records.values())
-        forks = _forks_of(records, await store.sessions())
-        for session_id, record in records.items():
-            click.echo(_what(record, forks[session_id]), err=True)
-        if not confirmed(f"Delete {plural(len(records), 'session')}?", yes=yes):
-            return {}
-        for session_id in records:
-            await store.delete(session_id)
-        return forks
-
-
-def _refuse_running(records: Iterable[SessionRecord]) -> None:
-    from ...presence import as_it_is
-
-    for record in records:
-        if as_it_is(record).status == "running":
-            raise SessionConflict(
-                record.session_id,
-                f"session '{record.session_id}' runs. Stop it first; if its process is gone, delete it with --force",
-            )
-
-
-def _forks_of(session_ids: Iterable[str], records: Sequence[SessionRecord]) -> dict[str, list[str]]:
-    """Return for each session the forks of it that stay."""
-    forks: dict[str, list[str]] = {session_id: [] for session_id in session_ids}
-    for record in records:
-        if record.fork_of in forks and record.session_id not in forks:
-            forks[record.fork_of].append(record.session_id)
-    return forks
-
-
-def _what(record: SessionRecord, forks: Sequence[str]) -> str:
-    what = f"{record.session_id}: {plural(record.message_count, 'message')}"
-    if not forks:
-        return f"{what}, no fork shares them"
-    keeps = "keeps" if len(forks) == 1 else "keep"
-    return f"{what}; {plural(len(forks), 'fork')} {keeps} what {'it shares' if len(forks) == 1 else 'they share'}"
-
-
 @click.command()
-@click.option("--older-than", metavar="AGE", help="Not changed for so long: 90m, 36h, 30d, 8w.")
-@click.option("--keep", type=click.IntRange(min=0), default=0, help="Keep so many of the last changed, however old.")
-@click.option("--all", "everywhere", is_flag=True, help="Sessions of every project, not of this folder alone.")
-@click.option("--dry-run", is_flag=True, help="Say what would be deleted.")
+@click.option("--older-than", metavar="AGE", help="Delete sessions unchanged for so long: 90m, 36h, 30d, 8w.")
+@click.option("--keep", type=click.IntRange(min=0), default=0, help="Keep the last changed ones, however old.")
+@click.option("--all", "everywhere", is_flag=True, help="Include the sessions of all folders.")
+@click.option("--dry-run", is_flag=True, help="List the sessions, and delete none.")
 @yes_option
 @json_option
 @click.pass_context
-def prune(
+@run_in_loop
+async def prune(
     ctx: click.Context,
     older_than: str | None,
     keep: int,
@@ -104,55 +77,35 @@ def prune(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Forget old sessions. Those that run, and those an event still waits for, are kept.
+    """Delete old sessions, except running ones and those needed by a waiting event.
 
-    With --older-than and --all, also the events of that age, and the deliveries that were over by then.
+    With --older-than and --all, also events of that age, and deliveries finished by then.
     """
-    if older_than is None and not keep:
-        raise click.UsageError("say which: --older-than 30d, or --keep 20, or both")
-    age = _age(older_than)
-    chosen, deleted = run_async(_prune(ctx, age, keep, everywhere=everywhere, dry_run=dry_run, yes=yes))
-    if as_json:
-        ids = [record.session_id for record in chosen]
-        print_json("session.prune/1", {"deleted": deleted, "sessions": ids})
-        return
-    for record in chosen:
-        click.echo(f"{'deleted' if deleted else 'would delete'} {record.session_id}, {timestamp(record.updated)}")
-    if not chosen:
-        click.echo("No session is that old.", err=True)
-
-
-def _age(text: str | None) -> timedelta | None:
-    from ...retention import age
-
-    try:
-        return age(text) if text is not None else None
-    except ValueError as error:
-        raise click.UsageError(f"--older-than: {error}") from error
-
-
-async def _prune(
-    ctx: click.Context, older_than: timedelta | None, keep: int, *, everywhere: bool, dry_run: bool, yes: bool
-) -> tuple[list[SessionRecord], bool]:
     from amplifier_core.storage import Inbox
 
-    from ...paths import project_of
-    from ...retention import disposable
+    from ...background.retention import age, disposable
 
-    async with opened_store(plugins_of(ctx)) as store:
-        records = await store.sessions(project=None if everywhere else project_of())
-        before = datetime.now(UTC) - older_than if older_than is not None else None
-        chosen = disposable(records, before=before, keep=keep, needed=await _needed(store))
-        if dry_run or not (chosen and confirmed(f"Delete {plural(len(chosen), 'session')}?", yes=yes)):
-            return chosen, False
-        if everywhere and before is not None and isinstance(store, Inbox):
-            await store.trim(before=before)
-        for record in chosen:
+    if older_than is None and not keep:
+        raise click.UsageError("give --older-than 30d, or --keep 20, or both")
+    try:
+        before = datetime.now(UTC) - age(older_than) if older_than is not None else None
+    except ValueError as error:
+        raise click.UsageError(f"--older-than: {error}") from error
+    async with use_store(storage_plugins(ctx)) as store:
+        records = await read_sessions(store, everywhere=everywhere)
+        waiting = [each for state in ("pending", "claimed") for each in await read_deliveries(store, state=state)]
+        needed = {delivery.session_id for delivery in waiting if delivery.session_id}
+        chosen = disposable(records, before=before, keep=keep, needed=needed)
+        delete_them = bool(chosen) and not dry_run and confirm(f"Delete {plural(len(chosen), 'session')}?", yes=yes)
+        if delete_them and everywhere and before is not None and isinstance(store, Inbox):
+            await store.purge(before=before)
+        for record in chosen if delete_them else ():
             await store.delete(record.session_id)
-        return chosen, True
-
-
-async def _needed(store: SessionStore) -> set[str]:
-    """Return the sessions that deliveries will go on with."""
-    waiting = [each for state in ("pending", "claimed") for each in await deliveries_in(store, state=state)]
-    return {delivery.session_id for delivery in waiting if delivery.session_id}
+    if as_json:
+        ids = [record.session_id for record in chosen]
+        print_json("session.prune/1", {"deleted": delete_them, "sessions": ids})
+        return
+    for record in chosen:
+        click.echo(f"{'deleted' if delete_them else 'would delete'} {record.session_id}, {timestamp(record.updated)}")
+    if not chosen:
+        click.echo("No session is that old.", err=True)

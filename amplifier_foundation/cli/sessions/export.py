@@ -1,47 +1,46 @@
-"""`amplifier session export`."""
+"""Run `amplifier session export`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from ..app import json_option, run_async
+from ..app import json_option
+from ..loops import run_reading
 from ..output import plural, print_json
 from .facts import facts, with_ids
-from .listing import stored_session
-
-if TYPE_CHECKING:
-    from amplifier_core.storage import SessionRecord
-    from amplifier_core.transcript import Message
+from .reading import read_session
 
 output_option = click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write to this file, which only you may read.",
+    help="Write to this file, readable by you alone.",
 )
 
 
 @click.command()
 @click.argument("session_id", metavar="ID")
 @click.option(
-    "--format", "kind", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True, help="How."
+    "--format", "kind", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True, help="Format."
 )
 @output_option
 @json_option
 @click.pass_context
-def export(ctx: click.Context, session_id: str, kind: str, output: Path | None, as_json: bool) -> None:
+@run_reading
+async def export(ctx: click.Context, session_id: str, kind: str, output: Path | None, as_json: bool) -> None:
     """Write a session to stdout or a file.
 
-    JSON lines: what is known of it, then a line for each message. --json: all of it as one document.
+    JSON lines: one line for the session, then one for each message. --json: one document.
     """
-    record, messages = run_async(stored_session(ctx, session_id))
+    from ...sessions import exporting
+
+    record, messages = await read_session(ctx, session_id)
     if as_json and output is None:
         print_json("session.export/1", {**facts(record), "messages": with_ids(messages)})
         return
-    lines = _lines(kind, record, messages)
+    lines = list((exporting.json_lines if kind == "jsonl" else exporting.markdown)(record, messages))
     if output is None:
         for line in lines:
             click.echo(line)
@@ -53,14 +52,8 @@ def export(ctx: click.Context, session_id: str, kind: str, output: Path | None, 
         click.echo(f"{output}: {plural(len(messages), 'message')} of {record.session_id}", err=True)
 
 
-def _lines(kind: str, record: SessionRecord, messages: list[Message]) -> list[str]:
-    from ... import exporting
-
-    return list((exporting.json_lines if kind == "jsonl" else exporting.markdown)(record, messages))
-
-
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read. Raises `click.UsageError` when it cannot be written."""
+    """Write a file readable by its owner alone. Raises `click.UsageError` when it cannot be written."""
     import os
 
     try:

@@ -1,12 +1,9 @@
-"""What is told of a session and of its messages, in JSON and to a person."""
+"""Describe sessions and their messages, as JSON and for a person."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
-
-from ...spawning.records import agent_of
-from ...spent import spent_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +16,10 @@ _LONG = ("config", "metadata")
 
 
 def facts(record: SessionRecord) -> dict[str, Any]:
-    """Return what JSON says of a session; `duration` is in seconds, and null like `usage` where nobody says."""
+    """Return a session as JSON shows it; `duration` (seconds) and `usage` are null when unknown."""
+    from ...sessions.costs import spent_of
+    from ...sessions.records import agent_of
+
     spent = spent_of(record)
     return {
         **{field.name: getattr(record, field.name) for field in fields(record) if field.name not in _LONG},
@@ -30,14 +30,14 @@ def facts(record: SessionRecord) -> dict[str, Any]:
 
 
 def with_ids(messages: Iterable[Message], start: int = 0) -> list[dict[str, Any]]:
-    """Return messages with their ids, as `session fork ID@m12` takes them; the first stands at position `start`."""
+    """Return messages with their ids, as `session fork ID@m12` takes them; the first has position `start`."""
     return [{**message, "id": f"m{number}"} for number, message in enumerate(messages, start + 1)]
 
 
 def print_message(number: int, message: Message) -> None:
     """Print one message for a person."""
-    from ...exporting import call_line, title_of
-    from ...runners import text_of
+    from ...sessions.exporting import call_line, title_of
+    from ...sessions.history import text_of
     from ..output import console
 
     out = console()

@@ -1,4 +1,4 @@
-"""`amplifier session resume`."""
+"""Run `amplifier session resume`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def resume(
     as_json: bool,
     as_lines: bool,
 ) -> None:
-    """Take one more turn of a session: PROMPT, or what stdin says. The same as: amplifier run --resume ID PROMPT."""
+    """Run one more turn of a session: PROMPT, or stdin. Same as: amplifier run --resume ID PROMPT."""
     wanted = Wanted(bundle=bundle_path, resume=session_id, accept=accept)
     ctx.exit(go(ctx, wanted, prompt, "session.resume/1", as_json=as_json, as_lines=as_lines))

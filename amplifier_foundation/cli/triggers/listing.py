@@ -1,4 +1,4 @@
-"""`amplifier trigger list`."""
+"""Run `amplifier trigger list`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..app import bundle_at, bundle_option, json_option, opened_inbox, plugins_of, run_async
+from ..app import bundle_option, json_option, load_bundle_at, plugins_of, use_inbox
+from ..loops import enter_loop, run_reading
 from ..output import print_json, print_table, timestamp
 from .timing import declared_in, next_fire
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from amplifier_core.storage import DeliveryState, Tally
+    from amplifier_core.storage import DeliveryCounts, DeliveryState
 
 _NONE: Mapping[DeliveryState, int] = {}
 
@@ -24,66 +25,67 @@ _NONE: Mapping[DeliveryState, int] = {}
 @bundle_option
 @json_option
 @click.pass_context
-def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> None:
-    """List what wakes each background session, when it does next, and what came of it so far.
+@run_reading
+async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> None:
+    """List the triggers of each background session, with the next fire and the counts so far.
 
-    LAG is how long the oldest event that waits has waited; DROPPED are those that were refused or skipped.
+    A stopped background session has no next fire.
+
+    LAG is the age of the oldest waiting event. DROPPED counts refused and skipped events.
     """
-    rows = run_async(_rows(ctx, bundle_path))
-    if as_json:
-        print_json("trigger.list/1", rows)
-        return
-    print_table(
-        ("SESSION", "TRIGGER", "CONFIG", "NEXT FIRE", "LAST EVENT", "WAITING", "LAG", "DONE", "DROPPED", "DEAD"),
-        map(_cells, rows),
-        empty="The bundle declares no triggers.",
-    )
-
-
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        row["session"],
-        row["trigger"],
-        json.dumps(row["config"], ensure_ascii=False),
-        row["next_fire"] or "-",
-        row["last_event"] or "-",
-        str(row["waiting"]),
-        f"{row['lag']:.0f} s" if row["waiting"] else "-",
-        *(str(row[state]) for state in ("done", "dropped", "dead")),
-    )
-
-
-async def _rows(ctx: click.Context, bundle_path: str | None) -> list[dict[str, Any]]:
     from amplifier_core.clock import SystemClock
     from amplifier_core.utils import redact_secrets
 
-    from ...background.lane import MANUAL, lane_key
+    from ...background.keys import MANUAL, queue_key
+    from ...background.lifecycle import read_wish
     from ...paths import project_of
 
     plugins, now, rows = plugins_of(ctx), SystemClock().now(), list[dict[str, Any]]()
-    bundle = await bundle_at(bundle_path, plugins)
+    bundle = await load_bundle_at(bundle_path, plugins, runs=False)
     project = project_of(bundle.base_path)
-    async with opened_inbox(plugins) as store:
-        tallies = {tally.trigger: tally for tally in await store.tallies(project=project)}
+    async with use_inbox(plugins) as store:
+        counts = {counted.trigger: counted for counted in await store.delivery_counts(project=project)}
         for session in bundle.background_sessions:
+            queue = queue_key(bundle.name, session.name)
+            stopped = await read_wish(store, project, queue) == "stopped"
             for each in declared_in(bundle, session):
-                known = {"session": each.session, "trigger": each.config.module}
-                fires = await next_fire(each, now, project=project, plugins=plugins, store=store)
+                about = {"background_session": session.name, "trigger": each.config.module}
                 config = redact_secrets(each.config.config)
-                rows.append({**known, "config": config, **_fared(fires, tallies.get(each.key), now)})
-            by_hand = tallies.get(f"{lane_key(bundle.name, session.name)}/{MANUAL}")
+                await enter_loop()
+                coming = await next_fire(each, now, project=project, plugins=plugins, store=store)
+                fires = None if stopped else coming
+                rows.append({**about, "config": config, **_counts(fires, counts.get(each.key), now)})
+            by_hand = counts.get(f"{queue}/{MANUAL}")
             if by_hand is not None:
-                rows.append({"session": session.name, "trigger": "by hand", "config": {}, **_fared(None, by_hand, now)})
-    return rows
+                about = {"background_session": session.name, "trigger": "by hand"}
+                rows.append({**about, "config": {}, **_counts(None, by_hand, now)})
+    if as_json:
+        print_json("trigger.list/2", rows)
+        return
+    headings = ("TRIGGER", "CONFIG", "NEXT FIRE", "LAST EVENT", "WAITING", "LAG", "DONE", "DROPPED", "DEAD")
+    cells = [
+        (
+            row["background_session"],
+            row["trigger"],
+            json.dumps(row["config"], ensure_ascii=False),
+            row["next_fire"] or "-",
+            row["last_event"] or "-",
+            str(row["waiting"]),
+            f"{row['lag']:.0f} s" if row["waiting"] else "-",
+            *(str(row[state]) for state in ("done", "dropped", "dead")),
+        )
+        for row in rows
+    ]
+    print_table(("BACKGROUND SESSION", *headings), cells, empty="The bundle declares no triggers.")
 
 
-def _fared(fires: datetime | None, tally: Tally | None, now: datetime) -> dict[str, Any]:
-    """Return the facts of a trigger; `lag` in seconds."""
-    counts = tally.counts if tally is not None else _NONE
-    since = tally.waiting_since if tally is not None else None
+def _counts(fires: datetime | None, counted: DeliveryCounts | None, now: datetime) -> dict[str, Any]:
+    """Return the next fire and the counts of a trigger; `lag` in seconds."""
+    counts = counted.counts if counted is not None else _NONE
+    since = counted.waiting_since if counted is not None else None
     return {
         "next_fire": timestamp(fires),
-        "last_event": timestamp(tally.newest if tally is not None else None),
+        "last_event": timestamp(counted.newest if counted is not None else None),
         "waiting": counts.get("pending", 0) + counts.get("claimed", 0),
         "lag": max(0.0, (now - since).total_seconds()) if since is not None else 0.0,
         "done": counts.get("done", 0),

@@ -1,61 +1,47 @@
-"""`amplifier trigger test`: which background sessions an event would wake, and why not the others."""
+"""Run `amplifier trigger test`: find the background sessions an event would wake."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from amplifier_core.clock import SystemClock
 from amplifier_core.errors import AmplifierError
-from amplifier_core.storable import to_json
+from amplifier_core.json_values import to_json
 from amplifier_core.triggers import JudgingSource, TriggerEvent, TriggerType
 
-from ..app import bundle_at, bundle_option, json_option, opened_inbox, plugins_of, run_async
+from ..app import bundle_option, json_option, load_bundle_at, plugins_of, use_inbox
+from ..loops import run_in_loop
 from ..output import console, print_json
 from .timing import declared_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from amplifier_core.plugins import Plugins
-    from amplifier_core.storage import Admission, DurableStore
+    from amplifier_core.storage import DurableStore
 
-    from ...background.config import BackgroundSessionConfig, TriggerConfig
-    from ...bundles.model import Bundle
+    from ...bundle.background_config import BackgroundSessionConfig, TriggerConfig
+    from ...bundle.model import Bundle
     from .timing import Declared
 
 
-def _kind(value: Any) -> Any:
-    kinds = [kind.value for kind in TriggerType]
-    if value not in kinds:
-        close = get_close_matches(str(value), kinds, n=1)
-        raise ValueError(
-            f"{value!r} is none of {', '.join(kinds)}" + (f"; did you mean '{close[0]}'?" if close else "")
-        )
-    return TriggerType(value)
-
-
-def _moment(value: Any) -> Any:
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return moment.replace(tzinfo=UTC) if isinstance(moment, datetime) and moment.tzinfo is None else moment
-
-
 class WrittenEvent(BaseModel):
-    """An event as a person writes it: the members of a `TriggerEvent` that a background session is told."""
+    """A trigger event written by a person."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    type: Annotated[TriggerType, BeforeValidator(_kind)]
+    type: TriggerType
     source: str | None = Field(default=None, min_length=1)
-    """The registered name of the trigger; None: what events of the type come from."""
+    """The registered name of the trigger; None: the usual trigger of the type."""
     module: str | None = Field(default=None, min_length=1)
     """Another name for `source`."""
-    timestamp: Annotated[datetime, BeforeValidator(_moment)] = Field(default_factory=lambda: datetime.now(UTC))
+    timestamp: datetime = Field(default_factory=lambda: datetime.now(UTC))
     data: dict[str, Any] = Field(default_factory=dict)
     file_path: str | None = None
     change_type: str | None = None
@@ -63,9 +49,41 @@ class WrittenEvent(BaseModel):
     source_session_id: str | None = None
     depth: int | None = Field(default=None, ge=0)
 
-    def event(self) -> TriggerEvent:
-        """Return it as a trigger would yield it."""
-        from ...background.config import trigger_module
+    @field_validator("type", mode="before")
+    @classmethod
+    def _read_type(cls, value: Any) -> Any:
+        kinds = [kind.value for kind in TriggerType]
+        if value in kinds:
+            return TriggerType(value)
+        close = get_close_matches(str(value), kinds, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise ValueError(f"{value!r} is not one of {', '.join(kinds)}{hint}")
+
+    @field_validator("timestamp", mode="before")
+    @classmethod
+    def _read_timestamp(cls, value: Any) -> Any:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return moment.replace(tzinfo=UTC) if isinstance(moment, datetime) and moment.tzinfo is None else moment
+
+    @classmethod
+    def read(cls, name: str, text: str) -> TriggerEvent:
+        """Return the event written as JSON in the file `name`. Raises `click.UsageError`, `TriggerConfigError`."""
+        from amplifier_core.trigger_config import read_trigger_config
+
+        try:
+            written = json.loads(text)
+            to_json(written, "event")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise click.UsageError(f"{name} is not JSON: {error}") from error
+        if not isinstance(written, dict):
+            raise click.UsageError(
+                f'{name} must hold a JSON object, such as {{"type": "timer", "data": {{"tick": 1}}}}'
+            )
+        return read_trigger_config(name, cls, written).to_event()
+
+    def to_event(self) -> TriggerEvent:
+        """Return the event as its trigger would yield it."""
+        from ...bundle.background_config import trigger_module
 
         depth = int(self.type is TriggerType.SESSION_EVENT) if self.depth is None else self.depth
         source = self.source or self.module or trigger_module(self.type.value)
@@ -78,64 +96,48 @@ class WrittenEvent(BaseModel):
 @bundle_option
 @json_option
 @click.pass_context
-def test(ctx: click.Context, file: IO[str], bundle_path: str | None, as_json: bool) -> None:
-    """Tell which background sessions an event would wake, what each would be asked, and why the others would not run.
+@run_in_loop
+async def test(ctx: click.Context, file: IO[str], bundle_path: str | None, as_json: bool) -> None:
+    """Show the background sessions an event would wake, with their prompts, and the reasons of the others.
 
-    EVENT.json holds an event's type, source, data, file_path, change_type, event_name, source_session_id and timestamp;
-    - reads it from stdin. Nothing is run, and nothing is stored.
+    EVENT.json holds the event's type, source, data, file_path, change_type, event_name, source_session_id and
+    timestamp; - reads stdin. Nothing runs, and nothing is stored.
     """
-    event = _read(file.name, file.read())
-    verdicts = run_async(_verdicts(ctx, bundle_path, event))
+    event, plugins = WrittenEvent.read(file.name, file.read()), plugins_of(ctx)
+    bundle = await load_bundle_at(bundle_path, plugins)
+    async with use_inbox(plugins) as store:
+        verdicts = [
+            verdict
+            for session in bundle.background_sessions
+            for verdict in await _judge(bundle, session, event, plugins, store)
+        ]
     if as_json:
-        print_json("trigger.test/1", verdicts)
+        print_json("trigger.test/2", verdicts)
         return
-    for session in dict.fromkeys(verdict["session"] for verdict in verdicts):
-        _print(session, [verdict for verdict in verdicts if verdict["session"] == session])
+    for name in dict.fromkeys(verdict["background_session"] for verdict in verdicts):
+        _print(name, [verdict for verdict in verdicts if verdict["background_session"] == name])
     if not verdicts:
         click.echo("The bundle declares no background sessions.", err=True)
 
 
-def _read(name: str, text: str) -> TriggerEvent:
-    from amplifier_core.trigger_config import read_trigger_config
-
-    try:
-        written = json.loads(text)
-        to_json(written, "event")
-    except (TypeError, ValueError, RecursionError) as error:
-        raise click.UsageError(f"{name} is not JSON: {error}") from error
-    if not isinstance(written, dict):
-        raise click.UsageError(f'{name} must hold a JSON object, such as {{"type": "timer", "data": {{"tick": 1}}}}')
-    return read_trigger_config(name, WrittenEvent, written).event()
-
-
-async def _verdicts(ctx: click.Context, bundle_path: str | None, event: TriggerEvent) -> list[dict[str, Any]]:
-    plugins = plugins_of(ctx)
-    bundle = await bundle_at(bundle_path, plugins)
-    async with opened_inbox(plugins) as store:
-        return [
-            verdict
-            for session in bundle.background_sessions
-            for verdict in await _verdicts_of(bundle, session, event, plugins, store)
-        ]
-
-
-async def _verdicts_of(
+async def _judge(
     bundle: Bundle, session: BackgroundSessionConfig, event: TriggerEvent, plugins: Plugins, store: DurableStore
 ) -> list[dict[str, Any]]:
-    """Return what each trigger of a background session makes of an event, and the session of what it would yield."""
-    from ...background.lane import lane_key
+    """Return a verdict for each trigger of a background session: whether the event would wake it, or the reason."""
+    from ...background.keys import queue_key
     from ...paths import project_of
 
-    lane, project, verdicts = lane_key(bundle.name, session.name), project_of(bundle.base_path), list[dict[str, Any]]()
-    for key, declared, reason in await _asked(bundle, session, event, project, plugins, store):
-        verdict = {"session": session.name, "trigger": key, "runs": False, "reason": reason}
+    queue, project = queue_key(bundle.name, session.name), project_of(bundle.base_path)
+    verdicts: list[dict[str, Any]] = []
+    for key, declared, reason in await _match(bundle, session, event, project, plugins, store):
+        verdict = {"background_session": session.name, "trigger": key, "runs": False, "reason": reason}
         if reason is None:
-            verdict |= await _judged(session, declared, event, store, (project, lane))
+            verdict |= await _admit(session, declared, event, store, (project, queue))
         verdicts.append(verdict)
     return verdicts
 
 
-async def _asked(
+async def _match(
     bundle: Bundle,
     session: BackgroundSessionConfig,
     event: TriggerEvent,
@@ -143,18 +145,18 @@ async def _asked(
     plugins: Plugins,
     store: DurableStore,
 ) -> list[tuple[str | None, TriggerConfig | None, str | None]]:
-    """Return the triggers by their keys, each with why the event is none of its own; any session is fired by hand."""
-    from ...background.lane import lane_key, manual_key
+    """Return the triggers by key, each with the reason why the event is not its own; None: it is."""
+    from ...background.keys import manual_key, queue_key
 
     listed = list(declared_in(bundle, session))
     if event.type is TriggerType.MANUAL:
-        key = manual_key(lane_key(bundle.name, session.name), session.triggers)
+        key = manual_key(queue_key(bundle.name, session.name), session.triggers)
         return [(key, next((each.config for each in listed if each.key == key), None), None)]
-    asked = [(each.key, each.config, await _why_not(each, event, project, plugins, store)) for each in listed]
-    return [*asked] or [(None, None, "it declares no trigger, and is woken by hand alone")]
+    matched = [(each.key, each.config, await _mismatch(each, event, project, plugins, store)) for each in listed]
+    return [*matched] or [(None, None, "it has no trigger: only amplifier trigger fire wakes it")]
 
 
-async def _why_not(
+async def _mismatch(
     declared: Declared, event: TriggerEvent, project: str, plugins: Plugins, store: DurableStore
 ) -> str | None:
     module = declared.config.module
@@ -163,69 +165,59 @@ async def _why_not(
         if event.source == module:
             return trigger.matches(event) if isinstance(trigger, JudgingSource) else None
         if isinstance(trigger, JudgingSource):
-            return trigger.matches(event) or f"it is {module}, and the event comes from {event.source}"
+            return trigger.matches(event) or f"its trigger is {module}, and the event comes from {event.source}"
     except AmplifierError as error:
         return str(error)
-    except Exception as error:  # of a trigger that somebody else wrote
+    except Exception as error:  # in the code of any plugin
         return f"{type(error).__name__}: {error}"
-    return f"the event comes from {event.source}, and not from {module}"
+    return f"the event comes from {event.source}, not from {module}"
 
 
-async def _judged(
+async def _admit(
     config: BackgroundSessionConfig,
     declared: TriggerConfig | None,
     event: TriggerEvent,
     store: DurableStore,
     place: tuple[str, str],
 ) -> dict[str, Any]:
-    """Return whether a background session would accept an event, how it would wait, and what a session is asked."""
+    """Return whether a background session would accept an event, its place in the queue, and the prompt."""
     from ...background.admission import Gate
-    from ...background.instruction import instruction_for
+    from ...bundle.templates import instruction_for
 
     gate = Gate(config, SystemClock())
-    refused = await gate.judged(store, place, declared, event)
+    refused = await gate.evaluate(store, place, declared, event)
     if refused is not None:
         return {"reason": refused}
-    accepted = {"runs": True, "mode": config.mode, **_waiting(gate.admission(event))}
+    accepted: dict[str, Any] = {"runs": True, "mode": config.mode, "key": None, "priority": 0, "debounce": None}
+    admission = gate.admission(event)
+    if admission is not None:
+        accepted |= {"key": admission.key, "priority": admission.priority}
+    if admission is not None and admission.settle_key is not None:
+        period, timeout = admission.settle, admission.settle_within
+        accepted["debounce"] = {"key": admission.settle_key, "period": period, "timeout": timeout}
     try:
         return {**accepted, "instruction": instruction_for(event, config, declared)}
     except AmplifierError as error:
-        return {**accepted, "runs": False, "reason": f"it would be accepted, and fail: {error}"}
+        return {**accepted, "runs": False, "reason": f"it would be accepted, then fail: {error}"}
 
 
-def _waiting(admission: Admission | None) -> dict[str, Any]:
-    if admission is None:
-        return {"key": None, "priority": 0, "debounce": None}
-    debounce = {"key": admission.settle_key, "period": admission.settle, "timeout": admission.settle_within}
-    settles = admission.settle_key is not None
-    return {"key": admission.key, "priority": admission.priority, "debounce": debounce if settles else None}
-
-
-def _print(session: str, verdicts: Iterable[Mapping[str, Any]]) -> None:
+def _print(name: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
     from rich.text import Text
 
-    from ...background.lane import MANUAL
+    from ...background.keys import MANUAL
 
     out = console()
     runs = any(verdict["runs"] for verdict in verdicts)
-    out.print(Text.assemble((session, "bold"), ": ", ("would run", "green") if runs else ("would not run", "yellow")))
+    out.print(Text.assemble((name, "bold"), ": ", ("would run", "green") if runs else ("would not run", "yellow")))
     for verdict in verdicts:
-        name = (verdict["trigger"] or "").rpartition("/")[2]
-        name = "by hand" if name == MANUAL else name
-        if verdict["runs"]:
-            _print_run(name, verdict)
-        else:
-            out.print(Text(f"  {name}: {verdict['reason']}" if name else f"  {verdict['reason']}", "dim"))
-
-
-def _print_run(trigger: str, verdict: Mapping[str, Any]) -> None:
-    from rich.text import Text
-
-    out, debounce = console(), verdict["debounce"]
-    facts = [f"mode {verdict['mode']}"]
-    facts += [f"key {verdict['key']}"] if verdict["key"] else []
-    facts += [f"priority {verdict['priority']}"] if verdict["priority"] else []
-    facts += [f"once none like it has come for {debounce['period']:g} s"] if debounce else []
-    out.print(Text.assemble("  ", (trigger, "cyan"), f": {', '.join(facts)}; asked:"))
-    for line in verdict["instruction"].splitlines():
-        out.print(Text(f"    {line}".rstrip()))
+        trigger = (verdict["trigger"] or "").rpartition("/")[2]
+        trigger = "by hand" if trigger == MANUAL else trigger
+        if not verdict["runs"]:
+            out.print(Text(f"  {trigger}: {verdict['reason']}" if trigger else f"  {verdict['reason']}", "dim"))
+            continue
+        facts = [f"{key} {verdict[key]}" for key in ("mode", "key", "priority") if verdict[key]]
+        if verdict["debounce"]:
+            facts.append(f"after {verdict['debounce']['period']:g} s without another")
+        out.print(Text.assemble("  ", (trigger, "cyan"), f": {', '.join(facts)}; prompt:"))
+        for line in verdict["instruction"].splitlines():
+            out.print(Text(f"    {line}".rstrip()))

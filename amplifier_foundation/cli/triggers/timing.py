@@ -1,4 +1,4 @@
-"""A bundle's triggers without a session to wake: configured, and asked when they will fire."""
+"""Configure the triggers of a bundle without waking a session, and ask for their next fires."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
     from amplifier_core.triggers import EventSource, TriggerSource
 
-    from ...background.config import BackgroundSessionConfig, TriggerConfig
-    from ...bundles.model import Bundle
+    from ...bundle.background_config import BackgroundSessionConfig, TriggerConfig
+    from ...bundle.model import Bundle
 
 
 class Declared(NamedTuple):
-    """One trigger of a bundle's background session, and what the store knows it by."""
+    """One trigger of a background session, with its key in the store."""
 
-    session: str
+    background_session: str
     key: str
     config: TriggerConfig
 
     @property
     def name(self) -> str:
-        """What people know it by."""
+        """The name in the bundle, else the name of the package."""
         return self.config.name or self.config.module
 
     async def source(
         self, project: str, plugins: Plugins, store: DurableStore, events: EventSource | None = None
     ) -> TriggerSource:
-        """Return the trigger, configured as if it were started now; what it would save is forgotten.
+        """Return the trigger, configured as for a start now; it saves nothing.
 
         Raises `UnknownName`, `TriggerConfigError`.
         """
-        from ...background.making import make_trigger
+        from ...background.trigger_making import make_trigger
 
         state = await store.trigger_state(project, self.key)
         context = TriggerContext(self.key, working_dir=Path(project), events=events, state=state)
@@ -46,16 +46,16 @@ class Declared(NamedTuple):
 
 
 def declared_in(bundle: Bundle, session: BackgroundSessionConfig) -> Iterator[Declared]:
-    """Yield the triggers of a background session, in the order in which they are written."""
-    from ...background.lane import lane_key, triggers_by_key
+    """Yield the triggers of a background session, in written order."""
+    from ...background.keys import queue_key, triggers_by_key
 
-    for key, config in triggers_by_key(lane_key(bundle.name, session.name), session.triggers).items():
+    for key, config in triggers_by_key(queue_key(bundle.name, session.name), session.triggers).items():
         yield Declared(session.name, key, config)
 
 
-def session_named(bundle: Bundle, name: str) -> BackgroundSessionConfig:
-    """Return the background session of that name. Raises `NoSuchBackgroundSession`."""
-    from ...control import NoSuchBackgroundSession
+def background_session_named(bundle: Bundle, name: str) -> BackgroundSessionConfig:
+    """Return the background session with this name. Raises `NoSuchBackgroundSession`."""
+    from ...background.asking import NoSuchBackgroundSession
 
     for session in bundle.background_sessions:
         if session.name == name:
@@ -66,13 +66,13 @@ def session_named(bundle: Bundle, name: str) -> BackgroundSessionConfig:
 async def scheduled_source(
     declared: Declared, *, project: str, plugins: Plugins, store: DurableStore
 ) -> ScheduledSource | None:
-    """Return the trigger, configured as if it were started now; None for one that does not know its times.
+    """Return the trigger, configured as for a start now; None for a trigger without known times.
 
     Raises `UnknownName`, `TriggerConfigError`.
     """
     module = declared.config.module
     if module in plugins.triggers and not isinstance(plugins.triggers.get(module)(), ScheduledSource):
-        return None  # and its configuration, which may not do here, is not looked at
+        return None  # its configuration is not read: it may be invalid on this machine
     trigger = await declared.source(project, plugins, store)
     return trigger if isinstance(trigger, ScheduledSource) else None
 
@@ -80,10 +80,10 @@ async def scheduled_source(
 async def next_fire(
     declared: Declared, after: datetime, *, project: str, plugins: Plugins, store: DurableStore
 ) -> datetime | None:
-    """Return when a trigger fires next; None where that is not known, or never."""
+    """Return the next fire of a trigger; None when it is unknown, or never comes."""
     try:
         source = await scheduled_source(declared, project=project, plugins=plugins, store=store)
         coming = next(iter(source.upcoming(after)), None) if source is not None else None
-    except Exception:  # what is wrong with it is said where it is checked, and started
+    except Exception:  # `validate` and `up` report its error
         return None
     return coming.at if coming is not None else None

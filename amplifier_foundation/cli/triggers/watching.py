@@ -1,4 +1,4 @@
-"""`amplifier trigger watch`: the events that the triggers of a background session yield, as they come."""
+"""Run `amplifier trigger watch`: show the events of a background session's triggers as they come."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import click
 from amplifier_core.clock import SystemClock
 from amplifier_core.conditions import facts_of
 from amplifier_core.errors import TriggerError
+from amplifier_core.frozen import frozen
 
-from .. import exits
-from ..app import bundle_at, bundle_option, opened_inbox, plugins_of, run_async
+from ...cli import exits
+from ..app import bundle_option, load_bundle_at, plugins_of, use_inbox
+from ..loops import run_in_loop
 from ..output import console
-from .timing import declared_in, session_named
+from .timing import background_session_named, declared_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -31,25 +33,43 @@ if TYPE_CHECKING:
     from .timing import Declared
 
 POLL = 1.0
-"""Seconds after which the log is looked at again for what other processes have emitted."""
+"""Seconds between two looks at the event log: other processes write to it."""
 
 
 @click.command()
 @click.argument("name")
 @bundle_option
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="End after so many events.")
-@click.option("--jsonl", is_flag=True, help="Print each event as a line of JSON; `trigger test` reads its `event`.")
+@click.option("--jsonl", is_flag=True, help="Print each event as a line of JSON, with an `event` for `trigger test`.")
 @click.pass_context
-def watch(ctx: click.Context, name: str, bundle_path: str | None, limit: int | None, jsonl: bool) -> None:
-    """Show what would wake the background session NAME, as it comes, until Ctrl-C; runs and stores nothing.
+@run_in_loop
+async def watch(ctx: click.Context, name: str, bundle_path: str | None, limit: int | None, jsonl: bool) -> None:
+    """Show the events for the background session NAME as they come, until Ctrl-C; run and store nothing.
 
-    It begins where `amplifier up` has left off. A webhook's caller is answered, and what it posted is not kept.
+    It begins at the last event of `amplifier up`. Callers of a webhook get an answer, and their data is not kept.
     """
-    ctx.exit(run_async(_watch(ctx, name, bundle_path, Shown(limit, jsonl=jsonl))))
+    from ...background.admission import Gate
+    from ...background.keys import queue_key
+    from ...paths import project_of
+
+    plugins = plugins_of(ctx)
+    bundle = await load_bundle_at(bundle_path, plugins)
+    session = background_session_named(bundle, name)
+    project, queue = project_of(bundle.base_path), queue_key(bundle.name, name)
+    async with use_inbox(plugins) as store:
+        gate = Gate(session, SystemClock())
+        watched = Watched(store, project, queue, gate, Shown(limit, jsonl=jsonl))
+        for declared in declared_in(bundle, session):
+            source = await declared.source(project, plugins, store, StoredEvents(store))
+            watched.sources.append((declared, source))
+        if not watched.sources:
+            raise TriggerError(name, "it has no trigger: only amplifier trigger fire wakes it")
+        await watched.run()
+    ctx.exit(exits.FAILED if watched.failed == len(watched.sources) else exits.OK)
 
 
 class Shown:
-    """What was shown so far, and how."""
+    """Prints events up to a limit."""
 
     def __init__(self, limit: int | None, *, jsonl: bool) -> None:
         self._left = limit
@@ -57,7 +77,7 @@ class Shown:
 
     @property
     def all(self) -> bool:
-        """Whether there were as many events as were asked for."""
+        """Whether the limit is reached."""
         return self._left == 0
 
     def __call__(self, trigger: str, event: TriggerEvent, refused: str | None) -> None:
@@ -73,7 +93,7 @@ class Shown:
     def _print(self, trigger: str, event: TriggerEvent, refused: str | None) -> None:
         from rich.text import Text
 
-        from ...lineage import describe_event
+        from ...sessions.lineage import describe_event
 
         mark, style = ("●", "blue") if refused is None else ("✗", "yellow")
         line = Text.assemble((time.strftime("%H:%M:%S"), "dim"), " ", (mark, style), " ", (trigger, "bold"))
@@ -84,9 +104,9 @@ class Shown:
         console().print(line)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredEvents:
-    """The log of events between sessions as an `EventSource`, for a process that emits none of them."""
+    """The event log of the store as an `EventSource`, for a process without sessions."""
 
     store: DurableStore
 
@@ -117,86 +137,64 @@ class Watched:
 
     store: DurableStore
     project: str
-    lane: str
+    queue: str
     gate: Gate
     show: Shown
     sources: list[tuple[Declared, TriggerSource]] = field(default_factory=list)
     failed: int = 0
 
     async def run(self) -> None:
-        """Watch until every trigger has ended, or enough was shown."""
+        """Watch until every trigger has ended or the limit is reached."""
         async with asyncio.TaskGroup() as group:
             for declared, source in self.sources:
                 group.create_task(self._watch(declared, source))
 
     async def _watch(self, declared: Declared, source: TriggerSource) -> None:
         from ...background.watch import first_cause
+        from ...sessions.lock import running_owner
 
         try:
             await self._events(declared, source)
         except Exception as error:
             self.failed += 1
-            cause = first_cause(error)
+            cause, owner = first_cause(error), running_owner(self.project)
             text = str(cause) if isinstance(cause, TriggerError) else f"{declared.config.module}: {cause}"
-            click.echo(f"amplifier: {text}{_who_else(self.project)}", err=True)
+            if owner is not None:  # a port can be taken once
+                pid = owner.get("pid", "?")
+                text += f" (process {pid} of amplifier up runs the same triggers; stop it with: amplifier stop --all)"
+            click.echo(f"amplifier: {text}", err=True)
 
     async def _events(self, declared: Declared, source: TriggerSource) -> None:
         from ...background.watch import stop_trigger
 
         async with asyncio.TaskGroup() as group:
-            announcing = group.create_task(_announce(declared, source))
+            announcing = group.create_task(self._announce(declared, source))
             stream = source.watch()
             try:
                 async for event in stream:
-                    await self._tell(declared, event)
+                    if announcing.cancel():  # an event can be here before its trigger's `ready` has returned
+                        await asyncio.wait({announcing})
+                        self._say_armed(declared)
+                    await self._show(declared, event)
                     if self.show.all:
                         break
             finally:
                 announcing.cancel()
                 await stop_trigger(source)
                 with suppress(AttributeError):
-                    await stream.aclose()  # type: ignore[attr-defined]  # generators have it, other iterators need not
+                    await stream.aclose()  # type: ignore[attr-defined]  # generators have it, other iterators may not
         for _, each in self.sources if self.show.all else ():
             await stop_trigger(each)
 
-    async def _tell(self, declared: Declared, event: TriggerEvent) -> None:
+    async def _announce(self, declared: Declared, source: TriggerSource) -> None:
+        ready = getattr(source, "ready", None)
+        await (ready() if ready is not None else asyncio.sleep(0))
+        self._say_armed(declared)
+
+    def _say_armed(self, declared: Declared) -> None:
+        click.echo(f"{declared.key.rpartition('/')[2]} is armed; nothing runs, nothing is stored", err=True)
+
+    async def _show(self, declared: Declared, event: TriggerEvent) -> None:
         if not self.show.all:
-            refused = await self.gate.judged(self.store, (self.project, self.lane), declared.config, event)
+            refused = await self.gate.evaluate(self.store, (self.project, self.queue), declared.config, event)
             self.show(declared.key.rpartition("/")[2], event, refused)
-
-
-async def _announce(declared: Declared, source: TriggerSource) -> None:
-    ready = getattr(source, "ready", None)
-    await (ready() if ready is not None else asyncio.sleep(0))
-    click.echo(f"{declared.key.rpartition('/')[2]} is armed; nothing is run, nothing is stored", err=True)
-
-
-def _who_else(project: str) -> str:
-    """Return who may have what a trigger needs for itself, such as a port."""
-    from ...lock import running_owner
-
-    owner = running_owner()
-    if owner is None or project not in owner.get("projects", ()):
-        return ""
-    pid = owner.get("pid", "?")
-    return f" (amplifier up, process {pid}, has the same triggers armed; end it with: amplifier stop --all)"
-
-
-async def _watch(ctx: click.Context, name: str, bundle_path: str | None, show: Shown) -> int:
-    from ...background.admission import Gate
-    from ...background.lane import lane_key
-    from ...paths import project_of
-
-    plugins = plugins_of(ctx)
-    bundle = await bundle_at(bundle_path, plugins)
-    session = session_named(bundle, name)
-    project, lane = project_of(bundle.base_path), lane_key(bundle.name, name)
-    async with opened_inbox(plugins) as store:
-        watched = Watched(store, project, lane, Gate(session, SystemClock()), show)
-        for declared in declared_in(bundle, session):
-            source = await declared.source(project, plugins, store, StoredEvents(store))
-            watched.sources.append((declared, source))
-        if not watched.sources:
-            raise TriggerError(name, "it declares no trigger, and is woken by hand alone: amplifier trigger fire")
-        await watched.run()
-    return exits.FAILED if watched.failed == len(watched.sources) else exits.OK

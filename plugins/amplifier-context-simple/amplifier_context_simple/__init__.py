@@ -1,4 +1,4 @@
-"""The memory of a session: every message kept, and as many of the last turns sent as fit."""
+"""Keep every message of a session, and compact requests near the limit of the model."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["SimpleContextManager", "mount"]
 
 __amplifier_module_type__ = "context"
 
-_KEYS = ("max_tokens",)
-
 
 def check_config(config: dict[str, Any]) -> None:
-    """Raise `ValueError` naming a key that cannot work, or is one of ours mistyped; others may stand there."""
-    from difflib import get_close_matches
+    """Raise `ValueError` for a key that cannot work or looks mistyped; other keys are for other programs."""
+    from .config import read_config, refuse_mistyped_keys
 
-    from .context import SimpleContextManager
+    read_config(config)
+    refuse_mistyped_keys(config)
 
-    SimpleContextManager(config=config)
-    for key in config:
-        close = [] if key in _KEYS else get_close_matches(str(key), _KEYS, n=1, cutoff=0.85)
-        if close:
-            raise ValueError(f"context-simple: {key}: unknown key; did you mean '{close[0]}'?")
+
+def config_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the configuration."""
+    from .config import ContextConfig
+
+    return ContextConfig.model_json_schema()
 
 
 async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> None:
-    """Mount the memory as the session's context; raises `ValueError` for a config that cannot work."""
+    """Mount the memory as the session's context. Raises `ValueError` for a configuration that cannot work."""
     from .context import SimpleContextManager
 
     await coordinator.mount("context", SimpleContextManager(coordinator, config))

@@ -1,13 +1,14 @@
-"""What a session mounts: its messages, and the requests made of them."""
+"""Hold the messages of a session, and choose those for a request."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.events import CONTEXT_COMPACTION
+from amplifier_core.events import CONTEXT_COMPACTION, CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
 
-from .cut import Ledger
+from .config import read_config
+from .cut import Cut, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -21,23 +22,26 @@ TRANSCRIPT = "session.transcript"
 
 
 class SimpleContextManager:
-    """The messages of one session, in `transcript`: the kernel's own where it offers one, else a list.
+    """The messages of one session, in `transcript`: the kernel's own if it offers one, else a list.
 
-    `max_tokens` limits a request; without it the provider's context window does.
+    `max_tokens` limits a request; without it, the provider's context window does. A request beyond `compact_threshold`
+    of the limit is compacted to `target_usage` of it. Only requests are: the transcript stays whole.
     """
 
     def __init__(self, coordinator: ModuleCoordinator | None = None, config: Mapping[str, Any] | None = None) -> None:
         shared = None if coordinator is None else coordinator.get_capability(TRANSCRIPT)
         self.transcript: Transcript | list[Message] = [] if shared is None else shared
-        self.max_tokens = _max_tokens((config or {}).get("max_tokens"))
+        checked = read_config(config or {})
+        self.max_tokens = checked.max_tokens
+        self.compact_threshold, self.target_usage = checked.compact_threshold, checked.target_usage
         self._coordinator = coordinator
         self._is_shared = shared is not None
         self._system_prompt: Callable[[], Awaitable[str]] | None = None
         self._ledger = Ledger(self.transcript)
         self._window: tuple[Any, int | None] = (None, None)
-        """The provider that was asked last, and how much it reads."""
-        self._cut: tuple[int, int] | None = None
-        """The budget of the last cut, and how many messages after the opening it dropped."""
+        """The last provider, and its limit in tokens."""
+        self._cut: tuple[int, Cut] | None = None
+        """The budget of the last cut, and the cut."""
 
     async def add_message(self, message: Message) -> None:
         """Append a copy of `message`, with `metadata.timestamp` (UTC, ISO 8601) unless it has one."""
@@ -50,11 +54,11 @@ class SimpleContextManager:
         self.transcript.append(added)
 
     async def get_messages(self) -> list[Message]:
-        """Return a copy of every message; what lies deeper in a message is shared."""
+        """Return a copy of every message; deeper values are shared."""
         return [*map(dict.copy, self.transcript)]
 
     async def set_messages(self, messages: Iterable[Message]) -> None:
-        """Replace every message. Forks made before keep theirs."""
+        """Replace every message; existing forks keep theirs."""
         self.transcript = type(self.transcript)([dict(message) for message in messages])
         self._ledger = Ledger(self.transcript)
         self._cut = None
@@ -66,62 +70,70 @@ class SimpleContextManager:
         await self.set_messages([])
 
     async def set_system_prompt_factory(self, factory: Callable[[], Awaitable[str]] | None) -> None:
-        """Have `factory` asked for the system prompt at every request."""
+        """Call `factory` for the system prompt at every request."""
         self._system_prompt = factory
 
     async def get_messages_for_request(self, token_budget: int | None = None, provider: Any = None) -> list[Message]:
-        """Return the system prompt and the last turns that fit in `token_budget` tokens (about four characters each).
+        """Return the system prompt and the end of the history within `token_budget` tokens, of about four characters.
 
-        Without a budget, `max_tokens` holds, then the provider's context window; without any, everything is returned.
-        With one, only as much of the end of the transcript is read as it takes to fill it. A cut emits
-        `context:compaction`; its `tokens_before` counts what was read: more than the budget, at most the whole.
+        The default is `max_tokens`, then the provider's context window; without any, everything is returned. Only the
+        end of the transcript is read, until it fills the budget. A new cut emits `context:pre_compact`,
+        `context:compaction` and `context:post_compact`; `tokens_before` counts the messages read: more than the
+        threshold, at most all.
         """
         prompt = await self._system_prompt() if self._system_prompt is not None else ""
         system: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
-        budget = token_budget or self.max_tokens or self._window_of(provider)
-        fitting = self.transcript if budget is None else await self._fitting(budget - len(prompt) // 4)
+        budget = token_budget or self.max_tokens or self._find_window(provider)
+        fitting = self.transcript if budget is None else await self._choose(budget, len(prompt) // 4)
         return [*system, *map(dict.copy, fitting)]
 
-    def _window_of(self, provider: Any) -> int | None:
+    def _find_window(self, provider: Any) -> int | None:
         if self._window[0] is not provider:
-            self._window = (provider, _window(provider))
+            self._window = (provider, read_window(provider))
         return self._window[1]
 
-    async def _fitting(self, budget: int) -> Sequence[Message]:
-        history, ledger = self.transcript, self._ledger
-        if not ledger.exceeds(budget):
-            return history
-        opening, room = ledger.opening, budget - ledger.opening_tokens
-        dropped = self._cut[1] if self._cut is not None and self._cut[0] == budget else 0
-        if ledger.tokens_from(opening + dropped) > room:
-            was, dropped = dropped, ledger.first_kept(room) - opening
-            self._cut = (budget, dropped)
-            if dropped != was:
-                await self._announce_cut(dropped, budget)
-        return [*history[:opening], *history[opening + dropped :]]
+    async def _choose(self, budget: int, prompt: int) -> Sequence[Message]:
+        """Return the opening and the end of the history within `budget` tokens, `prompt` of them taken.
 
-    async def _announce_cut(self, dropped: int, budget: int) -> None:
+        A cut stays where it is as long as the rest fits: the requests then begin alike, for a provider's prompt cache.
+        """
+        history, ledger = self.transcript, self._ledger
+        limit = budget * self.compact_threshold - prompt
+        if not ledger.exceeds(limit):
+            return history
+        room = limit - ledger.opening_tokens
+        cut = self._cut[1] if self._cut is not None and self._cut[0] == budget else Cut(ledger.opening)
+        if cut.head_tokens + ledger.tokens_from(cut.first) > room:
+            was, cut = cut, ledger.cut(room, room * min(1, self.target_usage / self.compact_threshold))
+            self._cut = (budget, cut)
+            if cut.first != was.first:
+                await self._announce_cut(cut, budget)
+        return [*history[: ledger.opening], *cut.head, *history[cut.first :]]
+
+    async def _announce_cut(self, cut: Cut, budget: int) -> None:
         if self._coordinator is None:
             return
-        ledger = self._ledger
-        await self._coordinator.hooks.emit(
-            CONTEXT_COMPACTION,
-            {
-                "dropped_messages": dropped,
-                "kept_messages": len(self.transcript) - dropped,
-                "tokens_before": ledger.total,
-                "tokens_after": ledger.opening_tokens + ledger.tokens_from(ledger.opening + dropped),
-                "budget": budget,
-            },
-        )
+        ledger, emit = self._ledger, self._coordinator.hooks.emit
+        dropped = cut.first - ledger.opening - len(cut.head)
+        before = {"messages": len(self.transcript), "tokens_before": ledger.total, "budget": budget}
+        done = {
+            "dropped_messages": dropped,
+            "kept_messages": len(self.transcript) - dropped,
+            "tokens_before": ledger.total,
+            "tokens_after": ledger.opening_tokens + cut.head_tokens + ledger.tokens_from(cut.first),
+            "budget": budget,
+        }
+        await emit(CONTEXT_PRE_COMPACT, before)
+        await emit(CONTEXT_COMPACTION, done)
+        await emit(CONTEXT_POST_COMPACT, done)
 
 
 _stamped_second = ("", "")
 
 
 def _now() -> str:
-    """Return the time in UTC as ISO 8601; the text of a second is made once in it."""
-    global _stamped_second  # one pair, so that a thread never joins another's second to its own text
+    """Return the time in UTC as ISO 8601; the text of a second is made once."""
+    global _stamped_second  # one pair, so a thread never joins another's second to its own text
     now = str(time.time_ns())
     second = now[:-9]
     known, text = _stamped_second
@@ -131,14 +143,8 @@ def _now() -> str:
     return f"{text}.{now[-9:-3]}+00:00"
 
 
-def _max_tokens(value: Any) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError(f"context-simple: max_tokens: must be a whole number of tokens from 1 on, not {value!r}")
-    return value
-
-
-def _window(provider: Any) -> int | None:
-    """Return the tokens a provider reads, less the room for its answer (never more than half); None when unknown."""
+def read_window(provider: Any) -> int | None:
+    """Return a provider's context window less the room for its answer (at most half), in tokens; None if unknown."""
     info = getattr(provider, "get_info", None)
     defaults = getattr(info(), "defaults", None) if callable(info) else None
     window = defaults.get("context_window") if isinstance(defaults, dict) else None

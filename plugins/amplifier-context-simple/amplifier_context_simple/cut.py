@@ -1,11 +1,11 @@
-"""How long messages are, and where a history may be cut."""
+"""Measure messages, and find the turns at which a history may be cut."""
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,16 +13,14 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 CHARACTERS_PER_TOKEN = 4
-KEPT_SHARE = 0.75
-"""What a cut keeps of the room: the next requests then begin alike, and a provider's prompt cache serves them."""
 IMAGE_CHARACTERS = 6_400
-"""What an image counts for: providers charge by its area, at most about 1,600 tokens, and not by its bytes."""
+"""The count for an image: providers charge by its area, at most about 1,600 tokens, and not by its bytes."""
 PAGE = 64
-"""Messages that are measured at once on the way back: a stored history reads them together."""
+"""Messages to measure at once on the way back: a stored history reads them together."""
 
 
 def tokens_of(message: Message) -> int:
-    """Return about how many tokens `message` is; every message is at least one."""
+    """Return the approximate tokens of `message`, at least one."""
     content = message.get("content")
     if isinstance(content, list):
         return sum(map(_characters, content)) // CHARACTERS_PER_TOKEN + 1  # its tool calls are among the blocks
@@ -37,35 +35,45 @@ def _characters(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False, default=str)) if value else 0
 
 
-class Ledger:
-    """The tokens and the turns of a history that only grows: of its opening, and of as much of its end as is needed.
+class Cut(NamedTuple):
+    """A place to cut a history: the opening, `head` and everything from `first` on are sent."""
 
-    What is measured is kept. Before that, a message is not even read.
+    first: int
+    head: tuple[Message, ...] = ()
+    """The messages of the user to the last turn before `first`, when the cut is inside of that turn."""
+    head_tokens: int = 0
+
+
+class Ledger:
+    """The tokens and the turns of a growing history: of its opening, and of its end as far as needed.
+
+    Each message is read and measured once, and only if a limit requires it. The measured ones are the opening
+    (`0` to `opening`) and everything from `_start` on; `_sums` has one more item than there are measured messages.
     """
 
     def __init__(self, history: Sequence[Message]) -> None:
         self._history = history
         self.opening = 0
-        """How many messages at the beginning instruct the model, and are always sent."""
+        """The number of instructing messages at the beginning; they are always sent."""
         self.opening_tokens = 0
         self._start = 0
-        """The first message measured after the opening; all that follow it are measured too."""
+        """The first measured message after the opening."""
         self._sums = [0]
         """The tokens before each measured message and after the last, counted from an arbitrary zero."""
         self._turns: list[int] = []
-        """Where turns begin among the measured messages."""
+        """The beginnings of turns among the measured messages."""
 
     @property
     def total(self) -> int:
-        """The tokens of every message measured: all those of the history, or at least so many."""
+        """The tokens of all measured messages."""
         return self.opening_tokens + self.tokens_from(0)
 
     def tokens_from(self, position: int) -> int:
         """Return the tokens of the measured messages from `position` on, without the opening."""
         return self._sums[-1] - self._sums[max(0, position - self._start)]
 
-    def exceeds(self, tokens: int) -> bool:
-        """Return whether the history is more than `tokens`; measures as far back as it takes to know."""
+    def exceeds(self, tokens: float) -> bool:
+        """Return whether the history exceeds `tokens`; measure only as far back as necessary."""
         sums = self._sums
         if self._start + len(sums) - 1 < len(self._history):
             self._catch_up()
@@ -74,20 +82,38 @@ class Ledger:
             self._go_back()
         return sums[-1] - sums[0] > room
 
-    def first_kept(self, room: int) -> int:
-        """Return where the turns begin that fit in three quarters of `room`; at the latest, where the last turn begins.
+    def cut(self, room: float, kept: float) -> Cut:
+        """Return the cut that keeps the most turns within `kept` tokens; at least the last turn, if `room` has room.
 
         The history must exceed `room` and the opening.
         """
         while not self._turns and self._start > self.opening:
             self._go_back()
-        if not self._turns:
-            return self.opening
-        earliest = self._start + bisect_left(self._sums, self._sums[-1] - room * KEPT_SHARE)
-        return self._turns[min(bisect_left(self._turns, earliest), len(self._turns) - 1)]
+        first = self.opening
+        if self._turns:
+            earliest = self._start + bisect_left(self._sums, self._sums[-1] - kept)
+            first = self._turns[min(bisect_left(self._turns, earliest), len(self._turns) - 1)]
+        return Cut(first) if self.tokens_from(first) <= room else self._cut_turn(first, kept)
+
+    def _cut_turn(self, start: int, kept: float) -> Cut:
+        """Return the cut that keeps the most steps of the turn from `start` on; at least the last step.
+
+        A step is a message of the model with the results of its calls: they are never parted. The messages of the user
+        are all kept: they are the task.
+        """
+        found, head, tokens = Cut(start), list[Message](), 0
+        for at, message in enumerate(self._history[start:], start):
+            if message.get("role") == "assistant":
+                found = Cut(at, tuple(head), tokens) if len(head) < at - start else Cut(start)  # nothing is left out
+                if tokens + self.tokens_from(at) <= kept:
+                    break
+            elif message.get("role") == "user" and source_of(message) != "hook":
+                head.append(message)
+                tokens += tokens_of(message)
+        return found
 
     def _catch_up(self) -> None:
-        """Measure what was added since; at first, the opening and the last page."""
+        """Measure new messages; at first, the opening and the last page."""
         sums = self._sums
         if len(sums) == 1:
             self._begin()
@@ -105,11 +131,13 @@ class Ledger:
         self._start = max(self.opening, length - PAGE)
 
     def _go_back(self) -> None:
-        """Measure one more page before what is measured."""
+        """Measure one more page, before the measured messages."""
         stop = self._start
-        length = max(PAGE, len(self._sums) // 4)  # longer and longer, since each moves what was measured before it
+        length = max(PAGE, len(self._sums) // 4)  # longer and longer, since each step moves all sums
         self._start = max(self.opening, stop - length)
-        page = self._history[self._start : stop + 1]  # with what follows it, which says whether a turn begins before
+        page = self._history[
+            self._start : stop + 1
+        ]  # with the next message: it decides whether a turn begins before it
         tokens = [tokens_of(message) for message in page[: stop - self._start]]
         self._sums[:0] = [*accumulate(tokens, initial=self._sums[0] - sum(tokens))][:-1]
         turns: list[int] = []
@@ -118,18 +146,20 @@ class Ledger:
 
 
 def note_turns(turns: list[int], messages: Sequence[Message], position: int) -> None:
-    """Add to `turns` where one begins in `messages`, which stand from `position` on: where a user speaks.
+    """Add to `turns` the positions in `messages` (from `position` on) where a user begins one.
 
-    What a hook says begins none, and neither does what stands before a tool's result: both are in the middle of one.
+    A hook's message begins none, and neither does a message to a running turn or before a tool's result: these are
+    inside a turn.
     """
     for at, message in enumerate(messages, position):
         role = message.get("role")
-        if role == "user" and not _by_hook(message):
+        if role == "user" and source_of(message) not in ("hook", "steering"):
             turns.append(at)
         elif role == "tool" and turns and turns[-1] == at - 1:
             turns.pop()
 
 
-def _by_hook(message: Message) -> bool:
+def source_of(message: Message) -> Any:
+    """Return the `source` in the metadata of a message: `hook`, `steering`, or None."""
     metadata = message.get("metadata")
-    return isinstance(metadata, dict) and metadata.get("source") == "hook"
+    return metadata.get("source") if isinstance(metadata, dict) else None

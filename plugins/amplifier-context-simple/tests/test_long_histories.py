@@ -1,4 +1,4 @@
-"""What a request reads of a long history, and that it sends what measuring the whole of it would have sent."""
+"""Test that a request reads only the end of a long history, and sends the same as with all of it measured."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Mounted:
         return HookResult()
 
     async def context(self) -> SimpleContextManager:
-        await amplifier_context_simple.mount(self.coordinator)
+        await amplifier_context_simple.mount(self.coordinator, {"compact_threshold": 1, "target_usage": 0.75})
         context: SimpleContextManager = self.coordinator.get("context")
         return context
 
@@ -102,9 +102,10 @@ async def test_a_long_last_turn_is_read_to_where_it_begins() -> None:
     history = Recorded([*turns(LONG), *turn])
     mounted = Mounted(Transcript.over(history))
     context = await mounted.context()
-    assert len(await context.get_messages_for_request(token_budget=500)) == len(turn)
+    sent = await context.get_messages_for_request(token_budget=500)
+    assert sent == [turn[0], *turn[-36:]]
     assert len(history.read) < 1.5 * len(turn)
-    assert mounted.cuts[0]["tokens_after"] == 10 * len(turn)
+    assert mounted.cuts[0]["tokens_after"] == 10 * len(sent)
 
 
 async def test_a_long_opening_is_read_once_and_sent_with_the_end() -> None:
@@ -129,7 +130,9 @@ class Reference:
     """What is sent of a history that is measured as a whole, and where it was cut."""
 
     def __init__(self) -> None:
-        self.cut: tuple[int, int] = (0, 0)
+        self.budget = 0
+        self.head: list[Message] = []
+        self.first = 0
         self.cuts: list[dict[str, int]] = []
 
     def request(self, history: list[Message], budget: int) -> list[Message]:
@@ -139,15 +142,19 @@ class Reference:
         room = budget - tokens(history[:opening])
         if tokens(history) <= budget:
             return history
-        was = first = max(opening, self.cut[1]) if self.cut[0] == budget else opening
-        if tokens(history[first:]) > room:
-            first = self.first_kept(history, opening, room)
-            self.cut = (budget, first)
-        sent = [*history[:opening], *history[first:]]
+        if self.budget != budget or self.first < opening:
+            self.head, first = [], opening
+        else:
+            first = self.first
+        was = first
+        if tokens([*self.head, *history[first:]]) > room:
+            self.head, first = self.cut(history, opening, room)
+            self.budget, self.first = budget, first
+        sent = [*history[:opening], *self.head, *history[first:]]
         if first != was:
             self.cuts.append(
                 {
-                    "dropped_messages": first - opening,
+                    "dropped_messages": len(history) - len(sent),
                     "kept_messages": len(sent),
                     "tokens_before": tokens(history),
                     "tokens_after": tokens(sent),
@@ -156,10 +163,22 @@ class Reference:
             )
         return sent
 
-    def first_kept(self, history: list[Message], opening: int, room: int) -> int:
+    def cut(self, history: list[Message], opening: int, room: int) -> tuple[list[Message], int]:
         starts = [at for at in range(opening, len(history)) if begins_turn(history, at)]
         fitting = [at for at in starts if tokens(history[at:]) <= room * 0.75]
-        return (fitting[:1] or starts[-1:] or [opening])[0]
+        start = (fitting[:1] or starts[-1:] or [opening])[0]
+        if tokens(history[start:]) <= room:
+            return [], start
+        steps = [at for at in range(start, len(history)) if history[at]["role"] == "assistant"]
+        heads = {at: [each for each in history[start:at] if is_said(each)] for at in steps}
+        fitting = [at for at in steps if tokens([*heads[at], *history[at:]]) <= room * 0.75]
+        for at in fitting[:1] or steps[-1:]:
+            return (heads[at], at) if len(heads[at]) < at - start else ([], start)
+        return [], start
+
+
+def is_said(message: Message) -> bool:
+    return bool(message["role"] == "user" and message["metadata"].get("source") != "hook")
 
 
 def tokens(messages: list[Message]) -> int:
@@ -167,8 +186,7 @@ def tokens(messages: list[Message]) -> int:
 
 
 def begins_turn(history: list[Message], at: int) -> bool:
-    speaks = history[at]["role"] == "user" and history[at]["metadata"].get("source") != "hook"
-    return speaks and [each["role"] for each in history[at + 1 : at + 2]] != ["tool"]
+    return is_said(history[at]) and [each["role"] for each in history[at + 1 : at + 2]] != ["tool"]
 
 
 def any_message(chance: random.Random) -> Message:
@@ -222,10 +240,18 @@ async def test_a_history_of_any_length_is_sent_whole_just_when_it_fits(length: i
     assert len(sent) == max(1, (30 * length - 3) // 40)
 
 
-async def test_a_result_keeps_its_turn_whole_wherever_it_stands() -> None:
-    for position in range(1, 199):
+async def test_a_result_stays_with_its_call_wherever_they_stand() -> None:
+    for position in range(2, 199):
         history = [message("assistant")] * 200
         history[0] = history[position] = message("user")
+        history[position - 1] = message("assistant", tool_calls=[{"id": "1", "tool": "read", "arguments": {}}])
         history[position + 1] = message("tool", tool_call_id="1")
         context = await Mounted(Transcript.over(Recorded(history))).context()
-        assert await context.get_messages_for_request(token_budget=500) == history
+        sent = await context.get_messages_for_request(token_budget=500)
+        assert sent[0]["role"] == "user"
+        assert history[position] in sent
+        roles = [("call" if each.get("tool_calls") else each["role"]) for each in sent]
+        assert roles.count("call") == roles.count("tool")
+        if "call" in roles:
+            at = roles.index("call")
+            assert roles[at : at + 3] == ["call", "user", "tool"]

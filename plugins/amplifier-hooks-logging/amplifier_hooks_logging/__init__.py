@@ -1,4 +1,4 @@
-"""The event log of a session: one line of JSON an event, in files that rotate by size."""
+"""Log every event of a session as one line of JSON, in files that rotate by size."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ if TYPE_CHECKING:
 __amplifier_module_type__ = "hook"
 
 _LOG = "hooks-logging.log"
-"""The capability under which a session keeps its log until everything is mounted."""
+"""The capability for the log, from mounting to the ready session."""
 
 
 def check_config(config: dict[str, Any]) -> None:
-    """Raise `ValueError` naming the key of a configuration that cannot work."""
+    """Raise `ValueError`, with the key, for a configuration that cannot work."""
     from .config import read_config
 
     read_config(config)
 
 
-async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> Callable[[], None]:
-    """Listen to the well-known events; return what ends that and writes the lines that wait.
+def config_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the configuration."""
+    from .config import LogConfig
 
-    No file is touched before the first lines are written. Raises `ValueError` naming the key of a configuration that
+    return LogConfig.model_json_schema()
+
+
+async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> Callable[[], None]:
+    """Listen to the well-known events; return a function to stop and to write the waiting lines.
+
+    No file is touched before the first lines are written. Raises `ValueError`, with the key, for a configuration that
     cannot work.
     """
     from .config import read_config
@@ -38,9 +45,9 @@ async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = 
 
 
 async def on_session_ready(coordinator: ModuleCoordinator) -> None:
-    """Listen also to the events that other modules announce: now all of them are mounted."""
-    from .selection import announced
+    """Listen also to announced events of other modules: all of them are mounted now."""
+    from .selection import find_announced
 
     log = coordinator.get_capability(_LOG)
     if log is not None:
-        log.listen(await announced(coordinator))
+        log.listen(await find_announced(coordinator))

@@ -1,97 +1,86 @@
-"""The module's configuration: every mistake is a `ValueError` that names its key."""
+"""Read the `config:` of the module in a bundle."""
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from .selection import Selection
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAME = "hooks-logging"
 DEFAULT_PATH = "{home}/projects/{project}/sessions/{session_id}/events.jsonl"
 PLACEHOLDERS = ("home", "project", "session_id")
-
-_KEYS = ("path", "max_bytes", "keep", "raw", "events", "exclude")
 _WITHOUT_EFFECT = ("mode", "auto_discover")
-"""Keys of bundles that were written for another event log: what they choose is the only way here."""
+"""Keys for another event log: there they choose the only way of this one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What is logged, and where."""
+class LogConfig(BaseModel):
+    """The file of a log, and the events in it."""
 
-    path: str
-    """With `PLACEHOLDERS` in braces."""
-    max_bytes: int
-    """Bytes of one file, unless a single line has more."""
-    keep: int
-    """Full files that are kept beside the one that is written."""
-    raw: bool
-    """Whether whole requests and responses are logged."""
-    selection: Selection
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    path: Annotated[
+        str,
+        BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value),
+        Field(description="The file; {home}, {project} and {session_id} are filled in."),
+    ] = DEFAULT_PATH
+    max_bytes: Annotated[
+        int, Field(ge=1, description="Bytes of one file; a line that would exceed them begins a new file.")
+    ] = 10 * 1024 * 1024
+    keep: Annotated[int, Field(ge=0, description="How many full files to keep.")] = 3
+    raw: Annotated[bool, Field(description="Whether to log whole requests and responses.")] = False
+    events: Annotated[list[str], Field(strict=False, description="Names, prefixes ('tool:*') or '*'.")] = ["*"]
+    additional_events: Annotated[list[str], Field(strict=False, description="More names for `events`.")] = []
+    exclude: Annotated[list[str], Field(strict=False, description="Names and prefixes not to log.")] = []
+
+    @field_validator("path")
+    @classmethod
+    def _check_path(cls, path: str) -> str:
+        if not path or "\0" in path:
+            raise ValueError("must be the path of a file")
+        for name in re.findall(r"\{([^{}]*)\}", path):
+            if name not in PLACEHOLDERS:
+                raise ValueError(f"unknown placeholder '{{{name}}}'; known are {', '.join(PLACEHOLDERS)}")
+        return path
+
+    @field_validator("events", "additional_events", "exclude")
+    @classmethod
+    def _check_patterns(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            if not pattern or "*" in pattern[:-1]:
+                raise ValueError(
+                    f"{pattern!r} is not an event name; only its last character may be a *, as in 'tool:*'"
+                )
+        return patterns
+
+    @property
+    def selection(self) -> Selection:
+        """The events to log."""
+        return Selection((*self.events, *self.additional_events), tuple(self.exclude))
 
 
-def read_config(config: dict[str, Any]) -> Settings:
-    """Return the settings that `config` stands for; the keys that bundles of the field use are understood."""
-    config = _in_own_words(config)
-    for key in config:
-        if key not in _KEYS:
-            close = get_close_matches(str(key), _KEYS, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(_KEYS)}"
-            _fail(str(key), f"unknown key; {hint}")
-    return Settings(
-        path=_path(config.get("path", DEFAULT_PATH)),
-        max_bytes=_whole("max_bytes", config.get("max_bytes", 10 * 1024 * 1024), least=1),
-        keep=_whole("keep", config.get("keep", 3), least=0),
-        raw=_flag("raw", config.get("raw", False)),
-        selection=Selection(
-            _patterns("events", config.get("events", ["*"])), _patterns("exclude", config.get("exclude", []))
-        ),
-    )
+def read_config(config: Mapping[str, Any]) -> LogConfig:
+    """Return the checked configuration. Raises `ValueError` with the key.
 
-
-def _in_own_words(config: dict[str, Any]) -> dict[str, Any]:
+    Bundles for another event log work: `session_log_template` is `path`.
+    """
     own = {key: value for key, value in config.items() if key not in _WITHOUT_EFFECT}
     if "session_log_template" in own:
         own.setdefault("path", own.pop("session_log_template"))
-    if "additional_events" in own:
-        added = _patterns("additional_events", own.pop("additional_events"))
-        own["events"] = [*own.get("events", ["*"]), *added]
-    return own
-
-
-def _path(value: Any) -> str:
-    path = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(path, str) or not path or "\0" in path:
-        _fail("path", "must be the path of a file")
-    for name in re.findall(r"\{([^{}]*)\}", path):
-        if name not in PLACEHOLDERS:
-            _fail("path", f"unknown placeholder '{{{name}}}'; there are: {', '.join(PLACEHOLDERS)}")
-    return path
-
-
-def _whole(key: str, value: Any, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        _fail(key, f"must be a whole number from {least} on, not {value!r}")
-    return value
-
-
-def _flag(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        _fail(key, "must be true or false")
-    return value
-
-
-def _patterns(key: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)):
-        _fail(key, "must be a list of event names; 'tool:*' stands for all that begin so")
-    for entry in value:
-        if not isinstance(entry, str) or not entry or "*" in entry[:-1]:
-            _fail(key, f"{entry!r} is no event name; a * may only end one, as in 'tool:*'")
-    return tuple(value)
-
-
-def _fail(key: str, message: str) -> NoReturn:
-    raise ValueError(f"hooks-logging: {key}: {message}")
+    try:
+        return LogConfig.model_validate(own)
+    except ValidationError as error:
+        problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")  # unknown keys come first
+        key, message = str(problem["loc"][0]), problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            known = list(LogConfig.model_fields)
+            close = get_close_matches(key, known, n=1)
+            message = "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}")
+        raise ValueError(f"{NAME}: {key}: {message}") from None

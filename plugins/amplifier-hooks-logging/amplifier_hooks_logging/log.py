@@ -1,4 +1,4 @@
-"""The log of one session: it hears events, keeps their lines, and writes them when a turn ends."""
+"""Collect the lines of one session, and write them at the end of a turn."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from amplifier_core.events import (
     SESSION_END,
 )
 
+from .config import NAME
 from .files import RotatingFile
 from .lines import line_of
-from .place import log_path
+from .paths import log_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from amplifier_core import ModuleCoordinator
 
-    from .config import Settings
+    from .config import LogConfig
 
 logger = logging.getLogger(__name__)
 
-NAME = "hooks-logging"
 PRIORITY = -10_000
-"""Before other hooks: an event that one of them refuses happened too, and is logged as it was emitted."""
+"""Before other hooks, so an event is logged as it was emitted, also if one of them refuses it."""
 ENDINGS = frozenset({PROMPT_COMPLETE, EXECUTION_END, ORCHESTRATOR_COMPLETE, CANCEL_COMPLETED, SESSION_END})
-"""The events after which nothing waits to be written."""
+"""The events that cause a write."""
 MOST_WAITING = 64 * 1024
-"""Bytes of lines that may wait."""
+"""Bytes of waiting lines that cause a write."""
 
 
 class SessionLog:
-    """What one session logs, and where.
+    """The event log of one session.
 
-    A line is made when its event happens and waits in memory for the end of the turn. A file that cannot be written is
-    warned about once; the lines that were meant for it are dropped, and the next ones are tried again.
+    An event becomes a line at once, and the line waits in memory for the end of the turn. If the file cannot be
+    written, one warning says so; its lines are dropped, and the next ones are tried again.
     """
 
-    def __init__(self, coordinator: ModuleCoordinator, settings: Settings) -> None:
+    def __init__(self, coordinator: ModuleCoordinator, config: LogConfig) -> None:
         self._coordinator = coordinator
-        self._settings = settings
+        self._config = config
+        self._selection = config.selection
         self._session = {"session_id": str(coordinator.session_id or "")}
         if coordinator.parent_id:
             self._session["parent_id"] = str(coordinator.parent_id)
@@ -58,42 +59,42 @@ class SessionLog:
         self._passed = HookResult(action="continue")
 
     def listen(self, events: Iterable[str] = ()) -> None:
-        """Hear the well-known events, those that the settings spell out, and `events`, as far as they are selected."""
-        selection, handler = self._settings.selection, self.hear
-        wanted = [event for event in (*ALL_EVENTS, *selection.named(), *events) if selection.takes(event)]
+        """Listen to well-known events, to exact names of the configuration, and to `events`, as far as selected."""
+        selection, handler = self._selection, self.handle
+        wanted = [event for event in (*ALL_EVENTS, *selection.exact_names(), *events) if selection.takes(event)]
         for event in (*wanted, *ENDINGS):
             if event not in self._registrations:
                 register = self._coordinator.hooks.register
                 self._registrations[event] = register(event, handler, priority=PRIORITY, name=NAME)
 
-    async def hear(self, event: str, data: dict[str, Any]) -> HookResult:
-        """Keep the line of an event, and let the event pass as it is."""
-        if self._settings.selection.takes(event):
-            self._keep(line_of(event, data, self._session, raw=self._settings.raw))
+    async def handle(self, event: str, data: dict[str, Any]) -> HookResult:
+        """Keep the line of an event, and let the event pass unchanged."""
+        if self._selection.takes(event):
+            self._keep(line_of(event, data, self._session, raw=self._config.raw))
         if event in ENDINGS:
             self.flush()
         return self._passed
 
     def _keep(self, line: bytes) -> None:
         if self._file is None:
-            self._locate()
+            self._choose_file()
         self._lines.append(line)
         self._waiting += len(line)
         if self._waiting >= MOST_WAITING:
             self.flush()
 
-    def _locate(self) -> None:
-        settings, coordinator = self._settings, self._coordinator
+    def _choose_file(self) -> None:
+        config = self._config
         try:
-            folder = coordinator.get_capability("session.working_dir")
-            path = log_path(settings.path, self._session["session_id"], folder)
+            folder = self._coordinator.get_capability("session.working_dir")
+            path = log_path(config.path, self._session["session_id"], folder)
         except (OSError, RuntimeError) as error:
-            self._warn(settings.path, error)
+            self._warn(config.path, error)
             return
-        self._file = RotatingFile(path, settings.max_bytes, settings.keep)
+        self._file = RotatingFile(path, config.max_bytes, config.keep)
 
     def flush(self) -> None:
-        """Write the lines that wait."""
+        """Write the waiting lines."""
         lines, self._lines, self._waiting = self._lines, [], 0
         if not lines or self._file is None:
             return
@@ -116,7 +117,7 @@ class SessionLog:
         )
 
     def close(self) -> None:
-        """Hear nothing any more, and write the lines that wait; idempotent."""
+        """Stop listening, and write the waiting lines; idempotent."""
         while self._registrations:
             self._registrations.popitem()[1]()
         self.flush()

@@ -1,4 +1,4 @@
-"""Whatever an event carries, as a copy made of JSON's own values: bounded in size and depth, and without secrets."""
+"""Copy the data of an event as JSON values: bounded in size and depth, and without secrets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from amplifier_core.utils import redact_secrets
 from .redaction import redact_text
 
 MOST = 64 * 1024
-"""Characters that are taken of one event."""
+"""Characters of one event's copy."""
 _BEYOND = 8 * 1024
-"""Characters after a cut that are looked at all the same: half a secret does not look like one."""
+"""Characters to search for secrets beyond a cut: half a secret does not look like one."""
 LONGEST_NAME = 200
 """Characters of a key."""
 LONGEST_TEXT_OF_OBJECT = 1000
@@ -22,19 +22,19 @@ DEEPEST = 30
 
 
 def plain_copy(data: Mapping[Any, Any]) -> tuple[dict[str, Any], bool]:
-    """Return a copy of `data`, and whether something was left out for its size."""
-    copying = _Copying()
+    """Return a copy of `data`, and whether its size made it incomplete."""
+    copying = _Copier()
     copy: dict[str, Any] = redact_secrets(copying.mapping(data, 0))
     return copy, copying.room < 0
 
 
-class _Copying:
-    """One copy, until it has taken all the room there is."""
+class _Copier:
+    """Makes one copy; `room` is left for it, in characters."""
 
     def __init__(self) -> None:
         self.room = MOST
 
-    def of(self, value: Any, depth: int) -> Any:
+    def copy(self, value: Any, depth: int) -> Any:
         self.room -= 1
         if value is None or isinstance(value, bool):
             return value
@@ -44,13 +44,10 @@ class _Copying:
             return int(value)
         if isinstance(value, float) and isfinite(value):
             return float(value)
-        return self._composed(value, depth)
-
-    def _composed(self, value: Any, depth: int) -> Any:
         if depth < DEEPEST:
             if isinstance(value, (list, tuple, set, frozenset)):
                 return self._items(value, depth)
-            members = _members(value)
+            members = self._members(value)
             if members is not None:
                 return self.mapping(members, depth)
         return self._text(_as_text(value), LONGEST_TEXT_OF_OBJECT)
@@ -60,20 +57,35 @@ class _Copying:
         for value in values:
             if self._is_full():
                 break
-            items.append(self.of(value, depth + 1))
+            items.append(self.copy(value, depth + 1))
         return items
 
     def mapping(self, members: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        copy: dict[str, Any] = {}
+        named: dict[str, Any] = {}
         for key, value in members.items():
             if self._is_full():
                 break
             name = self._text(key if isinstance(key, str) else _as_text(key), LONGEST_NAME)
-            copy[name] = self.of(value, depth + 1)
-        return copy
+            named[name] = self.copy(value, depth + 1)
+        return named
+
+    @staticmethod
+    def _members(value: Any) -> Mapping[Any, Any] | None:
+        """Return the members of a mapping, a pydantic model or a dataclass by name; None for anything else."""
+        if isinstance(value, Mapping):
+            return value
+        try:
+            if not isinstance(value, type) and callable(getattr(value, "model_dump", None)):
+                members = value.model_dump(warnings=False)
+                return members if isinstance(members, Mapping) else None
+            if is_dataclass(value) and not isinstance(value, type):
+                return {field.name: getattr(value, field.name) for field in fields(value)}
+        except Exception:  # an object that fails to list its members is shown as text
+            return None
+        return None
 
     def _is_full(self) -> bool:
-        """Return whether there is no room for one more member; one is left out then."""
+        """Return whether there is no room for one more member; the copy is incomplete then."""
         if self.room > 0:
             return False
         self.room = -1
@@ -85,21 +97,6 @@ class _Copying:
         return redact_text(str(text[: room + _BEYOND]))[:room] if room else ""
 
 
-def _members(value: Any) -> Mapping[Any, Any] | None:
-    """Return what a mapping, a pydantic model or a dataclass holds by name; None for anything else."""
-    if isinstance(value, Mapping):
-        return value
-    try:
-        if not isinstance(value, type) and callable(getattr(value, "model_dump", None)):
-            members = value.model_dump(warnings=False)
-            return members if isinstance(members, Mapping) else None
-        if is_dataclass(value) and not isinstance(value, type):
-            return {field.name: getattr(value, field.name) for field in fields(value)}
-    except Exception:  # an object that cannot say what it holds is shown as text
-        return None
-    return None
-
-
 def _as_text(value: Any) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"<{len(value)} bytes>"
@@ -107,5 +104,5 @@ def _as_text(value: Any) -> str:
         return f"<{type(value).__name__}>"
     try:
         return str(value)
-    except Exception as error:  # whatever is wrong with it, the event is logged
+    except Exception as error:  # the event is logged in any case
         return f"<{type(value).__name__}: {type(error).__name__}>"

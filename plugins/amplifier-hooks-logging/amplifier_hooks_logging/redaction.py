@@ -1,4 +1,4 @@
-"""Secrets inside texts: what looks like a key, a password or a token reads "[REDACTED]"."""
+"""Replace keys, passwords and tokens inside texts by "[REDACTED]", as far as their form gives them away."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ REDACTED = "[REDACTED]"
 _NAME = r"(?:api[_-]?key|access[_-]?key|private[_-]?key|password|passwd|secret|token|credentials?|authorization)"
 _ENVIRONMENT = ("KEY=", "TOKEN=", "SECRET=", "PASSWORD=", "PASSWD=", "CREDENTIALS=")
 
-# A pattern is tried where the text has one of its marks: to look for those takes a tenth of the time.
-# A repetition is bounded, or begins where a word does: whatever the text is, the time grows only as its length.
+# A pattern is tried only if the text has one of its marks: the search for a mark takes a tenth of the time.
+# A repetition is bounded, or begins at the start of a word, so the time grows only with the length of any text.
 _SECRETS: list[tuple[tuple[str, ...], str]] = [
     (("://",), r"(://[^\s:/@\"'\\]*:)[^\s/@\"'\\]+(?=@)"),
     (("?", "&"), rf"((?i:[?&](?:[\w-]{{0,60}}{_NAME}|key|sig|signature)=))[^\s&#\"'\\]+"),
@@ -33,13 +33,13 @@ _SECRETS: list[tuple[tuple[str, ...], str]] = [
     (("AKIA", "ASIA", "AIza"), r"()(?<![A-Za-z0-9])(?:(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{30,})"),
     (("eyJ",), r"()(?<![\w-])eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*"),
 ]
-"""What a secret looks like: marks, and a pattern whose group stays."""
+"""Forms of secrets: marks, and a pattern with a group that stays."""
 _COMPILED = [(marks, re.compile(pattern)) for marks, pattern in _SECRETS]
 _SHORTEST = 8
 
 
 def redact_text(text: str) -> str:
-    """Return `text` without what looks like a secret; one that looks like nothing in particular is not seen."""
+    """Return `text` without secrets of a known form; others are not recognised."""
     if len(text) < _SHORTEST:
         return text
     for marks, pattern in _COMPILED:

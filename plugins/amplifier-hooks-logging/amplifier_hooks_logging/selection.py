@@ -1,22 +1,20 @@
-"""Which events are logged, and which there are."""
+"""Select the events to log, and find those of other modules."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from amplifier_core import ModuleCoordinator
 
 ANNOUNCEMENTS = "observability.events"
-"""The channel, and the capability, with the names of events that modules emit besides the well-known ones."""
+"""The channel and the capability for names of events besides the well-known ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The events that `included` names and `excluded` does not; `tool:*` stands for all that begin so."""
+    """The events in `included` and not in `excluded`; `tool:*` is a prefix."""
 
     included: tuple[str, ...]
     excluded: tuple[str, ...]
@@ -25,8 +23,8 @@ class Selection:
         """Return whether `event` is logged."""
         return _matches(event, self.included) and not _matches(event, self.excluded)
 
-    def named(self) -> list[str]:
-        """Return the events that are spelled out: they are logged whether anybody announces them or not."""
+    def exact_names(self) -> list[str]:
+        """Return the names without a `*`: they are logged also if no module announces them."""
         return [name for name in self.included if not name.endswith("*") and self.takes(name)]
 
 
@@ -34,16 +32,11 @@ def _matches(event: str, patterns: tuple[str, ...]) -> bool:
     return any(event.startswith(pattern[:-1]) if pattern.endswith("*") else event == pattern for pattern in patterns)
 
 
-async def announced(coordinator: ModuleCoordinator) -> list[str]:
-    """Return the names that the modules of a session announce, each once."""
+async def find_announced(coordinator: ModuleCoordinator) -> list[str]:
+    """Return the announced names of a session's modules, each once."""
     contributions = await coordinator.collect_contributions(ANNOUNCEMENTS)
-    offered = [coordinator.get_capability(ANNOUNCEMENTS), *contributions]
-    return list(dict.fromkeys(name for each in offered for name in _names(each)))
-
-
-def _names(offered: Any) -> Iterable[str]:
-    if isinstance(offered, str):
-        return [offered] if offered else []
-    if isinstance(offered, (list, tuple, set, frozenset)):
-        return [name for name in offered if isinstance(name, str) and name]
-    return []
+    names: dict[str, None] = {}
+    for offered in (coordinator.get_capability(ANNOUNCEMENTS), *contributions):
+        several = offered if isinstance(offered, (list, tuple, set, frozenset)) else [offered]
+        names |= dict.fromkeys(name for name in several if isinstance(name, str) and name)
+    return list(names)

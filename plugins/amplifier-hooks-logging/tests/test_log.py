@@ -219,7 +219,7 @@ async def test_files_and_folders_are_their_owner_s_alone(session: Any, work: Pat
     [
         ("file/events.jsonl", "Not a directory"),
         ("folder", "Is a directory"),
-        ("/dev/null", "it is no regular file"),
+        ("/dev/null", "it is not a regular file"),
         ("looping/events.jsonl", "Too many levels of symbolic links"),
     ],
 )

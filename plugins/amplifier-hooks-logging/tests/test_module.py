@@ -1,4 +1,4 @@
-"""The module keeps the contract of hook modules, as its suites state it, and refuses what cannot work."""
+"""Test the contract of hook modules by its suites, and the configuration."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from amplifier_core import ModuleCoordinator
 from amplifier_core.validation.behavioral import HookBehaviorTests
 from amplifier_core.validation.structural import HookStructuralTests
-from amplifier_hooks_logging import mount, on_session_ready
+from amplifier_hooks_logging import config_schema, mount, on_session_ready
 from amplifier_hooks_logging.config import read_config
-from amplifier_hooks_logging.place import log_path, slug
+from amplifier_hooks_logging.paths import log_path, slug
 
 
 class TestBehavior(HookBehaviorTests):
@@ -42,17 +42,27 @@ async def test_a_session_that_did_not_mount_it_gets_ready_without_it() -> None:
     ("config", "message"),
     [
         ({"max_byte": 1}, "max_byte: unknown key; did you mean 'max_bytes'?"),
-        ({"level": "INFO"}, "level: unknown key; there are: path, max_bytes, keep, raw, events, exclude"),
+        (
+            {"level": "INFO"},
+            "level: unknown key; known are path, max_bytes, keep, raw, events, additional_events, exclude",
+        ),
         ({"path": ""}, "path: must be the path of a file"),
-        ({"path": 7}, "path: must be the path of a file"),
-        ({"path": "{sesion}/log"}, "path: unknown placeholder '{sesion}'; there are: home, project, session_id"),
-        ({"max_bytes": 0}, "max_bytes: must be a whole number from 1 on, not 0"),
-        ({"max_bytes": True}, "max_bytes: must be a whole number from 1 on, not True"),
-        ({"keep": -1}, "keep: must be a whole number from 0 on, not -1"),
-        ({"raw": "no"}, "raw: must be true or false"),
-        ({"events": "tool:*"}, "events: must be a list of event names; 'tool:*' stands for all that begin so"),
-        ({"exclude": ["*:pre"]}, "exclude: '*:pre' is no event name; a * may only end one, as in 'tool:*'"),
-        ({"exclude": [1]}, "exclude: 1 is no event name; a * may only end one, as in 'tool:*'"),
+        ({"path": 7}, "path: Input should be a valid string"),
+        ({"path": "{sesion}/log"}, "path: unknown placeholder '{sesion}'; known are home, project, session_id"),
+        ({"max_bytes": 0}, "max_bytes: Input should be greater than or equal to 1"),
+        ({"max_bytes": True}, "max_bytes: Input should be a valid integer"),
+        (
+            {"additional_events": ["a*b"]},
+            "additional_events: 'a*b' is not an event name; only its last character may be a *, as in 'tool:*'",
+        ),
+        ({"keep": -1}, "keep: Input should be greater than or equal to 0"),
+        ({"raw": "no"}, "raw: Input should be a valid boolean"),
+        ({"events": "tool:*"}, "events: Input should be a valid list"),
+        (
+            {"exclude": ["*:pre"]},
+            "exclude: '*:pre' is not an event name; only its last character may be a *, as in 'tool:*'",
+        ),
+        ({"exclude": [1]}, "exclude: Input should be a valid string"),
     ],
 )
 async def test_a_configuration_that_cannot_work_is_refused_with_its_key(config: dict[str, Any], message: str) -> None:
@@ -104,6 +114,12 @@ def test_no_session_id_leads_out_of_the_folder_or_to_another_session_s() -> None
     assert max(len(path.parent.name) for path in paths) < 255
 
 
+def test_the_schema_describes_every_key() -> None:
+    properties = config_schema()["properties"]
+    assert set(properties) == {"path", "max_bytes", "keep", "raw", "events", "additional_events", "exclude"}
+    assert all(about["description"] for about in properties.values())
+
+
 def test_the_keys_of_bundles_in_the_field_are_understood() -> None:
     settings = read_config(
         {
@@ -114,5 +130,5 @@ def test_the_keys_of_bundles_in_the_field_are_understood() -> None:
         }
     )
     assert settings.path == "~/logs/{project}/{session_id}.jsonl"
-    assert settings.selection.named() == ["work:done"]
+    assert settings.selection.exact_names() == ["work:done"]
     assert settings.selection.takes("tool:pre")

@@ -1,4 +1,4 @@
-"""The tool loop: ask the model, run the tools it calls side by side, ask again, until it answers."""
+"""Run the tool loop: ask the model, run its tool calls side by side, and ask again until it answers."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["BasicOrchestrator", "mount"]
 
 __amplifier_module_type__ = "orchestrator"
 
-_KEYS = ("max_iterations", "default_provider")
-
 
 def check_config(config: dict[str, Any]) -> None:
-    """Raise `ValueError` naming a key that cannot work, or is one of ours mistyped; others may stand there."""
-    from difflib import get_close_matches
+    """Raise `ValueError` for a key that cannot work or looks mistyped; other keys are for other programs."""
+    from .config import read_config, refuse_mistyped_keys
 
-    from .orchestrator import BasicOrchestrator
+    read_config(config)
+    refuse_mistyped_keys(config)
 
-    BasicOrchestrator(config)
-    for key in config:
-        close = [] if key in _KEYS else get_close_matches(str(key), _KEYS, n=1, cutoff=0.85)
-        if close:
-            raise ValueError(f"loop-basic: {key}: unknown key; did you mean '{close[0]}'?")
+
+def config_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the configuration."""
+    from .config import LoopConfig
+
+    return LoopConfig.model_json_schema()
 
 
 async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> None:
-    """Mount the loop as the session's orchestrator; raises `ValueError` for a config that cannot work."""
+    """Mount the loop as the session's orchestrator. Raises `ValueError` for a configuration that cannot work."""
     from .orchestrator import BasicOrchestrator
 
     await coordinator.mount("orchestrator", BasicOrchestrator(config))

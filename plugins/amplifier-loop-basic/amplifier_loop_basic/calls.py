@@ -1,8 +1,10 @@
-"""The tool calls of one response: run side by side, and each answered by exactly one message, whatever happens."""
+"""Run the tool calls of one response side by side, and answer each by exactly one message, in any case."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -10,23 +12,37 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
 from amplifier_core.models import ToolResult
 
-from .interrupts import Interrupted
-from .signals import changed
+from .call_context import current_call, find_position, make_key, read_history
+from .interrupts import Interrupted, current_task
+from .signals import read_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from amplifier_core import ContextManager, Tool, ToolCall
 
+    from .call_context import OpenCall
     from .interrupts import Interrupts
     from .signals import Signals
 
 _PROCESS = token_hex(6)
 _GROUPS = count(1)
-"""Numbers the groups of calls that run side by side; with the process they are unlike any other's."""
+"""Numbers of groups of calls side by side; with the process, an id that no other group has."""
+
+_forks = 0
+"""Forks between the first process and this one; `os.getpid` is a system call (1 µs)."""
 
 NOT_BEGUN = "Error: cancelled before the tool call began."
 CUT_OFF = "Error: cancelled while the tool call ran. It may have had an effect."
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
 
 
 class _Refused(Exception):
@@ -41,38 +57,59 @@ class _UnknownTool(Exception):
 
 
 class ToolCalls:
-    """What a turn needs to run the tool calls of its responses."""
+    """Runs the tool calls of a turn's responses."""
 
     def __init__(
-        self, tools: Mapping[str, Tool], context: ContextManager, signals: Signals, interrupts: Interrupts
+        self,
+        tools: Mapping[str, Tool],
+        context: ContextManager,
+        signals: Signals,
+        interrupts: Interrupts,
+        session_id: str = "",
+        *,
+        most: int = 16,
+        longest: int = 200_000,
     ) -> None:
         self._tools = tools
         self._context = context
         self._signals = signals
         self._interrupts = interrupts
+        self._session_id = session_id
+        self._most = most  # calls at the same time
+        self._longest = longest  # result, in characters
+        self._position = 0  # of the message with the calls that run now
 
-    async def run(self, calls: Sequence[ToolCall]) -> None:
-        """Run `calls` and add their results to the context in the same order, even when the turn is torn down."""
+    async def run(self, calls: Sequence[ToolCall | OpenCall], task: asyncio.Task[Any]) -> None:
+        """Run `calls`, of the last message with calls, and add their results to the context in the same order.
+
+        The results are added even if the turn is cancelled. `task` is the current one.
+        """
+        self._position = find_position(await read_history(self._context), calls[0].id)
         group = f"{_PROCESS}-{next(_GROUPS)}"
-        texts: list[str | None] = [None] * len(calls)
+        texts: list[str | None] = [NOT_BEGUN] * len(calls)
         try:
             if len(calls) == 1:
-                texts[0] = await self._answer(calls[0], group)
+                texts[0] = None
+                texts[0] = await self._answer(calls[0], group, task)
             else:
+                places = asyncio.Semaphore(self._most)
+
+                async def answer(index: int, call: ToolCall | OpenCall) -> None:
+                    async with places:
+                        texts[index] = None
+                        texts[index] = await self._answer(call, group, current_task())
+
                 async with asyncio.TaskGroup() as tasks:
                     for index, call in enumerate(calls):
-                        tasks.create_task(self._answer_into(texts, index, call, group))
+                        tasks.create_task(answer(index, call))
         finally:
             for call, text in zip(calls, texts, strict=True):
-                answer = CUT_OFF if text is None else text
-                await self._context.add_message(result_message(call.id, call.name, answer))
+                said = CUT_OFF if text is None else shorten(text, self._longest)
+                await self._context.add_message(result_message(call.id, call.name, said))
         await self._signals.settle()
 
-    async def _answer_into(self, texts: list[str | None], index: int, call: ToolCall, group: str) -> None:
-        texts[index] = await self._answer(call, group)
-
-    async def _answer(self, call: ToolCall, group: str) -> str:
-        """Return what the model shall read as the call's result."""
+    async def _answer(self, call: ToolCall | OpenCall, group: str, task: asyncio.Task[Any]) -> str:
+        """Return the text of the call's result for the model."""
         if self._interrupts.is_cancelled:
             return NOT_BEGUN
         about: dict[str, Any] = {
@@ -80,64 +117,101 @@ class ToolCalls:
             "tool_input": call.arguments,
             "tool_call_id": call.id,
             "parallel_group_id": group,
+            "idempotency_key": make_key(self._session_id, self._position, call.id),
         }
         try:
-            result = await self._interrupts.run(self._attempt, call, about)
+            result = await self._interrupts.run(task, self._attempt, call, about)
         except Interrupted:
-            return await self._failed(about, "Cancelled", CUT_OFF)
-        except asyncio.CancelledError:
-            if _is_being_cancelled():
-                raise
-            return await self._failed(about, "CancelledError", "Error: the tool cancelled itself.")
+            return await self._report_error(about, "Cancelled", CUT_OFF)
         except _Refused as refusal:
-            return await self._failed(about, "Denied", f"Denied by hook: {refusal}")
+            return await self._report_error(about, "Denied", f"Denied by hook: {refusal}")
         except _UnknownTool as error:
-            return await self._failed(about, "UnknownTool", f"Error: {error}")
+            return await self._report_error(about, "UnknownTool", f"Error: {error}")
         except Exception as error:
-            return await self._failed(about, type(error).__name__, f"Error: {type(error).__name__}: {error}")
-        return await self._finished(about, result)
+            return await self._report_error(about, type(error).__name__, _describe(error))
+        except BaseException as error:
+            # A tool that raises one of these has failed like any other, unless somebody ends this task or closes it.
+            if not _goes_on(task):
+                raise
+            if isinstance(error, asyncio.CancelledError):
+                return await self._report_error(about, "CancelledError", "Error: the tool cancelled itself.")
+            return await self._report_error(about, type(error).__name__, _describe(error))
+        return await self._report_result(about, result)
 
-    async def _attempt(self, call: ToolCall, about: dict[str, Any]) -> ToolResult:
-        """Ask the hooks, then run the tool; `about` then holds the input that the hooks made of the call's."""
-        verdict = await self._signals.emit_around_tool(TOOL_PRE, {**about})
-        if verdict.action == "deny":
-            raise _Refused(verdict.reason or "no reason given")
-        about["tool_input"] = changed(verdict, "tool_input", call.arguments)
+    async def _attempt(self, call: ToolCall | OpenCall, about: dict[str, Any]) -> ToolResult:
+        """Ask the hooks, then run the tool; `about` gets the input after changes of the hooks."""
+        if self._signals.is_heard(TOOL_PRE):
+            verdict = await self._signals.emit_around_tool(TOOL_PRE, {**about})
+            if verdict.action == "deny":
+                raise _Refused(verdict.reason or "no reason given")
+            about["tool_input"] = read_change(verdict, "tool_input", call.arguments)
         tool = self._tools.get(call.name)
         if tool is None:
             raise _UnknownTool(call.name, self._tools)
         token = self._interrupts.token
-        if token is None:
-            return _as_result(await tool.execute(about["tool_input"]))
-        token.register_tool_start(call.id, call.name)
+        key = about["idempotency_key"]
+        own = {"session_id": self._session_id, "tool_name": call.name, "tool_call_id": call.id, "idempotency_key": key}
+        previous = current_call.set(own)
+        if token is not None:
+            token.register_tool_start(call.id, call.name)
+        forks = _forks
         try:
             return _as_result(await tool.execute(about["tool_input"]))
         finally:
-            token.register_tool_complete(call.id)
+            if _forks != forks:  # the tool forked, and this is the fork: the turn is its parent's
+                os._exit(_exit_code(sys.exc_info()[1]))
+            current_call.reset(previous)
+            if token is not None:
+                token.register_tool_complete(call.id)
 
-    async def _finished(self, about: dict[str, Any], result: ToolResult) -> str:
+    async def _report_result(self, about: dict[str, Any], result: ToolResult) -> str:
+        """Tell the hooks, and return the text of the result after their changes."""
+        if not self._signals.is_heard(TOOL_POST):
+            return _as_text(result)
         shown = result.safe_hook_presentation()
         seen = await self._signals.emit_around_tool(TOOL_POST, {**about, "result": shown})
-        replaced = changed(seen, "result", shown)
-        return _readable(result if replaced == shown else _as_result(replaced))
+        replaced = read_change(seen, "result", shown)
+        return _as_text(result if replaced == shown else _as_result(replaced))
 
-    async def _failed(self, about: dict[str, Any], kind: str, text: str) -> str:
+    async def _report_error(self, about: dict[str, Any], kind: str, text: str) -> str:
         await self._signals.emit_around_tool(TOOL_ERROR, {**about, "error": {"type": kind, "msg": text}})
         return text
 
 
+def _exit_code(error: BaseException | None) -> int:
+    """Return the exit code that a fork asked for, else EX_SOFTWARE of sysexits.h."""
+    if not isinstance(error, SystemExit):
+        return 70
+    return error.code if isinstance(error.code, int) else int(error.code is not None)
+
+
+def _goes_on(task: asyncio.Task[Any]) -> bool:
+    """Return whether `task` runs and is not cancelled: a closed coroutine runs in another task, or in none."""
+    try:
+        return asyncio.current_task() is task and not task.cancelling()
+    except RuntimeError:
+        return False
+
+
+def _describe(error: BaseException) -> str:
+    return f"Error: {type(error).__name__}: {error}" if str(error) else f"Error: {type(error).__name__}"
+
+
+def shorten(text: str, longest: int) -> str:
+    """Return the text, cut after `longest` characters with a note of how many are missing."""
+    missing = len(text) - longest
+    if missing <= 0:
+        return text
+    return f"{text[:longest]}\n[The result is cut here: {missing} of its {len(text)} characters are missing.]"
+
+
 def result_message(call_id: str, name: str, text: str) -> dict[str, Any]:
-    """Return the message that answers a tool call."""
+    """Return the message with the result of a tool call."""
     return {"role": "tool", "tool_call_id": call_id, "name": name, "content": text}
 
 
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def _as_result(value: Any) -> ToolResult:
-    """Return a tool's, or a hook's, idea of a result as one."""
+    """Return a tool's, or a hook's, value as a result."""
     if isinstance(value, ToolResult):
         return value
     if isinstance(value, dict) and "output" in value and value.keys() <= ToolResult.model_fields.keys():
@@ -145,8 +219,15 @@ def _as_result(value: Any) -> ToolResult:
     return ToolResult(output=value)
 
 
-def _readable(result: ToolResult) -> str:
-    text = result.get_serialized_output()
+def _as_text(result: ToolResult) -> str:
+    """Return the result as text for the model."""
+    try:
+        text = result.get_serialized_output()
+    except TypeError:  # JSON cannot hold the output: a date, a path, a set
+        from pydantic_core import to_jsonable_python
+
+        output = to_jsonable_python(result.output, fallback=str, bytes_mode="base64")
+        text = ToolResult(output=output).get_serialized_output()
     if text or result.success:
         return text
     return f"Error: {result.error or 'the tool failed and did not say why'}"

@@ -1,4 +1,4 @@
-"""What a session mounts: the settings of the loop, and the start of each turn."""
+"""Hold the configuration of the loop, and start each turn."""
 
 from __future__ import annotations
 
@@ -6,34 +6,41 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.message_models import ToolSpec
 
+from .call_context import CAPABILITY, RUN_AGAIN, current_call
+from .config import read_config
 from .interrupts import Interrupts
-from .signals import Signals
+from .signals import MODULE, Signals
+from .streams import Stream
 from .turn import Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from amplifier_core import ContextManager, HookRegistry, Provider, Tool
-
-DEFAULT_MAX_ITERATIONS = 50
-UNLIMITED = -1
 
 
 class BasicOrchestrator:
     """The loop of one session.
 
-    `max_iterations` is the number of model calls a turn may make, -1 for any number. `default_provider` names the
-    provider to use; without it the one of the lowest priority number is used, or the first mounted.
+    `max_iterations` is the most model calls of a turn, -1 for any number. `default_provider` names the provider to
+    use; without it, the lowest priority number decides, then the order of mounting. A loop built on this one names
+    itself in `module`, and makes turns of its own in `make_turn`.
     """
 
+    module = MODULE
+    """Its name in errors, and in `orchestrator:complete`."""
     continues_history = True
-    """An empty prompt goes on with a history that waits for the model, and adds no message to it."""
+    """An empty prompt continues a history that waits for the model, without a new message."""
+    runs_open_calls = True
+    """Calls named by the capability `tool.run_again` run again, as themselves, when the turn continues."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        config = config or {}
-        self.max_iterations = _iterations(config.get("max_iterations", DEFAULT_MAX_ITERATIONS))
-        self.default_provider: str | None = config.get("default_provider")
+        checked = read_config(config or {}, self.module)
+        self.max_iterations = checked.max_iterations
+        self._limits = {name: getattr(checked, name) for name in ("max_parallel_tools", "max_result_chars")}
+        self.default_provider = checked.default_provider
         self._interrupts = Interrupts()
+        self._stream = Stream(self.module)
         self._specs: dict[str, tuple[Any, ToolSpec]] = {}
 
     async def execute(
@@ -47,26 +54,39 @@ class BasicOrchestrator:
     ) -> str:
         """Run one turn and return its final text.
 
-        The exception of a provider is raised as it is. Raises `RuntimeError` without a provider, and `LookupError` when
-        `default_provider` is not mounted.
+        Raises a provider's own exception, `RuntimeError` without a provider, and `LookupError` if `default_provider` is
+        not mounted.
         """
         coordinator = kwargs.get("coordinator")
         self._interrupts.listen_to(coordinator)
-        name = choose_provider(providers, self.default_provider)
-        turn = Turn(
+        self._stream.listen_to(hooks)
+        again: Collection[str] = ()
+        if coordinator is not None:
+            coordinator.register_capability(CAPABILITY, current_call.get)
+            again = coordinator.get_capability(RUN_AGAIN) or ()
+        name = choose_provider(providers, self.default_provider, self.module)
+        turn = self.make_turn(
             context=context,
             provider_name=name,
             provider=providers[name],
             tools=tools,
-            specs=[self._spec(tool_name, tool) for tool_name, tool in tools.items()] or None,
-            signals=Signals(hooks, coordinator),
+            specs=[self._describe(tool_name, tool) for tool_name, tool in tools.items()] or None,
+            signals=Signals(hooks, coordinator, self.module),
             interrupts=self._interrupts,
+            stream=self._stream,
             max_iterations=self.max_iterations,
+            session_id=str(getattr(coordinator, "session_id", "")),
+            run_again=again,
+            **self._limits,
         )
         return await turn.run(prompt)
 
-    def _spec(self, name: str, tool: Tool) -> ToolSpec:
-        """Return what the model is told of a tool; made once for a tool that says the same thing again."""
+    def make_turn(self, **parts: Any) -> Turn:
+        """Return a new turn of these parts, the fields of `Turn`."""
+        return Turn(**parts)
+
+    def _describe(self, name: str, tool: Tool) -> ToolSpec:
+        """Return the description of a tool for the model; made again only after a change."""
         schema, description = getattr(tool, "input_schema", None), tool.description
         known = self._specs.get(name)
         if known is None or known[0] is not schema or known[1].description != description:
@@ -75,30 +95,24 @@ class BasicOrchestrator:
         return known[1]
 
 
-def _iterations(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and value != UNLIMITED):
-        raise ValueError(
-            f"loop-basic: max_iterations: must be a whole number from 1 on, or -1 for no limit, not {value!r}"
-        )
-    return value
-
-
-def choose_provider(providers: Mapping[str, Provider], preferred: str | None = None) -> str:
-    """Return the name of the provider to use: the preferred, else the one with the lowest priority, else the first."""
+def choose_provider(providers: Mapping[str, Provider], preferred: str | None = None, module: str = MODULE) -> str:
+    """Return the name of the provider to use: the preferred one, else that of the lowest priority, else the first."""
     if not providers:
         raise RuntimeError("No providers mounted")
     if preferred is None:
-        return min(providers, key=lambda name: _priority(providers[name]))
+        if len(providers) == 1:
+            return next(iter(providers))
+        return min(providers, key=lambda name: _read_priority(providers[name]))
     for name in (preferred, preferred.removeprefix("provider-")):
         if name in providers:
             return name
     raise LookupError(
-        f"loop-basic: default_provider '{preferred}' is not mounted. Mounted: {', '.join(sorted(providers))}"
+        f"{module}: default_provider '{preferred}' is not mounted. Mounted: {', '.join(sorted(providers))}"
     )
 
 
-def _priority(provider: Any) -> float:
-    """Return the provider's own priority, or its config's; 100 when neither says."""
+def _read_priority(provider: Any) -> float:
+    """Return the provider's own priority, or its config's; by default 100."""
     config = getattr(provider, "config", None)
     value = getattr(provider, "priority", None)
     if value is None and isinstance(config, dict):

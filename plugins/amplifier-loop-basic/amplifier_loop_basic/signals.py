@@ -1,4 +1,4 @@
-"""The session's hooks as the loop sees them: tell them, and do what they ask for."""
+"""Emit events to the session's hooks, and carry out their results."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ if TYPE_CHECKING:
 MODULE = "loop-basic"
 
 _UNHEARD = HookResult()
-"""What stands when nobody listens."""
+"""The result without a listener."""
 
 
 class Signals:
-    """The hooks of one turn, and the injections that only its next request shall carry."""
+    """The hooks of one turn, and their injections for its next request only."""
 
-    def __init__(self, hooks: HookRegistry, coordinator: ModuleCoordinator | None) -> None:
+    def __init__(self, hooks: HookRegistry, coordinator: ModuleCoordinator | None, module: str = MODULE) -> None:
+        self.module = module
         self._hooks = hooks
-        self.is_heard: Callable[[str], bool] = getattr(hooks, "has_handlers", _always)
-        """Whether anybody listens to an event; hooks that cannot say are told everything."""
+        self.is_heard: Callable[[str], bool] = getattr(hooks, "has_handlers", lambda event: True)
+        """Whether anybody listens to an event; other kernels' hooks may lack the answer, and get everything."""
         self._coordinator = coordinator
         self._ephemeral: list[ContextInjection] = []
         self._postponed: list[tuple[str, HookResult]] = []
 
     async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
-        """Emit `event`, do what the hooks ask for, and return what stands then."""
+        """Emit `event`, carry out the hooks' result, and return the final one."""
         if not self.is_heard(event):
             return _UNHEARD
         result = await self._hooks.emit(event, data)
@@ -38,7 +39,7 @@ class Signals:
         return await self._process(event, result)
 
     async def emit_around_tool(self, event: str, data: dict[str, Any]) -> HookResult:
-        """Emit like `emit`, but let injections wait for `settle`: nothing may stand between a call and its result."""
+        """Emit like `emit`, with injections postponed to `settle`: nothing may come between a call and its result."""
         if not self.is_heard(event):
             return _UNHEARD
         result = await self._hooks.emit(event, data)
@@ -50,24 +51,35 @@ class Signals:
         return await self._process(event, result)
 
     async def settle(self) -> None:
-        """Do what waited."""
+        """Carry out postponed injections."""
         postponed, self._postponed = self._postponed, []
         for event, result in postponed:
             await self._process(event, result)
 
     async def _process(self, event: str, result: HookResult) -> HookResult:
         if result.action == "inject_context":
-            self._ephemeral.extend(
-                each for each in _injections(event, result) if each.ephemeral or self._coordinator is None
-            )
+            injections = result.context_injections or [
+                ContextInjection(
+                    content=result.context_injection or "",
+                    role=result.context_injection_role,
+                    ephemeral=result.ephemeral,
+                    append_to_last_tool_result=result.append_to_last_tool_result,
+                    event=event,
+                )
+            ]
+            self._ephemeral.extend(each for each in injections if each.ephemeral or self._coordinator is None)
         if self._coordinator is not None:
-            return await self._coordinator.process_hook_result(result, event, MODULE)
+            return await self._coordinator.process_hook_result(result, event, self.module)
         if result.action == "ask_user":
             return HookResult(action="deny", reason="nobody can be asked for approval here")
         return result
 
+    def inject(self, text: str) -> None:
+        """Add a message of the user to the next request, and to no other."""
+        self._ephemeral.append(ContextInjection(content=text, role="user", ephemeral=True))
+
     def with_injections(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return `messages` with what hooks injected for one request, and forget that."""
+        """Return `messages` with the injections for one request, and forget those."""
         if not self._ephemeral:
             return messages
         injections, self._ephemeral = self._ephemeral, []
@@ -81,22 +93,6 @@ class Signals:
         return messages
 
 
-def _always(event: str) -> bool:
-    return True
-
-
-def _injections(event: str, result: HookResult) -> list[ContextInjection]:
-    return result.context_injections or [
-        ContextInjection(
-            content=result.context_injection or "",
-            role=result.context_injection_role,
-            ephemeral=result.ephemeral,
-            append_to_last_tool_result=result.append_to_last_tool_result,
-            event=event,
-        )
-    ]
-
-
-def changed(result: HookResult, key: str, original: Any) -> Any:
-    """Return what the hooks made of `original`, the value of `key` in the event's data."""
+def read_change(result: HookResult, key: str, original: Any) -> Any:
+    """Return the value of `key` in the event's data after changes of the hooks; `original` without one."""
     return original if result.data is None else result.data.get(key, original)

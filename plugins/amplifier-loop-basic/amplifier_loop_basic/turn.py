@@ -1,7 +1,8 @@
-"""One turn: from a prompt to a final text."""
+"""Run one turn: from a prompt to a final text."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,30 +20,38 @@ from amplifier_core.events import (
 )
 from amplifier_core.message_models import ChatRequest, ChatResponse
 
+from .call_context import read_history
 from .calls import ToolCalls, result_message
-from .interrupts import Interrupted
-from .signals import MODULE, changed
-from .tail import awaits_model, unanswered_calls
+from .interrupts import Interrupted, current_task
+from .signals import read_change
+from .tail import awaits_model, find_unanswered, is_unfinished, unfinished_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import asyncio
+    from collections.abc import Collection, Sequence
 
     from amplifier_core import ContextManager, Provider, Tool, ToolCall, ToolSpec
 
     from .interrupts import Interrupts
     from .signals import Signals
+    from .streams import Stream, StreamedBlock
 
 CANCELLED = "The turn was cancelled."
 LOST = (
     "Error: the session ended while this tool call ran, and it was not run again. "
     "It may have had an effect: check before you repeat it."
 )
+GO_ON = "Your last message was cut. Go on where it ends."
 PREVIEW_LENGTH = 200
 
 
 @dataclass(slots=True)
 class Turn:
-    """The state of one turn; `run` it once."""
+    """The state of one turn; `run` is for one call.
+
+    `status` is `success` until a limit, a denial, a cancellation, an error or an unfinished answer ends the turn.
+    A loop built on this one adds messages at each step in `take_in`, and goes on after an answer while `has_more`.
+    """
 
     context: ContextManager
     provider_name: str
@@ -51,18 +60,41 @@ class Turn:
     specs: list[ToolSpec] | None
     signals: Signals
     interrupts: Interrupts
+    stream: Stream
     max_iterations: int
+    max_parallel_tools: int = 16
+    max_result_chars: int = 200_000
+    session_id: str = ""
+    run_again: Collection[str] = ()
+    """Ids of open calls to run again instead of answering them."""
     iterations: int = 0
     status: str = "success"
     text: str = ""
+    finish_reason: str = ""
+    """Why the answer is not whole, see `unfinished_reason`; of a denial, the `finish_reason` in its data."""
+
+    @property
+    def calls(self) -> ToolCalls:
+        """The runner of this turn's tool calls."""
+        return ToolCalls(
+            self.tools,
+            self.context,
+            self.signals,
+            self.interrupts,
+            self.session_id,
+            most=self.max_parallel_tools,
+            longest=self.max_result_chars,
+        )
 
     async def run(self, prompt: str) -> str:
-        """Submit `prompt`, go round between model and tools, and return the final text."""
+        """Submit `prompt`, alternate between model and tools, and return the final text."""
         submitted = await self.signals.emit(PROMPT_SUBMIT, {"prompt": prompt})
         if submitted.action == "deny":
             return f"Denied by hook: {submitted.reason}"
-        prompt = changed(submitted, "prompt", prompt)
-        await self.signals.emit(EXECUTION_START, {"prompt": prompt})
+        prompt = read_change(submitted, "prompt", prompt)
+        is_heard = self.signals.is_heard
+        if is_heard(EXECUTION_START):
+            await self.signals.emit(EXECUTION_START, {"prompt": prompt})
         try:
             await self._begin(prompt)
             await self._loop()
@@ -70,44 +102,69 @@ class Turn:
             self.status = "error" if isinstance(error, Exception) else "cancelled"
             raise
         finally:
-            await self._announce_end()
-        await self.signals.emit(
-            PROMPT_COMPLETE, {"response_preview": self.text[:PREVIEW_LENGTH], "length": len(self.text)}
-        )
+            await self.announce_end()
+        if is_heard(PROMPT_COMPLETE):
+            about = {"response_preview": self.text[:PREVIEW_LENGTH], "length": len(self.text)}
+            await self.signals.emit(PROMPT_COMPLETE, about)
         return self.text
 
-    async def _announce_end(self) -> None:
-        await self.signals.emit(
-            ORCHESTRATOR_COMPLETE, {"orchestrator": MODULE, "turn_count": self.iterations, "status": self.status}
-        )
-        await self.signals.emit(EXECUTION_END, {"response": self.text, "status": self.status})
+    async def announce_end(self) -> None:
+        """Emit the end of the turn and its status, however it ended."""
+        is_heard = self.signals.is_heard
+        if is_heard(ORCHESTRATOR_COMPLETE):
+            end = {"orchestrator": self.signals.module, "turn_count": self.iterations, "status": self.status}
+            if self.finish_reason:
+                end["finish_reason"] = self.finish_reason
+            await self.signals.emit(ORCHESTRATOR_COMPLETE, end)
+        if is_heard(EXECUTION_END):
+            await self.signals.emit(EXECUTION_END, {"response": self.text, "status": self.status})
+
+    async def take_in(self) -> None:
+        """Add the messages for the next step; every tool call has its result here, and a request follows."""
+
+    def has_more(self) -> bool:
+        """Return whether the turn goes on after an answer, because there is more to take in."""
+        return False
 
     async def _begin(self, prompt: str) -> None:
-        """Add the prompt, unless it is empty and the history waits for the model; answer calls that a crash left."""
-        history: Sequence[dict[str, Any]] | None = getattr(self.context, "transcript", None)
-        if history is None:
-            history = await self.context.get_messages()
-        goes_on = not prompt and awaits_model(history)
-        for call_id, name in unanswered_calls(history):
-            await self.context.add_message(result_message(call_id, name, LOST))
-        if not goes_on:
+        """Answer calls that a crash left open, or run them again; add the prompt. An empty one continues the turn."""
+        history = await read_history(self.context)
+        continues = not prompt and awaits_model(history)
+        unanswered = find_unanswered(history)
+        for call in unanswered:
+            if call.id not in self.run_again:
+                await self.context.add_message(result_message(call.id, call.name, LOST))
+        again = [call for call in unanswered if call.id in self.run_again]
+        if again:
+            await self.calls.run(again, current_task())
+        if not continues:
             await self.context.add_message({"role": "user", "content": prompt})
+        elif is_unfinished(history):  # models refuse a request that ends with their own message
+            self.signals.inject(GO_ON)
 
     async def _loop(self) -> None:
-        calls = ToolCalls(self.tools, self.context, self.signals, self.interrupts)
+        calls, task = self.calls, current_task()
         while self._may_ask():
             self.iterations += 1
-            response = await self._ask_model()
+            await self.take_in()
+            response = await self._ask_model(task)
             if response is None:
                 return
             wanted = self.provider.parse_tool_calls(response) or []
             blocks = _as_dicts(response.content)
             await self._show(response, blocks)
-            await self.context.add_message(_assistant_message(response, blocks, wanted))
+            text = "\n\n".join([block["text"] for block in blocks if block.get("type") == "text"])
+            reason = "" if wanted else unfinished_reason(response, text)
+            if blocks or not reason:  # a refusal may have no word: the question stays open
+                await self.context.add_message(_make_message(response, blocks, wanted, reason))
             if not wanted:
-                self.text = "\n\n".join(block["text"] for block in blocks if block.get("type") == "text")
+                if self.has_more():
+                    continue
+                self.text, self.finish_reason = text, reason
+                if reason:
+                    self._stop("incomplete", text or f"The model gave no answer ({reason}).")
                 return
-            await calls.run(wanted)
+            await calls.run(wanted, task)
 
     def _may_ask(self) -> bool:
         if self.interrupts.is_cancelled:
@@ -116,84 +173,117 @@ class Turn:
             self._stop(
                 "incomplete",
                 f"Stopped after {self.iterations} model calls, before an answer (max_iterations). "
-                "An empty prompt goes on from here.",
+                "An empty prompt continues from here.",
             )
         return self.status == "success"
 
     def _stop(self, status: str, text: str) -> None:
         self.status, self.text = status, text
 
-    async def _ask_model(self) -> ChatResponse | None:
-        """Return the model's response; None when there will be none and the turn is over."""
+    async def _ask_model(self, task: asyncio.Task[Any]) -> ChatResponse | None:
+        """Return the model's response; None if the turn is over without one."""
         about = {"provider": self.provider_name, "iteration": self.iterations}
         verdict = await self.signals.emit(PROVIDER_REQUEST, about)
         if verdict.action == "deny":
-            self._stop("incomplete", f"Denied by hook: {verdict.reason}")
+            self.finish_reason = str(read_change(verdict, "finish_reason", ""))
+            self._stop("incomplete", f"{verdict.reason}" if self.finish_reason else f"Denied by hook: {verdict.reason}")
             return None
         messages = await self.context.get_messages_for_request(provider=self.provider)
         request = ChatRequest.model_validate({"messages": self.signals.with_injections(messages), "tools": self.specs})
+        self.stream.begin(self.signals)
         try:
-            response = await self.interrupts.run(self.provider.complete, request)
+            response = await self.interrupts.run(task, self.provider.complete, request, has_effects=False)
         except Interrupted:
-            self._stop("cancelled", CANCELLED)
+            await self._keep_text()
             return None
         except Exception as error:
-            await self.signals.emit(PROVIDER_ERROR, {**about, **_described(error)})
+            with suppress(ImportError):  # another kernel has no such function
+                from amplifier_core.utils.secrets import redact_error
+
+                redact_error(error)
+            problem = {
+                "error": {"type": type(error).__name__, "msg": str(error)},
+                "retryable": getattr(error, "retryable", False),
+                "status_code": getattr(error, "status_code", None),
+            }
+            await self.signals.emit(PROVIDER_ERROR, {**about, **problem})
             raise
-        await self.signals.emit(PROVIDER_RESPONSE, {**about, "response": response, "usage": _usage(response)})
+        finally:
+            self.stream.end()
+        if self.signals.is_heard(PROVIDER_RESPONSE):
+            await self.signals.emit(PROVIDER_RESPONSE, {**about, "response": response, "usage": _dump_usage(response)})
         return response
 
+    async def _keep_text(self) -> None:
+        """End a turn that was stopped while the model talked: its text so far stays in the history."""
+        blocks = self.stream.read_text()
+        self._stop("cancelled", "\n\n".join(block["text"] for block in blocks) or CANCELLED)
+        if blocks:
+            response = ChatResponse.model_validate({"content": blocks})
+            await self._show(response, blocks)
+            await self.context.add_message(_make_message(response, blocks, (), "interrupted"))
+
     async def _show(self, response: ChatResponse, blocks: list[dict[str, Any]]) -> None:
-        """Emit the start and end of every block; a provider may show blocks other than those of the history."""
+        """Emit the start and end of every block, unless its stream has shown them.
+
+        A provider may have other blocks for display than for the history.
+        """
         is_heard = self.signals.is_heard
         if not (is_heard(CONTENT_BLOCK_START) or is_heard(CONTENT_BLOCK_END)):
             return
-        # Asking a pydantic model for a field that it lacks costs as much as an event: only a subclass has this one.
+        # Asking a pydantic model for a missing field costs as much as an event: only a subclass has this one.
         own = None if type(response) is ChatResponse else getattr(response, "content_blocks", None)
         shown = _as_dicts(own) if own else blocks
         total = len(shown)
+        streamed = [block for block in self.stream.blocks if block.is_shown]
         for index, block in enumerate(shown):
-            place = {"block_index": index, "total_blocks": total}
-            await self.signals.emit(CONTENT_BLOCK_START, {"block_type": block.get("type"), **place})
-            end = {**place, "block": block}
-            if index == total - 1 and response.usage is not None:
-                end["usage"] = _usage(response)
-            await self.signals.emit(CONTENT_BLOCK_END, end)
+            earlier = _take_first(streamed, str(block.get("type")))
+            place = {"block_index": index if earlier is None else earlier.index, "total_blocks": total}
+            if earlier is None:
+                await self.signals.emit(CONTENT_BLOCK_START, {"block_type": block.get("type"), **place})
+            if earlier is None or not earlier.is_ended:
+                end = {**place, "block": block}
+                if index == total - 1 and response.usage is not None:
+                    end["usage"] = _dump_usage(response)
+                await self.signals.emit(CONTENT_BLOCK_END, end)
+
+
+def _take_first(streamed: list[StreamedBlock], kind: str) -> StreamedBlock | None:
+    """Take the first block of this kind, and those before it, off the list, and return it."""
+    for position, block in enumerate(streamed):
+        if block.kind == kind:
+            del streamed[: position + 1]
+            return block
+    return None
 
 
 def _as_dicts(content: Any) -> list[dict[str, Any]]:
-    """Return blocks of any kind, or a plain text, as a list of dicts."""
+    """Return blocks of any kind, or a plain text, as dicts."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
-    return [_as_dict(block) for block in content or ()]
+    dicts = []
+    for block in content or ():
+        if isinstance(block, dict):
+            dicts.append(block)
+        else:
+            dump = getattr(block, "model_dump", None)
+            dicts.append(block.to_dict() if dump is None else dump(exclude_none=True))
+    return dicts
 
 
-def _as_dict(block: Any) -> dict[str, Any]:
-    if isinstance(block, dict):
-        return block
-    dump = getattr(block, "model_dump", None)
-    dumped: dict[str, Any] = block.to_dict() if dump is None else dump(exclude_none=True)
-    return dumped
-
-
-def _assistant_message(
-    response: ChatResponse, blocks: list[dict[str, Any]], calls: Sequence[ToolCall]
+def _make_message(
+    response: ChatResponse, blocks: list[dict[str, Any]], calls: Sequence[ToolCall], unfinished: str
 ) -> dict[str, Any]:
+    """Return the message of a response for the history; `unfinished` is the reason of an answer that is not whole."""
     message: dict[str, Any] = {"role": "assistant", "content": blocks or ""}
     if calls:
         message["tool_calls"] = [{"id": call.id, "tool": call.name, "arguments": call.arguments} for call in calls]
-    if response.metadata:
-        message["metadata"] = dict(response.metadata)
+    if response.metadata or unfinished:
+        message["metadata"] = dict(response.metadata or {})
+    if unfinished:
+        message["metadata"]["finish_reason"] = unfinished
     return message
 
 
-def _usage(response: ChatResponse) -> dict[str, Any] | None:
+def _dump_usage(response: ChatResponse) -> dict[str, Any] | None:
     return None if response.usage is None else response.usage.model_dump(exclude_none=True)
-
-
-def _described(error: Exception) -> dict[str, Any]:
-    return {
-        "error": {"type": type(error).__name__, "msg": str(error)},
-        "retryable": getattr(error, "retryable", False),
-        "status_code": getattr(error, "status_code", None),
-    }

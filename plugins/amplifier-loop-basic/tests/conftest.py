@@ -1,4 +1,4 @@
-"""A session's parts around the loop: the kernel's coordinator and hooks, a scripted model, and a record of events."""
+"""Put the loop into a session: the kernel's coordinator and hooks, a scripted model, and a record of events."""
 
 from __future__ import annotations
 
@@ -57,6 +57,9 @@ class FunctionTool:
 class Room:
     """One session's parts, and shorthands for what the tests do with them."""
 
+    mount = staticmethod(mount)
+    module = "loop-basic"
+
     def __init__(self) -> None:
         self.coordinator = ModuleCoordinator(session_id="s")
         self.hooks = self.coordinator.hooks
@@ -107,7 +110,7 @@ class Room:
         self.model.script = list(script)
         if self.coordinator.get("orchestrator") is None or config is not None:
             self.coordinator.mount_points["context"] = self.context
-            await mount(self.coordinator, config)
+            await self.mount(self.coordinator, config)
         kwargs = {"providers": {"model": self.model}, "coordinator": self.coordinator, **kwargs}
         text: str = await self.coordinator.get("orchestrator").execute(
             prompt=prompt, context=self.context, tools=self.tools, hooks=self.hooks, **kwargs

@@ -1,4 +1,4 @@
-"""Whom a turn tells: hooks that can say who listens are spared the rest, and all others hear everything."""
+"""Test the listeners of a turn: no event is emitted without one, if the hooks can tell."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""A turn of the loop: events, messages, tools, hooks, providers and resumption."""
+"""Test a turn of the loop: events, messages, tools, hooks, providers and resumption."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
 import sys
+from datetime import date
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 
 import amplifier_loop_basic
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.interfaces import Orchestrator
 from amplifier_core.llm_errors import RateLimitError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, Usage
 from amplifier_core.models import HookResult, ToolResult
@@ -48,13 +48,73 @@ async def test_events_carry_what_their_readers_need(room: Any) -> None:
     by_kernel = {"timestamp"}
     first = {name: {key: data[key] for key in data.keys() - by_kernel} for name, data in reversed(room.events)}
     group = first["tool:pre"]["parallel_group_id"]
+    key = first["tool:pre"]["idempotency_key"]
     call = {"tool_name": "read", "tool_input": {"n": 1}, "tool_call_id": "1", "parallel_group_id": group}
+    call["idempotency_key"] = key
+    assert len(key) == 32
     assert first["prompt:submit"] == first["execution:start"] == {"prompt": "go"}
     assert first["provider:request"] == {"provider": "model", "iteration": 1}
     assert first["tool:pre"] == call
     assert first["tool:post"] == {**call, "result": {"success": True, "output": "read", "error": None}}
-    assert first["orchestrator:complete"] == {"orchestrator": "loop-basic", "turn_count": 2, "status": "success"}
+    assert first["orchestrator:complete"] == {"orchestrator": room.module, "turn_count": 2, "status": "success"}
     assert first["prompt:complete"] == {"response_preview": "done", "length": 4}
+
+
+async def test_only_so_many_calls_of_one_response_run_at_the_same_time_and_the_others_wait(room: Any) -> None:
+    running, most, order = 0, 0, []
+
+    async def work(input: dict[str, Any]) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        order.append(input["n"])
+        return str(input["n"])
+
+    room.tool("work", work)
+    await room.run("go", room.calls(*["work"] * 10), "done", config={"max_parallel_tools": 3})
+    assert (most, order) == (3, [*range(1, 11)])
+    assert room.results() == [(str(n), str(n)) for n in range(1, 11)]
+    most = 0
+    await room.run("go", room.calls(*["work"] * 40), "done", config={})
+    assert most == 16
+
+
+async def test_a_call_that_waits_when_its_turn_is_cancelled_never_began(room: Any) -> None:
+    began = asyncio.Event()
+
+    async def hang(input: dict[str, Any]) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    room.tool("hang", hang)
+    turn = asyncio.create_task(room.run("go", room.calls("hang", "hang"), config={"max_parallel_tools": 1}))
+    await began.wait()
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert [text for _, text in room.results()] == [
+        "Error: cancelled while the tool call ran. It may have had an effect.",
+        "Error: cancelled before the tool call began.",
+    ]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_long_result_is_cut_for_the_model_and_says_how_much_is_missing(room: Any, fails: bool) -> None:
+    async def pour(input: dict[str, Any]) -> str:
+        if fails:
+            raise ValueError("x" * 500)
+        return "x" * 500
+
+    room.tool("pour", pour)
+    await room.run("go", room.calls("pour"), "done", config={"max_result_chars": 100})
+    [(_, text)] = room.results()
+    whole = f"Error: ValueError: {'x' * 500}" if fails else "x" * 500
+    missing = len(whole) - 100
+    note = f"[The result is cut here: {missing} of its {len(whole)} characters are missing.]"
+    assert text == f"{whole[:100]}\n{note}"
+    assert amplifier_loop_basic.config_schema()["properties"]["max_result_chars"]["default"] == 200_000
 
 
 async def test_messages_have_the_published_shape(room: Any) -> None:
@@ -150,6 +210,25 @@ async def test_an_unknown_tool_is_answered_with_the_tools_there_are(room: Any) -
     assert room.names("tool:") == ["tool:pre", "tool:error"]
 
 
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (SystemExit(3), "Error: SystemExit: 3"),
+        (KeyboardInterrupt(), "Error: KeyboardInterrupt"),
+        (GeneratorExit(), "Error: GeneratorExit"),
+        (BaseException("out of here"), "Error: BaseException: out of here"),
+    ],
+)
+async def test_a_tool_that_raises_what_ends_programs_has_failed(room: Any, error: BaseException, text: str) -> None:
+    async def leave(input: dict[str, Any]) -> ToolResult:
+        raise error
+
+    room.tool("leave", leave)
+    assert await room.run("go", room.calls("leave"), room.calls("leave", "leave"), "done") == "done"
+    assert [text for _, text in room.results()] == [text] * 3
+    assert room.data("tool:error")[0]["error"] == {"type": type(error).__name__, "msg": text}
+
+
 async def test_a_tool_that_cancels_itself_does_not_cancel_the_turn(room: Any) -> None:
     async def give_up(input: dict[str, Any]) -> ToolResult:
         raise asyncio.CancelledError
@@ -167,6 +246,11 @@ async def test_a_tool_that_cancels_itself_does_not_cancel_the_turn(room: Any) ->
         (ToolResult(success=False), "Error: the tool failed and did not say why"),
         ({"plain": "dict"}, '{"plain": "dict"}'),
         ("plain text", "plain text"),
+        (None, "Success"),
+        (
+            {"day": date(2026, 1, 31), 1: {"a"}, (1, 2): object},
+            '{"day": "2026-01-31", "1": ["a"], "1,2": "<class \'object\'>"}',
+        ),
     ],
 )
 async def test_whatever_a_tool_returns_becomes_text(room: Any, returned: Any, text: str) -> None:
@@ -286,6 +370,20 @@ async def test_a_limit_that_is_none_is_refused_at_mount(value: Any) -> None:
         amplifier_loop_basic.check_config({"max_iterations": value})
 
 
+def test_a_provider_that_is_no_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="loop-basic: default_provider: Input should be a valid string, not 5"):
+        amplifier_loop_basic.check_config({"default_provider": 5})
+
+
+def test_editors_know_its_keys() -> None:
+    assert set(amplifier_loop_basic.config_schema()["properties"]) == {
+        "max_iterations",
+        "max_parallel_tools",
+        "max_result_chars",
+        "default_provider",
+    }
+
+
 def test_a_mistyped_key_is_refused_and_one_of_another_program_is_not() -> None:
     amplifier_loop_basic.check_config({"max_iterations": 5, "extended_thinking": True})
     with pytest.raises(ValueError, match="loop-basic: max_iteration: unknown key; did you mean 'max_iterations'"):
@@ -374,7 +472,6 @@ async def test_it_is_the_orchestrator_that_the_entry_point_names(room: Any) -> N
     await entry.load()(room.coordinator, {})
     orchestrator = room.coordinator.get("orchestrator")
     assert isinstance(orchestrator, amplifier_loop_basic.BasicOrchestrator)
-    assert isinstance(orchestrator, Orchestrator)
     assert orchestrator.continues_history is True
 
 

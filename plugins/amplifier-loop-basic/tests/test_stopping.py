@@ -1,4 +1,4 @@
-"""How a turn ends when the session is told to stop, or its task is cancelled."""
+"""Test the end of a turn if the session stops, or its task is cancelled."""
 
 from __future__ import annotations
 
@@ -106,11 +106,12 @@ async def test_a_tool_that_insists_on_finishing_keeps_its_result(room: Any) -> N
     assert (status(room), turn.cancelling()) == ("cancelled", 0)
 
 
-async def test_an_immediate_stop_ends_the_wait_for_the_model(room: Any) -> None:
+@pytest.mark.parametrize("immediate", [False, True])
+async def test_a_stop_ends_the_wait_for_the_model(room: Any, immediate: bool) -> None:
     gate = Gate()
     turn = asyncio.create_task(room.run("go", gate))
     await gate.entered.wait()
-    await room.coordinator.request_cancel(immediate=True)
+    await room.coordinator.request_cancel(immediate=immediate)
     assert await turn == "The turn was cancelled."
     assert gate.was_cancelled
     assert status(room) == "cancelled"
@@ -171,9 +172,27 @@ async def test_a_turn_within_a_time_limit_is_stopped_by_it(room: Any) -> None:
     assert len(room.results()) == 1
 
 
+async def test_a_token_that_knows_only_awaited_callbacks_is_heard_by_them(room: Any) -> None:
+    class Older:
+        """The token of another kernel."""
+
+        is_cancelled = is_immediate = False
+
+        def on_cancel(self, callback: Any) -> None:
+            self.callback = callback
+
+    room.coordinator.cancellation = Older()
+    gate = Gate()
+    turn = asyncio.create_task(room.run("go", gate))
+    await gate.entered.wait()
+    room.coordinator.cancellation.is_cancelled = True
+    await room.coordinator.cancellation.callback()
+    assert await turn == "The turn was cancelled."
+
+
 async def test_a_session_is_listened_to_once_for_all_its_turns(room: Any) -> None:
     listeners: list[Any] = []
-    room.coordinator.cancellation.on_cancel = listeners.append
+    room.coordinator.cancellation.on_change = listeners.append
     for _ in range(3):
         await room.run("go", "done")
     assert len(listeners) == 1

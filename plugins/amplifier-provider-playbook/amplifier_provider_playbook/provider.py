@@ -1,4 +1,4 @@
-"""The provider itself: the last message in, the answer of the first rule that fits out."""
+"""Answer requests: the last message in, the answer of the first fitting rule out."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .steps import Step, read_steps
 from .templates import UnknownPlaceholder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from amplifier_core import ChatRequest, HookRegistry, Message
 
-    from .rules import Answer, Playbook
+    from .rules import FilledAnswer, Playbook
 
 MODEL = "playbook"
 CHARACTERS_PER_TOKEN = 4
@@ -33,9 +33,9 @@ _OWN_ID = re.compile(r"call_([0-9]{1,18})")
 class PlaybookProvider:
     """Answers requests from the rules of a bundle.
 
-    It looks at the last message only and keeps no state: a resumed or forked session gets the same answers. A result
-    that records an interrupted call (`"interrupted": true`) is passed over together with the message that made the
-    call, so that the same rule calls again; of calls made together, all are made again.
+    Only the last message decides, and there is no state: a resumed or forked session gets the same answers. The result
+    of an interrupted call (`"interrupted": true`) is skipped, together with the message of the call, so the same rule
+    calls again; with it all calls of that message.
     """
 
     name = "playbook"
@@ -46,7 +46,7 @@ class PlaybookProvider:
         self._hooks = hooks
 
     def get_info(self) -> ProviderInfo:
-        """Return what this provider is; it needs no credentials."""
+        """Describe this provider; it needs no credentials."""
         return ProviderInfo(
             id=self.name,
             display_name="Playbook (rules of the bundle, no model)",
@@ -55,7 +55,7 @@ class PlaybookProvider:
         )
 
     async def list_models(self) -> list[ModelInfo]:
-        """Return the one model there is."""
+        """Return the only model."""
         return [
             ModelInfo(
                 id=MODEL,
@@ -69,19 +69,19 @@ class PlaybookProvider:
     async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
         """Answer the last message.
 
-        Raises `InvalidRequestError` when no rule fits it, or when the one that does names a value that there is not.
+        Raises `InvalidRequestError` if no rule fits it, or if the rule needs a missing value.
         """
         started = perf_counter()
         await self._emit(LLM_REQUEST, message_count=len(request.messages))
         try:
-            if self._playbook.delay:
-                await asyncio.sleep(self._playbook.delay)
+            if self._playbook.delay_ms:
+                await asyncio.sleep(self._playbook.delay_ms / 1000)
             response = self._respond(request.messages)
         except InvalidRequestError as error:
             problem = {"type": type(error).__name__, "msg": str(error)}
             await self._emit(LLM_RESPONSE, status="error", error=problem, duration_ms=_milliseconds(started))
             raise
-        usage = _usage_as_data(response.usage)
+        usage = response.usage.model_dump(mode="json", exclude_none=True) if response.usage else {}
         await self._emit(LLM_RESPONSE, status="ok", usage=usage, duration_ms=_milliseconds(started))
         return response
 
@@ -90,42 +90,41 @@ class PlaybookProvider:
         return list(response.tool_calls or ())
 
     def _respond(self, messages: Sequence[Message]) -> ChatResponse:
-        answer = self._answer(read_steps(messages))
-        first = _first_number(messages)
+        place, answer = self._answer(read_steps(messages))
         calls = [
-            ToolCall(id=f"call_{number}", name=call.tool, arguments=call.input)
-            for number, call in enumerate(answer.calls, first)
+            ToolCall(id=f"call_{number}", name=tool, arguments=given)
+            for number, (tool, given) in enumerate(answer.calls, _next_number(messages))
         ]
         said = [] if answer.say is None else [TextBlock(text=answer.say)]
         return ChatResponse(
             content=[*said, *(ToolCallBlock(id=call.id, name=call.name, input=call.arguments) for call in calls)],
             tool_calls=calls or None,
-            usage=_usage(messages, answer),
+            usage=_count_usage(messages, answer),
             finish_reason="tool_calls" if calls else "stop",
-            metadata={"rule": answer.place},
+            metadata={"rule": place},
         )
 
-    def _answer(self, steps: Sequence[Step]) -> Answer:
+    def _answer(self, steps: Sequence[Step]) -> tuple[str, FilledAnswer]:
+        """Return the place of an answer, and the answer."""
         if not steps:
-            raise _invalid("the request holds no message to answer; begin with a prompt")
-        answer = self._playbook.choose(steps[-1])
-        if answer is None:
-            raise _invalid(_nothing_fits(steps[-1]))
-        names = self._playbook.names(steps)
+            raise _invalid("the request has no message to answer; begin with a prompt")
+        chosen = self._playbook.choose(steps[-1])
+        if chosen is None:
+            raise _invalid(_describe_unmatched(steps[-1]))
+        place, answer = chosen
+        names = self._playbook.collect_names(steps)
         try:
-            return answer.fill(names)
+            return place, answer.fill(names)
         except UnknownPlaceholder as unknown:
-            raise _invalid(
-                f"playbook {answer.place}: there is no value for {{{unknown.name}}}; "
-                f"there are: {', '.join(sorted(names)) or 'none'}"
-            ) from None
+            known = ", ".join(sorted(names)) or "none"
+            raise _invalid(f"playbook {place}: there is no value for {{{unknown.name}}}; known are {known}") from None
 
     async def _emit(self, event: str, **data: Any) -> None:
         if self._hooks is not None:
             await self._hooks.emit(event, {"provider": self.name, "model": MODEL, **data})
 
 
-def _nothing_fits(step: Step) -> str:
+def _describe_unmatched(step: Step) -> str:
     what, when = {
         "user": ("the user's message", "{user: PATTERN}"),
         "tool": (f"the result of tool '{step.tool}'", f"{{tool: {step.tool}}}"),
@@ -140,34 +139,26 @@ def _invalid(message: str) -> InvalidRequestError:
     return InvalidRequestError(message, provider=PlaybookProvider.name, model=MODEL)
 
 
-def _first_number(messages: Sequence[Message]) -> int:
-    """Return the number of the next call: above every one in sight, even after a context cut old messages away."""
-    for message in reversed(messages):
-        numbers = [int(found[1]) for call_id in _call_ids(message) if (found := _OWN_ID.fullmatch(call_id))]
+def _next_number(messages: Sequence[Message]) -> int:
+    """Return the number of the next call: above all others, also after a context dropped old messages."""
+    for message in reversed([each for each in messages if each.role == "assistant"]):
+        ids = [str(call.get("id")) for call in getattr(message, "tool_calls", None) or ()]
+        if not isinstance(message.content, str):
+            ids += [block.id for block in message.content if block.type == "tool_call"]
+        numbers = [int(found[1]) for each in ids if (found := _OWN_ID.fullmatch(each))]
         if numbers:
             return max(len(messages), max(numbers) + 1)
     return len(messages)
 
 
-def _call_ids(message: Message) -> Iterable[str]:
-    if message.role != "assistant":
-        return
-    yield from (str(call.get("id")) for call in getattr(message, "tool_calls", None) or ())
-    if not isinstance(message.content, str):
-        yield from (block.id for block in message.content if block.type == "tool_call")
-
-
-def _usage(messages: Sequence[Message], answer: Answer) -> Usage:
-    spoken = len(answer.say or "") + sum(len(call.tool) + _length(call.input) for call in answer.calls)
-    read = _tokens(sum(_characters(message) for message in messages))
-    written = _tokens(spoken)
+def _count_usage(messages: Sequence[Message], answer: FilledAnswer) -> Usage:
+    spoken = len(answer.say or "") + sum(len(tool) + _length(given) for tool, given in answer.calls)
+    heard = sum(
+        len(message.content) if isinstance(message.content, str) else sum(map(_block_length, message.content))
+        for message in messages
+    )
+    read, written = -(-heard // CHARACTERS_PER_TOKEN), -(-spoken // CHARACTERS_PER_TOKEN)
     return Usage(input_tokens=read, output_tokens=written, total_tokens=read + written, cost_usd=Decimal("0"))
-
-
-def _characters(message: Message) -> int:
-    if isinstance(message.content, str):
-        return len(message.content)
-    return sum(_block_length(block) for block in message.content)
 
 
 def _block_length(block: Any) -> int:
@@ -180,14 +171,6 @@ def _block_length(block: Any) -> int:
 
 def _length(value: Any) -> int:
     return len(value) if isinstance(value, str) else len(json.dumps(value, default=str))
-
-
-def _tokens(characters: int) -> int:
-    return -(-characters // CHARACTERS_PER_TOKEN)
-
-
-def _usage_as_data(usage: Usage | None) -> dict[str, Any]:
-    return usage.model_dump(mode="json", exclude_none=True) if usage is not None else {}
 
 
 def _milliseconds(started: float) -> int:

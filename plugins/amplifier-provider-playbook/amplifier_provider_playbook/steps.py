@@ -1,4 +1,4 @@
-"""The conversation as rules see it: what the user said, and what each tool answered, in order."""
+"""Read a conversation for rules: the messages of the user, and the results of tools, in their order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One message; `fields` is the JSON object that a tool answered, if it answered one."""
+    """One message; `fields` are those of a result that is a JSON object."""
 
     role: Literal["user", "assistant", "tool"]
     text: str
@@ -23,31 +23,31 @@ class Step:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def interrupted(self) -> bool:
-        """Whether this stands for a call whose end nobody saw."""
+    def is_interrupted(self) -> bool:
+        """Whether the result records a call without a known end."""
         return self.fields.get("interrupted") is True
 
 
 def read_steps(messages: Sequence[Message]) -> list[Step]:
-    """Return the steps of the conversation, calls that were interrupted left out.
+    """Return the steps of the conversation, without interrupted calls.
 
-    System messages, and what hooks put into the conversation, are no steps.
+    System messages, and additions of hooks, are no steps.
     """
     tools: dict[str, str] = {}
     steps: list[Step] = []
     for message in messages:
         if message.role == "assistant":
-            tools.update(_calls(message))
+            tools.update(_map_calls(message))
             steps.append(Step("assistant", text_of(message)))
-        elif _is_users(message):
+        elif _is_from_user(message):
             steps.append(Step("user", text_of(message)))
         else:
-            steps.extend(_results(message, tools))
-    return _without_interruptions(steps)
+            steps.extend(_read_results(message, tools))
+    return _drop_interrupted(steps)
 
 
-def seen(steps: Sequence[Step]) -> Iterator[tuple[Step, bool]]:
-    """Yield each step and whether the provider was asked about it: of several results in a row, only the last."""
+def mark_asked(steps: Sequence[Step]) -> Iterator[tuple[Step, bool]]:
+    """Yield each step, and whether the provider answered it: of several results in a row, only the last."""
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         last_result = step.role == "tool" and (following is None or following.role != "tool")
         yield step, step.role == "user" or last_result
@@ -60,7 +60,7 @@ def text_of(message: Message) -> str:
     return "\n".join(block.text for block in message.content if block.type == "text")
 
 
-def _is_users(message: Message) -> bool:
+def _is_from_user(message: Message) -> bool:
     if message.role != "user" or (message.metadata or {}).get("source") == "hook":
         return False
     if not isinstance(message.content, str) and any(block.type == "tool_result" for block in message.content):
@@ -68,8 +68,8 @@ def _is_users(message: Message) -> bool:
     return not text_of(message).lstrip().startswith("<system-reminder")
 
 
-def _calls(message: Message) -> dict[str, str]:
-    """Return the tool of each call by its id: published loops record calls as blocks, as `tool_calls`, or as both."""
+def _map_calls(message: Message) -> dict[str, str]:
+    """Return the tool of each call by its id; published loops write calls as blocks, as `tool_calls`, or as both."""
     blocks = [] if isinstance(message.content, str) else message.content
     listed = getattr(message, "tool_calls", None) or ()
     found = {block.id: block.name for block in blocks if block.type == "tool_call"}
@@ -77,38 +77,32 @@ def _calls(message: Message) -> dict[str, str]:
     return found
 
 
-def _results(message: Message, tools: Mapping[str, str]) -> Iterator[Step]:
+def _read_results(message: Message, tools: Mapping[str, str]) -> Iterator[Step]:
     if message.role in ("tool", "function"):
         tool = message.name or tools.get(message.tool_call_id or "", "")
         if isinstance(message.content, str) or all(block.type != "tool_result" for block in message.content):
-            yield _result(tool, text_of(message))
+            yield _read_result(tool, text_of(message))
             return
     for block in () if isinstance(message.content, str) else message.content:
         if block.type == "tool_result":
-            yield _result(message.name or tools.get(block.tool_call_id, ""), block.output)
+            yield _read_result(message.name or tools.get(block.tool_call_id, ""), block.output)
 
 
-def _result(tool: str, output: Any) -> Step:
+def _read_result(tool: str, output: Any) -> Step:
     text = output if isinstance(output, str) else json.dumps(output, default=str)
-    return Step("tool", text, tool, _json_object(text))
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    if not text.lstrip().startswith("{"):
-        return {}
     try:
-        value = json.loads(text)
+        value = json.loads(text) if text.lstrip().startswith("{") else {}
     except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+        value = {}
+    return Step("tool", text, tool, value)
 
 
-def _without_interruptions(steps: list[Step]) -> list[Step]:
-    """Drop results of which one was interrupted, and the message that called for them: their rule decides again."""
+def _drop_interrupted(steps: list[Step]) -> list[Step]:
+    """Drop results in a row if one is interrupted, and the message with their calls: its rule decides again."""
     kept: list[Step] = []
     for are_results, run in groupby(steps, key=lambda step: step.role == "tool"):
         group = list(run)
-        if not (are_results and any(step.interrupted for step in group)):
+        if not (are_results and any(step.is_interrupted for step in group)):
             kept.extend(group)
         elif kept and kept[-1].role == "assistant":
             kept.pop()

@@ -1,4 +1,4 @@
-"""Text with `{names}` in it: names are replaced by values, and nothing else happens.
+"""Fill texts with `{names}`: names are replaced by values, and nothing else happens.
 
 `{{` and `}}` are literal braces. There is no attribute access, no format specification and no evaluation.
 """
@@ -17,7 +17,7 @@ _LITERAL = {"{{": "{", "}}": "}"}
 
 
 class UnknownPlaceholder(LookupError):
-    """A template names a value that there is not; `name` says which."""
+    """A template needs a value that is missing; `name` is its name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -25,7 +25,7 @@ class UnknownPlaceholder(LookupError):
 
 
 def check(text: str) -> None:
-    """Raise `ValueError` for a brace that neither encloses a name nor is doubled."""
+    """Raise `ValueError` for a single brace without a name."""
     for token in _TOKEN.finditer(text):
         if token.group() in "{}":
             shown = text[token.start() : token.start() + 20]
@@ -33,13 +33,13 @@ def check(text: str) -> None:
 
 
 def fill(value: Any, names: Mapping[str, Any]) -> Any:
-    """Return `value` with the names replaced in every text within it, through lists and mappings.
+    """Return `value` with the names replaced in every text, through lists and mappings.
 
-    A text that is exactly `{name}` becomes the value itself, with its type. Raises `UnknownPlaceholder`.
+    A text of exactly `{name}` becomes the value itself, with its type. Raises `UnknownPlaceholder`.
     """
     if isinstance(value, str):
         whole = _TOKEN.fullmatch(value)
-        return _value(whole["name"], names) if whole and whole["name"] else fill_text(value, names)
+        return _look_up(whole["name"], names) if whole and whole["name"] else fill_text(value, names)
     if isinstance(value, dict):
         return {key: fill(item, names) for key, item in value.items()}
     if isinstance(value, list):
@@ -48,18 +48,18 @@ def fill(value: Any, names: Mapping[str, Any]) -> Any:
 
 
 def fill_text(text: str, names: Mapping[str, Any]) -> str:
-    """Return `text` with the names replaced; what is no text is written as JSON has it (`true`, `null`, `1.5`)."""
+    """Return `text` with the names replaced; values besides text are written as JSON (`true`, `null`, `1.5`)."""
 
     def replace(token: re.Match[str]) -> str:
         if token["name"] is None:
             return _LITERAL[token.group()]
-        value = _value(token["name"], names)
+        value = _look_up(token["name"], names)
         return value if isinstance(value, str) else json.dumps(value)
 
     return _TOKEN.sub(replace, text)
 
 
-def _value(name: str, names: Mapping[str, Any]) -> Any:
+def _look_up(name: str, names: Mapping[str, Any]) -> Any:
     if name not in names:
         raise UnknownPlaceholder(name)
     return names[name]

@@ -1,4 +1,4 @@
-"""The playbook provider, asked with the kernel's real messages and mounted on its real coordinator."""
+"""Test the playbook provider with the kernel's real messages, on its real coordinator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from amplifier_core import ChatRequest, ChatResponse, HookResult, InvalidRequest
 from amplifier_core.interfaces import Provider
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.message_models import Message
-from amplifier_provider_playbook import mount
+from amplifier_provider_playbook import config_schema, mount
 from amplifier_provider_playbook.provider import PlaybookProvider
 
 REVIEW: list[dict[str, Any]] = [
@@ -142,7 +142,7 @@ async def test_an_unknown_name_is_an_error_that_lists_the_names_there_are() -> N
     provider = await playbook([{"when": {"user": r"(?P<path>\w+)"}, "say": "{path} {line}"}])
     with pytest.raises(InvalidRequestError) as caught:
         await ask(provider, user("a"))
-    assert str(caught.value) == "playbook rules[0]: there is no value for {line}; there are: path, prompt"
+    assert str(caught.value) == "playbook rules[0]: there is no value for {line}; known are path, prompt"
 
 
 async def test_names_of_earlier_turns_stay_and_later_ones_win() -> None:
@@ -354,10 +354,10 @@ RULE = {"when": {"user": "x"}, "say": "y"}
     ("config", "message"),
     [
         ({"rule": []}, "rule: unknown key; did you mean 'rules'?"),
-        ({"rules": {}}, "rules: must be a list of rules"),
+        ({"rules": {}}, "rules: must be a list"),
         ({"rules": [RULE, "x"]}, "rules[1]: must be a mapping of names to values"),
         ({"rules": [{**RULE, "sya": 1}]}, "rules[0].sya: unknown key; did you mean 'say'?"),
-        ({"rules": [{"say": "y"}]}, "rules[0]: needs 'when': {user: PATTERN} or {tool: NAME}"),
+        ({"rules": [{"say": "y"}]}, "rules[0].when: this key is required"),
         ({"rules": [{"when": {}, "say": "y"}]}, "rules[0].when: needs either 'user' or 'tool'"),
         ({"rules": [{"when": {"user": "x", "tool": "t"}}]}, "rules[0].when: needs either 'user' or 'tool'"),
         (
@@ -370,12 +370,15 @@ RULE = {"when": {"user": "x"}, "say": "y"}
             {"rules": [{"when": {"tool": "t", "output": "(?P<result>.)"}}]},
             "rules[0].when.output: a group cannot be named 'result'",
         ),
-        ({"rules": [{"when": {"tool": ""}, "say": "y"}]}, "rules[0].when.tool: must be the name of a tool"),
+        (
+            {"rules": [{"when": {"tool": ""}, "say": "y"}]},
+            "rules[0].when.tool: String should have at least 1 character",
+        ),
         ({"rules": [{"when": {"user": "x"}}]}, "rules[0]: needs 'say', 'call', or both"),
-        ({"rules": [{"when": {"user": "x"}, "say": 5}]}, "rules[0].say: must be text, not int; put it in quotes"),
+        ({"rules": [{"when": {"user": "x"}, "say": 5}]}, "rules[0].say: must be text; put it in quotes"),
         ({"rules": [{"when": {"user": "x"}, "say": "{a.b}"}]}, "rules[0].say: a brace must enclose a name"),
-        ({"rules": [{"when": {"user": "x"}, "call": []}]}, "rules[0].call: must name at least one tool"),
-        ({"rules": [{"when": {"user": "x"}, "call": {}}]}, "rules[0].call: needs 'tool': the name of a tool"),
+        ({"rules": [{"when": {"user": "x"}, "call": []}]}, "rules[0].call: List should have at least 1 item"),
+        ({"rules": [{"when": {"user": "x"}, "call": {}}]}, "rules[0].call.tool: this key is required"),
         (
             {"rules": [{"when": {"user": "x"}, "call": [{"tool": "t"}, {"tool": "t", "input": []}]}]},
             "rules[0].call[1].input: must be a mapping",
@@ -384,14 +387,21 @@ RULE = {"when": {"user": "x"}, "say": "y"}
             {"rules": [{"when": {"user": "x"}, "call": {"tool": "t", "input": {"a": ["}"]}}}]},
             "rules[0].call.input.a[0]: a brace must enclose a name",
         ),
-        ({"otherwise": {"say": "x", "when": {}}}, "otherwise.when: unknown key; there are: say, call"),
-        ({"delay_ms": -1}, "delay_ms: must be a number of milliseconds, 0 or more"),
-        ({"delay_ms": float("nan")}, "delay_ms: must be a number of milliseconds, 0 or more"),
-        ({"priority": "high"}, "priority: must be a whole number"),
+        ({"otherwise": {"say": "x", "when": {}}}, "otherwise.when: unknown key; known are say, call"),
+        ({"delay_ms": -1}, "delay_ms: Input should be greater than or equal to 0"),
+        ({"delay_ms": float("nan")}, "delay_ms: Input should be a finite number"),
+        ({"priority": "high"}, "priority: Input should be a valid integer"),
     ],
 )
 async def test_a_rule_that_cannot_work_is_refused_by_its_key(config: dict[str, Any], message: str) -> None:
     assert (await refusal(config)).startswith(f"provider-playbook: {message}")
+
+
+def test_the_schema_describes_every_key() -> None:
+    schema = config_schema()
+    assert set(schema["properties"]) == {"rules", "otherwise", "delay_ms", "priority", "default_model"}
+    assert all(about["description"] for about in schema["properties"].values())
+    assert set(schema["$defs"]["When"]["properties"]) == {"user", "tool", "where", "output"}
 
 
 def test_importing_the_package_loads_neither_pydantic_nor_asyncio() -> None:

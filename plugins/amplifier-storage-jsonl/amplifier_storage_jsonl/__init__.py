@@ -1,4 +1,4 @@
-"""Sessions as folders of JSON lines: `metadata.json` and `transcript.jsonl`, which other amplifier tools read."""
+"""Keep sessions as folders of JSON lines, readable by other amplifier tools: `metadata.json` and `transcript.jsonl`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from amplifier_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from amplifier_core.hookspecs import Register, StorageFactory
 
@@ -20,23 +19,13 @@ _KEYS = ("folder", "path")
 
 
 def open_jsonl(config: Mapping[str, Any]) -> JsonlStore:
-    """Open the sessions below a folder, which is made at the first write: `config["folder"]`, or `config["path"]`.
+    """Open the sessions below `config["folder"]` or `config["path"]`; the first write makes the folder.
 
     Raises `ValueError` for a bad configuration.
     """
-    from .store import JsonlStore  # not at import: whoever lists plugins needs no asyncio
-
-    return JsonlStore(_folder(config))
-
-
-@hookimpl
-def amplifier_register_storage(register: Register[StorageFactory]) -> None:
-    """Offer the store as `storage-jsonl`."""
-    register("storage-jsonl", open_jsonl)
-
-
-def _folder(config: Mapping[str, Any]) -> Path:
     from pathlib import Path
+
+    from .store import JsonlStore  # not at import: a list of plugins needs no asyncio
 
     for key in config:
         if key not in _KEYS:
@@ -50,4 +39,10 @@ def _folder(config: Mapping[str, Any]) -> Path:
         raise ValueError(
             f"storage-jsonl: {given[0]}: {path!r} is not the path of a folder. Set it to where sessions are kept"
         )
-    return Path(path).expanduser().absolute()
+    return JsonlStore(Path(path).expanduser().absolute())
+
+
+@hookimpl
+def amplifier_register_storage(register: Register[StorageFactory]) -> None:
+    """Offer the store as `storage-jsonl`."""
+    register("storage-jsonl", open_jsonl)

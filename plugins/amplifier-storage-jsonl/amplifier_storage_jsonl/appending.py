@@ -1,10 +1,13 @@
-"""Appends: one write and one flush each, whatever the length of the transcript.
+"""Append messages with one write and one flush, whatever the length of the transcript.
 
-The files of the sessions that were last appended to stay open. To open them takes as long as everything else that an
-append does before the disk has its turn, and closing one makes the file system look for room anew.
+The files of the last used sessions stay open: opening takes as long as the rest of an append before the disk works, and
+after closing a file the file system looks for room anew.
+
+Invariants: the lock is held from the look at the mark to the end of the write; lines are on the disk before the mark
+counts them; a failed write is cut off again.
 """
 
-# Names are text here: making a path takes longer than most of what is done with it, and an append waits for it.
+# Names are text here: a path object takes longer than most operations on it, and an append would wait for it.
 # ruff: noqa: PTH116
 
 from __future__ import annotations
@@ -17,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreError
 
-from .files import open_file, translated, unavailable, write_all
+from .files import open_file, translate_errors, unavailable, write_all
 from .lines import checksum
 from .marks import Mark, read_line, to_mark
 from .records import start_of
-from .transcript import settled
+from .transcript import settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,23 +37,23 @@ _OPEN = 32
 
 
 class Appends:
-    """Appends to the sessions of a tree, from one thread at a time."""
+    """Append to the sessions of a tree, from one thread at a time."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._open: dict[str, _OpenSession] = {}
-        """The one that was used last at the end."""
+        """The last used one at the end."""
         self._using = threading.Lock()
 
     def append(self, session_id: str, bodies: Sequence[bytes], at: int) -> int:
-        """Add lines after the first `at` messages, on the disk when this returns; return how many there were.
+        """Add lines after the first `at` messages, durably; return the count found before.
 
-        When there were not `at`, nothing is written. Raises `StoreDamaged`, `StoreUnavailable`, `SessionNotFound`.
+        With another count than `at`, nothing is written. Raises `StoreDamaged`, `StoreUnavailable`, `SessionNotFound`.
         """
         with self._using:
-            session = self._open.pop(session_id, None) or _opened(self._tree.find(session_id))
+            session = self._open.pop(session_id, None) or _open_session(self._tree.find(session_id))
             while (count := session.append(bodies, at)) is None:
-                session = _opened(self._tree.find(session_id))
+                session = _open_session(self._tree.find(session_id))
             self._open[session_id] = session
             if len(self._open) > _OPEN:
                 self._open.pop(next(iter(self._open))).close()
@@ -65,7 +68,7 @@ class Appends:
 
 
 class _OpenSession:
-    """A session's lock and transcript, and what was known of them when they were last used."""
+    """Hold a session's open lock and transcript, and the facts of their last use."""
 
     def __init__(self, folder: SessionFolder, lock: int) -> None:
         self._folder = folder
@@ -78,15 +81,15 @@ class _OpenSession:
         self._mark: Mark | None = None
 
     def append(self, bodies: Sequence[bytes], at: int) -> int | None:
-        """Do what `Appends.append` does; None when these are the session's files no longer.
+        """Do as `Appends.append` does; return None if other files have replaced these.
 
-        Then, and when it raises, they are closed.
+        Then, and after an error, the files are closed.
         """
         count = None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             if self._is_in_place():
-                mark = self._marked()
+                mark = self._current_mark()
                 there = self._first + mark.count
                 if there == at and bodies:
                     self._write(mark, bodies)
@@ -95,7 +98,7 @@ class _OpenSession:
         except StoreError:
             raise
         except FileNotFoundError as error:
-            raise self._folder.lost() from error
+            raise self._folder.missing_error() from error
         except OSError as error:
             raise unavailable(self._folder.path, error) from error
         finally:
@@ -105,13 +108,13 @@ class _OpenSession:
 
     def close(self) -> None:
         """Close the files."""
-        fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file too
+        fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process forked meanwhile holds the file too
         for file in (self._lock, self._transcript):
             if file >= 0:
                 os.close(file)
 
     def _is_in_place(self) -> bool:
-        """Return whether the session still is where it was; look into `metadata.json` when that has changed."""
+        """Return whether the session's folder is still the same; reread a changed `metadata.json`."""
         try:
             found = os.stat(self._folder.metadata)
         except (FileNotFoundError, NotADirectoryError):
@@ -126,8 +129,8 @@ class _OpenSession:
             self._first, self._version = start_of(self._folder.document()), version
         return True
 
-    def _marked(self) -> Mark:
-        """Return the mark; where it does not say how the transcript ends, one that does."""
+    def _current_mark(self) -> Mark:
+        """Return a mark describing the end of the transcript; make one if the stored mark does not."""
         found = os.stat(self._folder.own)
         if (found.st_dev, found.st_ino) != self._inode:
             self._open_transcript()
@@ -137,7 +140,7 @@ class _OpenSession:
         mark = self._mark
         if mark is not None and mark.size == found.st_size and mark.describes(self._transcript):
             return mark
-        return settled(self._folder.own, self._transcript, mark)
+        return settle(self._folder.own, self._transcript, mark)
 
     def _open_transcript(self) -> None:
         before, self._transcript = self._transcript, -1
@@ -154,7 +157,8 @@ class _OpenSession:
         self._line = self._mark.line()
         try:
             write_all(self._transcript, data)
-            _to_disk(self._transcript)
+            # macOS has no fdatasync, and its fsync leaves written data in the drive's cache
+            getattr(os, "fdatasync", os.fsync)(self._transcript)
         except BaseException:
             os.ftruncate(self._transcript, mark.size)
             raise
@@ -162,15 +166,9 @@ class _OpenSession:
             os.pwrite(self._lock, self._line, 0)
 
 
-def _opened(folder: SessionFolder) -> _OpenSession:
-    with translated(folder.path):
+def _open_session(folder: SessionFolder) -> _OpenSession:
+    with translate_errors(folder.path):
         try:
             return _OpenSession(folder, open_file(folder.lock, os.O_RDWR | os.O_CREAT))
         except FileNotFoundError as error:
-            raise folder.lost() from error
-
-
-def _to_disk(transcript: int) -> None:
-    # macOS has no fdatasync, and its fsync leaves written data in the drive's cache
-    sync = getattr(os, "fdatasync", os.fsync)
-    sync(transcript)
+            raise folder.missing_error() from error

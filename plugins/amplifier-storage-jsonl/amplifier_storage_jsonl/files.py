@@ -1,6 +1,6 @@
-"""Files and folders that only their owner can read, written whole or not at all, and locked between processes."""
+"""Write files completely or not at all, keep them private, and lock them between processes."""
 
-# Names are text here: making a path takes longer than most of what is done with it, and an append waits for it.
+# Names are text here: a path object takes longer than most operations on it, and an append would wait for it.
 # ruff: noqa: PTH105, PTH108
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
-def translated(path: Path | str) -> Iterator[None]:
-    """Raise `StoreUnavailable` for what the file system refuses within; a file that is missing goes through."""
+def translate_errors(path: Path | str) -> Iterator[None]:
+    """Raise `StoreUnavailable` for an error of the file system in the block, except a missing file."""
     try:
         yield
     except (StoreError, FileNotFoundError):
@@ -32,7 +32,7 @@ def translated(path: Path | str) -> Iterator[None]:
 
 
 def unavailable(path: Path | str, error: OSError) -> StoreUnavailable:
-    """Return the error for what the file system refuses."""
+    """Return the error for a refusal of the file system."""
     if error.errno in _FULL:
         what = f"cannot be written ({error.strerror}); what was acknowledged is kept. Free some space and try again"
     else:
@@ -40,14 +40,14 @@ def unavailable(path: Path | str, error: OSError) -> StoreUnavailable:
     return StoreUnavailable(path, what)
 
 
-def damaged(path: Path | str, what: str, remedy: str = "Restore a backup") -> StoreDamaged:
-    """Return the error for a file that is not what was written; `what` completes "<path>: "."""
+def damage_error(path: Path | str, what: str, remedy: str = "Restore a backup") -> StoreDamaged:
+    """Return the error for a damaged file; `what` completes "<path>: "."""
     return StoreDamaged(path, f"{what}. {remedy}")
 
 
 @contextmanager
-def opened(path: Path | str, flags: int) -> Iterator[int]:
-    """Do what `open_file` does, and close it."""
+def open_closing(path: Path | str, flags: int) -> Iterator[int]:
+    """Do as `open_file` does, and close the file."""
     descriptor = open_file(path, flags)
     try:
         yield descriptor
@@ -56,7 +56,7 @@ def opened(path: Path | str, flags: int) -> Iterator[int]:
 
 
 def open_file(path: Path | str, flags: int) -> int:
-    """Open a file, which is made private (0600, whatever the umask) with `O_CREAT`."""
+    """Open a file; `O_CREAT` makes it private (0600, whatever the umask)."""
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         if flags & os.O_CREAT and os.fstat(descriptor).st_mode & 0o777 != 0o600:
@@ -68,16 +68,16 @@ def open_file(path: Path | str, flags: int) -> int:
 
 
 @contextmanager
-def locked(path: Path | str, *, shared: bool = False) -> Iterator[int]:
-    """Hold the lock that is the file `path`, against other threads and processes; the system frees a dead one's."""
-    with opened(path, os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT) as descriptor:
+def hold_lock(path: Path | str, *, shared: bool = False) -> Iterator[int]:
+    """Hold the lock file `path` against other threads and processes; the system frees a dead one's."""
+    with open_closing(path, os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield descriptor
 
 
 def read_all(path: str) -> bytes:
-    """Return what a file holds."""
-    with opened(path, os.O_RDONLY) as descriptor:
+    """Return the content of a file."""
+    with open_closing(path, os.O_RDONLY) as descriptor:
         parts = [os.read(descriptor, os.fstat(descriptor).st_size + 1)]
         while parts[-1]:
             parts.append(os.read(descriptor, 1 << 20))
@@ -93,7 +93,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 def write_new(path: Path | str, data: bytes) -> None:
     """Make a file and bring it to the disk."""
-    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+    with open_closing(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
         write_all(descriptor, data)
         os.fsync(descriptor)
 
@@ -114,12 +114,12 @@ def replace(path: Path | str, data: bytes) -> None:
 
 def sync_folder(folder: Path | str) -> None:
     """Bring the names in a folder to the disk."""
-    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+    with open_closing(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         os.fsync(descriptor)
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it that are missing, for their owner alone (0700, whatever the umask)."""
+    """Make a folder and its missing parents, private to their owner (0700, whatever the umask)."""
     for missing in [each for each in (*reversed(folder.parents), folder) if not each.exists()]:
         with suppress(FileExistsError):
             missing.mkdir(0o700)

@@ -1,4 +1,4 @@
-"""A session's history: the messages of its own folder after those that it shares with its sources' folders."""
+"""Read a session's history: first the messages shared with the folders of its sources, then its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionNotFound
 
-from .files import damaged
+from .files import damage_error
 from .folder import METADATA
 from .records import start_of
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 LOST = b"lost"
-"""What stands for a line that is missing: no message, so that nobody reads on as if nothing had been there."""
+"""Stands for a missing line: it is no message, so no reader passes over the gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A folder that a history leads through, and the position of the first message there."""
+    """Name a folder of a history, and the position of its first message."""
 
     folder: SessionFolder
     document: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Messages `start` to `stop` of a history, which stand in one folder; the first line there is `first`."""
+    """Hold messages `start` to `stop` of a history, all in one folder; the first line there is message `first`."""
 
     folder: SessionFolder
     contents: Contents
@@ -45,7 +45,7 @@ class Segment:
     stop: int
 
     def raw(self) -> list[bytes]:
-        """Return the lines as they are, good and bad, and `LOST` for each that is missing."""
+        """Return the lines unchecked, with `LOST` for each missing one."""
         there = self.contents.lines[self.start - self.first : self.stop - self.first]
         return there + [LOST] * (self.stop - self.start - len(there))
 
@@ -55,18 +55,17 @@ def read(tree: Tree, folder: SessionFolder, start: int, stop: int | None) -> lis
     if stop is not None and start >= stop:
         folder.document()
         return []
-    own, *shared = chain(tree, folder, folder.document(), start)
-    found = [_own(own, start, stop)]
-    for link, after in zip(shared, (own, *shared), strict=False):
-        stop = after.first if stop is None else min(stop, after.first)
-        found.append(_shared(link, start, stop))
+    found: list[list[Message]] = []
+    for link in chain(tree, folder, folder.document(), start):
+        found.append(_read_link(link, start, stop, is_last=not found))
+        stop = link.first if stop is None else min(stop, link.first)
     return [message for messages in reversed(found) for message in messages]
 
 
 def segments(tree: Tree, folder: SessionFolder, document: Mapping[str, Any]) -> list[Segment]:
-    """Return where the messages stand, the first ones first, with all that stands there.
+    """Return the segments of the whole history, in order.
 
-    Raises `StoreDamaged` when a source is gone.
+    Raises `StoreDamaged` for a missing source.
     """
     found: list[Segment] = []
     stop = 0
@@ -78,9 +77,9 @@ def segments(tree: Tree, folder: SessionFolder, document: Mapping[str, Any]) -> 
 
 
 def chain(tree: Tree, folder: SessionFolder, document: Mapping[str, Any], start: int = 0) -> list[Link]:
-    """Return the folders that hold the messages from `start` on, the session's own first.
+    """Return the folders with the messages from `start` on, the session's own first.
 
-    Raises `StoreDamaged` when one is gone.
+    Raises `StoreDamaged` for a missing source.
     """
     links = [Link(folder, document, start_of(document))]
     while links[-1].first > start:
@@ -89,34 +88,27 @@ def chain(tree: Tree, folder: SessionFolder, document: Mapping[str, Any], start:
     return links
 
 
-def _own(link: Link, start: int, stop: int | None) -> list[Message]:
+def _read_link(link: Link, start: int, stop: int | None, *, is_last: bool) -> list[Message]:
     first = link.first
     if stop is not None and stop <= first:
         return []
-    with link.folder.opened(link.document, None if stop is None else stop - first) as transcript:
-        end = transcript.count if stop is None else min(stop - first, transcript.count)
-        return transcript.messages(max(0, start - first), end, first)
-
-
-def _shared(link: Link, start: int, stop: int) -> list[Message]:
-    first = link.first
-    if stop <= first:
-        return []
-    with link.folder.opened(link.document, stop - first) as transcript:
-        return transcript.messages(max(0, start - first), stop - first, first)
+    with link.folder.open_transcript(link.document, None if stop is None else stop - first) as transcript:
+        # a caller may ask for more than the last part holds; a shorter shared part has lost messages
+        end = transcript.count if stop is None else stop - first
+        return transcript.messages(max(0, start - first), min(end, transcript.count) if is_last else end, first)
 
 
 def _source_of(tree: Tree, links: list[Link]) -> tuple[SessionFolder, dict[str, Any]]:
-    """Return the folder whose messages the last one shares. Raises `StoreDamaged` when it is gone, or a fork of it."""
+    """Return the source of the last link. Raises `StoreDamaged` if it is missing, or a fork of this session."""
     folder, name = links[-1].folder, links[-1].document["fork_of"]
     try:
         source = tree.find(name)
     except (SessionNotFound, ValueError):
-        raise damaged(
+        raise damage_error(
             folder.path / METADATA,
             f"is a fork of session '{name}', which is gone",
             f"Go on without the messages that they shared: amplifier session repair {folder.session_id}",
         ) from None
     if any(each.folder.path == source.path for each in links):
-        raise damaged(folder.path / METADATA, f"is a fork of session '{name}', which is a fork of it")
+        raise damage_error(folder.path / METADATA, f"is a fork of session '{name}', which is a fork of it")
     return source, source.document()

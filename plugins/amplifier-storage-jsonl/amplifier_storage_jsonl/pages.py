@@ -1,4 +1,4 @@
-"""A transcript that its mark describes, read in parts: a page of a long one costs what that page costs."""
+"""Read a transcript with a valid mark in parts: a page of a long one costs as much as that page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from .transcript import parsed, too_short
+from .transcript import parse, too_short
 
 if TYPE_CHECKING:
     from amplifier_core.transcript import Message
@@ -18,17 +18,17 @@ _Line: TypeAlias = tuple[int, bytes]
 _STEP = 256
 """Of so many messages, the place of one is remembered."""
 _LEAST = 4096
-"""Bytes of a read; more when the lines that are wanted are likely to take more."""
+"""Bytes of a read; more for lines likely to take more."""
 
 
 class Places:
-    """Where some of the lines of a transcript begin, as far as earlier reads came by them."""
+    """Remember the offsets of some lines of a transcript, from earlier reads."""
 
     def __init__(self) -> None:
         self._known: tuple[bytes, dict[int, int]] = b"", {}
 
     def of(self, mark: Mark) -> dict[int, int]:
-        """Return offset by message, to be added to; nothing of a file that another one was put in the place of."""
+        """Return offsets by message, for adding more; a replaced file begins with none."""
         if self._known[0] != mark.file:
             self._known = mark.file, {0: 0}
         return self._known[1]
@@ -36,7 +36,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The first `mark.count` messages of an open transcript."""
+    """Read the first `mark.count` messages of an open transcript."""
 
     path: str
     transcript: int
@@ -49,9 +49,9 @@ class Pages:
         return self.mark.count
 
     def messages(self, start: int, stop: int, first: int = 0) -> list[Message]:
-        """Return messages of a range, of a transcript whose own first one is message `first` of its session.
+        """Return messages of a range; the transcript's own first one is message `first` of its session.
 
-        What lies between them and the nearest known place is read too, and has to be good: lines are counted. Raises
+        Lines between the range and the nearest known offset are counted, so they are read and must be good. Raises
         `StoreDamaged`.
         """
         if stop > self.count:
@@ -65,7 +65,7 @@ class Pages:
             at, lines = below, self._after(below, stop - below)
         else:
             at, lines = start, self._before(above, above - start)
-        found = parsed(self.path, [line for _, line in lines], at, range(start, stop), first)
+        found = parse(self.path, [line for _, line in lines], at, range(start, stop), first)
         self.places.update({number: offset for number, (offset, _) in enumerate(lines, at) if not number % _STEP})
         return found
 
@@ -82,7 +82,7 @@ class Pages:
             size *= 2
 
     def _before(self, end: int, wanted: int) -> list[_Line]:
-        """Return so many lines that stand before message `end`."""
+        """Return so many lines before message `end`."""
         limit, size = self.places.get(end, self.mark.size), self._likely(wanted)
         while True:
             begin = max(0, limit - size)
@@ -100,7 +100,7 @@ class Pages:
 
 
 def _lines(data: bytes, offset: int) -> list[_Line]:
-    """Return the lines of `data`, which begins at `offset`, without those that are empty."""
+    """Return the lines of `data`, beginning at `offset`, without empty ones."""
     found = []
     for line in data.split(b"\n"):
         if line and not line.isspace():

@@ -1,4 +1,4 @@
-"""`metadata.json`: a session's record under the names that other amplifier tools use, beside what they keep there."""
+"""Map a session's record to `metadata.json`, under the names of other amplifier tools and beside their members."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ _TEXTS = ("name", "bundle", "bundle_source", "bundle_digest", _NAMES["project"])
 _STATUSES: dict[str, Status] = {status: status for status in get_args(Status)}
 _OPTIONAL = ("parent_id", "fork_of", "event_id", "error")
 COUNTED = "counted"
-"""The member that says how many messages a transcript had that was as long and as old as it says."""
+"""The member with the number of messages, valid for a transcript with the size and time stored beside it."""
 _OURS = {_NAMES.get(field.name, field.name) for field in fields(SessionRecord)} - {"message_count"} | {"whole", COUNTED}
 
 
 def to_document(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields of a record as the members of `metadata.json`. Raises `TypeError` for one of another type."""
-    return {_NAMES.get(name, name): _encoded(name, value) for name, value in changes.items() if name != "message_count"}
+    return {
+        _NAMES.get(name, name): _to_member(name, value) for name, value in changes.items() if name != "message_count"
+    }
 
 
 def to_record(
@@ -38,11 +40,12 @@ def to_record(
 ) -> SessionRecord:
     """Return the record of a folder with `count` messages.
 
-    What another tool left out, or means something else by, is empty; times are those of the files then (`written`: when
-    `metadata.json` was, in seconds since 1970). What it keeps besides is `metadata`.
+    Members missing or with another meaning are empty; missing times are those of the files (`written`: of
+    `metadata.json`, in seconds since 1970). Members of other tools become `metadata`.
     """
     get = document.get
-    created, updated, status, metadata = _time(get("created")), _time(get("updated")), get("status"), get("metadata")
+    created, updated = _time(get("created")), _time(get("updated"))
+    status, config, metadata = get("status"), get("config"), get("metadata")
     appended = _moment(transcript.st_mtime) if transcript.st_size else None
     if created is None:
         created = _moment(written())
@@ -67,18 +70,18 @@ def to_record(
         start_of(document) + count if fork_of else count,
         _number(get("turn_count")),
         error,
-        _mapping(get("config")),
+        config if isinstance(config, dict) else {},
         metadata if isinstance(metadata, dict) else others(document),
     )
 
 
 def to_counted(count: int, transcript: os.stat_result) -> dict[str, Any]:
-    """Return the member that says how many messages the transcript has, as long as it is not written to."""
+    """Return the member with the transcript's number of messages, valid until the next write."""
     return {COUNTED: {"messages": count, "bytes": transcript.st_size, "modified": transcript.st_mtime_ns}}
 
 
-def counted(document: Mapping[str, Any], transcript: os.stat_result) -> int | None:
-    """Return how many messages `metadata.json` says that the transcript has; None when it has changed since."""
+def known_count(document: Mapping[str, Any], transcript: os.stat_result) -> int | None:
+    """Return the number of messages from `metadata.json`, None after a change of the transcript."""
     known = document.get(COUNTED)
     if not isinstance(known, dict) or known.get("bytes") != transcript.st_size:
         return None
@@ -87,7 +90,7 @@ def counted(document: Mapping[str, Any], transcript: os.stat_result) -> int | No
 
 
 def others(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members that are another tool's."""
+    """Return the members of other tools."""
     return {name: value for name, value in document.items() if name not in _OURS}
 
 
@@ -97,7 +100,7 @@ def start_of(document: Mapping[str, Any]) -> int:
     return _number(document.get("fork_at")) if shares else 0
 
 
-def _encoded(name: str, value: Any) -> Any:
+def _to_member(name: str, value: Any) -> Any:
     if name in _TIMES:
         return value.astimezone(UTC).isoformat()
     if name in ("fork_at", "turn_count"):
@@ -127,7 +130,3 @@ def _time(value: Any) -> datetime | None:
 
 def _number(value: Any) -> int:
     return max(0, value) if isinstance(value, int) else 0
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -1,7 +1,8 @@
-"""What is done to sessions, one method for each thing; they block, and may run in any thread."""
+"""Store sessions, one blocking method for each operation, usable in any thread."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from amplifier_core.storage import SessionRecord
 from . import history, listing
 from .appending import Appends
 from .files import sync_folder
-from .folder import SessionFolder, make, remove
+from .folder import make, remove
 from .marks import read_line, to_mark
 from .records import start_of, to_document
 from .tree import Tree, slug
@@ -25,25 +26,25 @@ if TYPE_CHECKING:
 
 
 class Sessions:
-    """The sessions below a base folder; ids were validated by the caller."""
+    """Keep the sessions below a base folder; the caller has validated the ids."""
 
     def __init__(self, base: Path) -> None:
         self.tree = Tree(base)
         self._appends = Appends(self.tree)
 
     def create(self, record: SessionRecord, document: Mapping[str, Any]) -> SessionRecord:
-        """Make a session's folder; a fork's says whose messages it shares."""
-        with self.tree.locked():
+        """Make a session's folder; the one of a fork names its source."""
+        with self.tree.hold_lock():
             if self.tree.has(record.session_id):
                 raise SessionExists(record.session_id)
-            self._refuse_a_circle(record)
+            self._refuse_circle(record)
             fork_at = self._fork_point(record.fork_of, record.fork_at) if record.fork_of is not None else None
             path = self.tree.path(record.session_id, record.project)
             make(path, {**document, "fork_at": fork_at})
         return self.get(record.session_id)
 
     def append(self, session_id: str, bodies: Sequence[bytes], at: int) -> int:
-        """Add messages at the end, which must be at `at`; return the new count."""
+        """Add messages at the end, position `at`; return the new count."""
         count = self._appends.append(session_id, bodies, at)
         if count != at:
             raise SessionConflict(
@@ -55,7 +56,7 @@ class Sessions:
     def update(self, session_id: str, changes: Mapping[str, Any]) -> None:
         """Change members of `metadata.json`; those of other tools stay."""
         folder = self.tree.find(session_id)
-        with folder.locked() as lock:
+        with folder.hold_lock() as lock:
             folder.save({**folder.document(), **changes}, to_mark(read_line(lock)))
 
     def get(self, session_id: str) -> SessionRecord:
@@ -63,22 +64,24 @@ class Sessions:
         return self.tree.find(session_id).record()
 
     def find(self, prefix: str, limit: int) -> list[SessionRecord]:
-        """Return those whose id begins with `prefix`, newest first."""
+        """Return sessions with ids beginning with `prefix`, newest first."""
         records = [record for _, record in listing.records(self.tree, prefix)]
         return sorted(records, key=lambda record: (record.created, record.session_id), reverse=True)[:limit]
 
-    def listed(self, project: str | None, parent_id: str | None, limit: int | None) -> list[SessionRecord]:
-        """Return those of a project (None: of all) that a session made (None: any), the last updated first.
+    def list_sessions(self, project: str | None, parent_id: str | None, limit: int | None) -> list[SessionRecord]:
+        """Return the sessions of a project (None: of all) and a parent (None: of any), the last updated first.
 
-        A folder whose tool did not say its project belongs to that of the folder that it lies in.
+        A record without a project belongs to the project of its folder.
         """
         found = listing.records(self.tree)
         if project is None:
             records = [record for _, record in found]
         else:
             here = slug(project)
-            records = [_within(project, record) if name == here else record for name, record in found]
-            records = [record for record in records if record.project == project]
+            unnamed = [
+                replace(record, project=project) for name, record in found if not record.project and name == here
+            ]
+            records = [record for _, record in found if record.project == project] + unnamed
         if parent_id is not None:
             records = [record for record in records if record.parent_id == parent_id]
         return sorted(records, key=lambda record: (record.updated, record.session_id), reverse=True)[:limit]
@@ -90,14 +93,14 @@ class Sessions:
             return history.read(self.tree, folder, start, stop)
 
     def materialize(self, session_id: str) -> None:
-        """Put the messages that a session shares into its own folder too. Raises `StoreDamaged`."""
+        """Copy the shared messages of a session into its own folder. Raises `StoreDamaged`."""
         self.read(session_id, 0, None)
         self.detach(session_id)
 
     def detach(self, session_id: str) -> None:
-        """Do what `materialize` does, with good and bad messages as they are."""
+        """Do as `materialize` does, with good and bad messages alike."""
         folder = self.tree.find(session_id)
-        with folder.locked() as lock:
+        with folder.hold_lock() as lock:
             document = folder.document()
             if start_of(document):
                 shared = history.segments(self.tree, folder, document)
@@ -105,12 +108,12 @@ class Sessions:
                 folder.make_whole(lock, {**document, "whole": True}, lines)
 
     def delete(self, session_id: str) -> None:
-        """Remove a session's folder, when its forks have what they share of it in their own."""
-        with self.tree.locked():
+        """Remove a session's folder after copying shared messages to its forks."""
+        with self.tree.hold_lock():
             folder = self.tree.find(session_id)
             for fork in self.forks_of(session_id):
                 self.detach(fork)
-            with folder.locked():
+            with folder.hold_lock():
                 gone = folder.path.with_name(f".{folder.session_id}.gone")
                 remove(gone)
                 folder.path.rename(gone)
@@ -118,14 +121,20 @@ class Sessions:
                 remove(gone)
 
     def close(self) -> None:
-        """Close the files that are open for the next append."""
+        """Close the files kept open for appending."""
         self._appends.close()
 
     def forks_of(self, session_id: str) -> list[str]:
-        """Return the sessions that share messages of this one's folder."""
-        return [folder.session_id for folder in self.tree.all() if _shares(folder, session_id)]
+        """Return the sessions sharing messages of this folder."""
+        forks = []
+        for folder in self.tree.all():
+            with suppress(StoreError, SessionNotFound):
+                document = folder.document()
+                if document.get("fork_of") == session_id and start_of(document):
+                    forks.append(folder.session_id)
+        return forks
 
-    def _refuse_a_circle(self, record: SessionRecord) -> None:
+    def _refuse_circle(self, record: SessionRecord) -> None:
         above, passed = record.parent_id, set[str]()
         while above is not None and above != record.session_id:
             passed.add(above)
@@ -154,23 +163,11 @@ class Sessions:
 
 
 def new_document(record: SessionRecord) -> dict[str, Any]:
-    """Return `metadata.json` of a new session. Raises `TypeError` for what cannot be stored."""
+    """Return `metadata.json` of a new session. Raises `TypeError` for a value without a stored form."""
     names = SessionRecord.__dataclass_fields__
     return to_document({name: getattr(record, name) for name in names})
 
 
 def changed_document(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members that an update changes. Raises `TypeError` for what cannot be stored."""
+    """Return the changed members of an update. Raises `TypeError` for a value without a stored form."""
     return to_document({**changes, "updated": datetime.now(UTC)})
-
-
-def _within(project: str, record: SessionRecord) -> SessionRecord:
-    return record if record.project else replace(record, project=project)
-
-
-def _shares(folder: SessionFolder, source: str) -> bool:
-    try:
-        document = folder.document()
-    except (StoreError, SessionNotFound):
-        return False
-    return document.get("fork_of") == source and start_of(document) > 0

@@ -1,18 +1,17 @@
-"""The store: what `amplifier_core.storage.SessionStore` asks for, each method one thing done in a thread."""
+"""Implement `amplifier_core.storage.SessionStore`: each method awaits one operation in a thread."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core.errors import StoreUnavailable
 from amplifier_core.ids import validate_session_id
-from amplifier_core.storage import Finding, SessionRecord
+from amplifier_core.storage import Finding, SessionRecord, check_changes
 
-from . import mending
-from .folder import encoded
+from . import repairing
+from .folder import encode_document
 from .lines import dumps
 from .sessions import Sessions, changed_document, new_document
 from .worker import Worker
@@ -27,14 +26,6 @@ T = TypeVar("T")
 
 _FOUND = 20
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,128}")
-_CHANGEABLE = frozenset(field.name for field in fields(SessionRecord)) - {
-    "session_id",
-    "parent_id",
-    "fork_of",
-    "fork_at",
-    "message_count",
-    "updated",
-}
 
 
 class JsonlStore:
@@ -50,28 +41,29 @@ class JsonlStore:
         self._closed = False
 
     async def create(self, record: SessionRecord) -> SessionRecord:
-        """Store a new session; with `fork_of` and without `fork_at`, a fork of all that the source has now."""
+        """Store a new session; with `fork_of` but no `fork_at`, fork the whole source."""
         for session_id in (record.session_id, record.parent_id, record.fork_of):
             if session_id is not None:
                 validate_session_id(session_id)
         document = new_document(record)
-        encoded(document)  # what cannot be stored is said before anything is made
+        encode_document(document)  # a bad value is refused before anything is made
         return await self._write(lambda: self._sessions.create(record, document))
 
     async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
-        """Add messages after the first `at`. Raises `TypeError`, naming the place, for what is not JSON."""
+        """Add messages after the first `at`. Raises `TypeError`, naming the place, for a value without a JSON form."""
         validate_session_id(session_id)
-        bodies = [_body(message, f"messages[{index}]") for index, message in enumerate(messages)]
+        for index, message in enumerate(messages):
+            if not isinstance(message, dict):
+                raise TypeError(f"messages[{index}]: {type(message).__name__} is not a message")
+        bodies = [dumps(message, f"messages[{index}]") for index, message in enumerate(messages)]
         return await self._write(lambda: self._sessions.append(session_id, bodies, at))
 
     async def update(self, session_id: str, **changes: Any) -> None:
-        """Change fields of the record: any but its id, its parent, what it shares, its length and `updated`."""
+        """Change fields of the record."""
         validate_session_id(session_id)
-        for name in changes:
-            if name not in _CHANGEABLE:
-                raise TypeError(f"a session record has no field '{name}' that can be changed")
+        check_changes(changes)
         document = changed_document(changes)
-        encoded(document)
+        encode_document(document)
         await self._write(lambda: self._sessions.update(session_id, document))
 
     async def get(self, session_id: str) -> SessionRecord:
@@ -80,7 +72,7 @@ class JsonlStore:
         return await self._read(lambda: self._sessions.get(session_id))
 
     async def find(self, prefix: str) -> list[SessionRecord]:
-        """Return the sessions whose id begins with `prefix`; none for what no id can begin with."""
+        """Return sessions with ids beginning with `prefix`; none for an impossible prefix."""
         if not _PREFIX.fullmatch(prefix):
             return []
         return await self._read(lambda: self._sessions.find(prefix, _FOUND))
@@ -88,48 +80,45 @@ class JsonlStore:
     async def sessions(
         self, *, project: str | None = None, parent_id: str | None = None, limit: int | None = None
     ) -> list[SessionRecord]:
-        """Return sessions, the last updated first; a damaged one with what is wrong as its `error`."""
-        return await self._read(lambda: self._sessions.listed(project, parent_id, limit))
+        """Return sessions, the last updated first; a damaged one carries its fault in `error`."""
+        return await self._read(lambda: self._sessions.list_sessions(project, parent_id, limit))
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
-        """Return messages. Raises `StoreDamaged` when one of them is missing or not what was written.
-
-        One that had to be counted to find them is as good as one of them.
-        """
+        """Return messages. Raises `StoreDamaged` if one of them, or a line read on the way, is missing or changed."""
         self._check_open()
         return await asyncio.to_thread(self.read_sync, session_id, start, stop)
 
     def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
-        """Do what `read` does in the calling thread; the end of a long history costs what a short one does."""
+        """Do as `read` does in the calling thread; the end of a long history costs as much as a short one."""
         validate_session_id(session_id)
         self._check_open()
         return self._sessions.read(session_id, max(0, start), None if stop is None else max(0, stop))
 
     async def delete(self, session_id: str) -> None:
-        """Remove a session's folder; its forks get what they share of it into their own."""
+        """Remove a session's folder; its forks get copies of the messages they share."""
         validate_session_id(session_id)
         await self._write(lambda: self._sessions.delete(session_id))
 
     async def materialize(self, session_id: str) -> None:
-        """Put the messages that a fork shares into its own folder, for tools that know nothing of forks.
+        """Copy the shared messages of a fork into its own folder, for tools without forks.
 
-        It goes on as before, and depends on its source no longer. Raises `StoreDamaged`.
+        From then on the fork does not need its source. Raises `StoreDamaged`.
         """
         validate_session_id(session_id)
         await self._write(lambda: self._sessions.materialize(session_id))
 
     async def examine(self, session_id: str) -> list[Finding]:
-        """Return everything that is wrong with the messages and the lineage. Raises `StoreDamaged`."""
+        """Return every fault of the messages and the lineage. Raises `StoreDamaged`."""
         validate_session_id(session_id)
-        return await self._read(lambda: mending.examine(self._sessions, session_id))
+        return await self._read(lambda: repairing.examine(self._sessions, session_id))
 
-    async def mend(self, session_id: str) -> list[Finding]:
-        """Do what the remedies of `examine` say; what is cut away is in `<file>.cut-<time>`."""
+    async def repair(self, session_id: str) -> list[Finding]:
+        """Apply the remedies of `examine`; removed data goes to `<file>.cut-<time>`."""
         validate_session_id(session_id)
-        return await self._write(lambda: mending.mend(self._sessions, session_id))
+        return await self._write(lambda: repairing.repair(self._sessions, session_id))
 
     async def close(self) -> None:
-        """Finish what was begun; idempotent."""
+        """Finish pending work; idempotent."""
         self._closed = True
         await asyncio.to_thread(self._writer.close)
         self._sessions.close()
@@ -145,9 +134,3 @@ class JsonlStore:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreUnavailable(self.path, "the store is closed. Open it again to use it")
-
-
-def _body(message: Message, where: str) -> bytes:
-    if not isinstance(message, dict):
-        raise TypeError(f"{where}: {type(message).__name__} is not a message")
-    return dumps(message, where)

@@ -1,4 +1,4 @@
-"""`transcript.jsonl`, read whole or written anew: a message a line, each line written once."""
+"""Read or rewrite a whole `transcript.jsonl`: a message a line, each line written once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .files import damaged, read_all, replace, sync_folder, write_all, write_new
-from .lines import is_followed, is_good, is_sealed, loads, sealed, split
+from .files import damage_error, read_all, replace, sync_folder, write_all, write_new
+from .lines import is_followed, is_good, is_sealed, loads, seal, split
 from .marks import Mark, new_file
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ REPAIR = "See what can be saved: amplifier session repair"
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What stands in a transcript: its lines, without those that are empty, and what is left of a cut append."""
+    """Hold the lines of a transcript without empty ones, and the rest of a cut append."""
 
     path: str
     lines: list[bytes]
@@ -39,23 +39,23 @@ class Contents:
         return len(self.lines) + self.missing
 
     def messages(self, start: int, stop: int, first: int = 0) -> list[Message]:
-        """Return messages of a range, of a transcript whose own first one is message `first` of its session.
+        """Return messages of a range; the transcript's own first one is message `first` of its session.
 
-        Raises `StoreDamaged` unless all up to `stop` are as they were written.
+        Raises `StoreDamaged` unless all messages up to `stop` are good.
         """
-        found = parsed(self.path, self.lines[:stop], 0, range(start, stop), first)
+        found = parse(self.path, self.lines[:stop], 0, range(start, stop), first)
         if stop > len(self.lines):
             raise too_short(self.path, len(self.lines), max(stop, self.count))
         return found
 
 
 def contents(path: str, mark: Mark | None) -> Contents:
-    """Read a transcript. Raises `StoreDamaged` when there is none."""
+    """Read a transcript. Raises `StoreDamaged` for a missing one."""
     try:
         data = read_all(path)
     except FileNotFoundError:
-        raise damaged(path, "is missing") from None
-    whole, tail, unended = _divided(data, mark)
+        raise damage_error(path, "is missing") from None
+    whole, tail, unended = _divide(data, mark)
     lines = [line for line in whole if line.strip()]
     if unended:
         lines.append(tail)
@@ -65,10 +65,10 @@ def contents(path: str, mark: Mark | None) -> Contents:
     return Contents(path, lines, torn, unended, missing)
 
 
-def parsed(path: str, lines: Iterable[bytes], at: int, wanted: range, first: int) -> list[Message]:
-    """Return the `wanted` messages of lines that follow each other, of which the first is that of message `at`.
+def parse(path: str, lines: Iterable[bytes], at: int, wanted: range, first: int) -> list[Message]:
+    """Return the `wanted` messages among consecutive lines; the first line is message `at`.
 
-    Raises `StoreDamaged` for one that is bad, wanted or not; it is counted from message `first` of the session.
+    Raises `StoreDamaged` for a bad line, wanted or not, counting from message `first` of the session.
     """
     found = []
     for number, line in enumerate(lines, at):
@@ -78,17 +78,17 @@ def parsed(path: str, lines: Iterable[bytes], at: int, wanted: range, first: int
             elif not is_good(line):
                 raise ValueError
         except ValueError:
-            raise _damaged(path, f"message m{first + number + 1} is not what was written") from None
+            raise _damage_error(path, f"message m{first + number + 1} is not what was written") from None
     return found
 
 
 def too_short(path: str, there: int, expected: int) -> StoreDamaged:
-    """Return the error for a transcript that has lost messages."""
-    return _damaged(path, f"it has {there} messages of {expected}")
+    """Return the error for a transcript with lost messages."""
+    return _damage_error(path, f"it has {there} messages of {expected}")
 
 
-def settled(path: str, transcript: int, mark: Mark | None) -> Mark:
-    """Bring an open transcript that its mark does not describe into a state to append to; return a mark that does.
+def settle(path: str, transcript: int, mark: Mark | None) -> Mark:
+    """Make an open transcript ready for appending if its mark does not describe it; return a valid mark.
 
     Raises `StoreDamaged`.
     """
@@ -104,28 +104,28 @@ def settled(path: str, transcript: int, mark: Mark | None) -> Mark:
 
 
 def rewrite(path: str, lines: Sequence[bytes]) -> Mark:
-    """Put other lines in the place of the transcript, each by itself; return the mark of its end.
+    """Replace the lines of a transcript, each ended as its own append; return the mark of the end.
 
-    Whole lines without a checksum get one; a bad line stays as bad as it is.
+    Good lines without a checksum get one; a bad line stays bad.
     """
-    kept = [sealed(split(line)[0].rstrip()) if is_good(line) else line for line in lines]
+    kept = [seal(split(line)[0].rstrip()) if is_good(line) else line for line in lines]
     data = b"".join([line + b"\n" for line in kept])
     replace(path, data)
     return Mark(len(data), len(kept), split(kept[-1])[1] if kept else b"", new_file())
 
 
 def keep_cut(path: str, data: bytes) -> None:
-    """Keep what is cut away in a file beside `path`."""
+    """Store removed data in a file beside `path`."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     write_new(f"{path}.cut-{now}", data)
     sync_folder(Path(path).parent)
 
 
-def _divided(data: bytes, mark: Mark | None) -> tuple[list[bytes], bytes, bool]:
-    """Return the lines; what was not written to its end: half a line, or the first lines of a turn; and whether that is
-    a whole line nevertheless, of which only the end is missing.
+def _divide(data: bytes, mark: Mark | None) -> tuple[list[bytes], bytes, bool]:
+    """Return the lines, the incomplete end, and whether this end is a complete line without its newline.
 
-    What the mark counts was written, whatever became of the lines that were appended with it.
+    An incomplete end is half a line, or the first lines of a turn. Lines counted by the mark are complete, whatever
+    became of the lines appended with them.
     """
     *whole, tail = data.split(b"\n")
     kept, messages, acknowledged = len(whole), sum(1 for line in whole if line.strip()), mark.count if mark else 0
@@ -137,9 +137,9 @@ def _divided(data: bytes, mark: Mark | None) -> tuple[list[bytes], bytes, bool]:
 
 
 def _is_complete(data: bytes, tail: bytes, mark: Mark | None) -> bool:
-    """Return whether a good last line is the last of its append, or of what another tool wrote.
+    """Return whether a good last line ends its append, or another tool's write.
 
-    One without a checksum has lost it when nobody else has written since the mark.
+    If only this store has written since the mark, a last line without a checksum has lost it.
     """
     if is_sealed(tail):
         return not is_followed(tail)
@@ -149,5 +149,5 @@ def _is_complete(data: bytes, tail: bytes, mark: Mark | None) -> bool:
     return not all(is_sealed(line) for line in since.split(b"\n") if line)
 
 
-def _damaged(path: str, what: str) -> StoreDamaged:
-    return damaged(path, f"is damaged ({what})", f"{REPAIR} {Path(path).parent.name}")
+def _damage_error(path: str, what: str) -> StoreDamaged:
+    return damage_error(path, f"is damaged ({what})", f"{REPAIR} {Path(path).parent.name}")

@@ -1,4 +1,4 @@
-"""The folders below the base: `projects/<slug>/sessions/<session_id>`."""
+"""Find the folders below the base: `projects/<slug>/sessions/<session_id>`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import InvalidSessionId, SessionNotFound
 from amplifier_core.ids import validate_session_id
 
-from .files import locked, make_folder, translated
+from .files import hold_lock, make_folder, translate_errors
 from .folder import SessionFolder
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def slug(project: str) -> str:
 
 
 class Tree:
-    """Finds sessions by id, wherever they lie, and remembers where they lay."""
+    """Find sessions by id in any project, and remember their folders."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -40,15 +40,15 @@ class Tree:
         self._known: dict[str, SessionFolder] = {}
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def hold_lock(self) -> Iterator[None]:
         """Hold the whole tree while an id is taken or given up."""
-        with translated(self.base):
+        with translate_errors(self.base):
             make_folder(self.base)
-            with locked(self.base / ".lock"):
+            with hold_lock(self.base / ".lock"):
                 yield
 
     def path(self, session_id: str, project: str) -> Path:
-        """Return where a new session's folder belongs."""
+        """Return the place of a new session's folder."""
         return self._projects / slug(project) / "sessions" / session_id
 
     def find(self, session_id: str) -> SessionFolder:
@@ -82,14 +82,14 @@ class Tree:
                     yield folder
 
     def ids(self, prefix: str = "") -> Iterator[tuple[Path, list[str]]]:
-        """Yield the folders that sessions lie in, each with what may be a session there whose id has this beginning."""
+        """Yield each folder of sessions with the possible ids in it beginning with `prefix`."""
         for sessions in self._sessions_folders():
             names = [name for name in _names(sessions) if name.startswith(prefix) and _is_id(name)]
             if names:
                 yield sessions, names
 
     def folder(self, sessions: Path, session_id: str) -> SessionFolder:
-        """Return the folder of a session that lies in `sessions`, if there is one."""
+        """Return the folder of a session below `sessions`, which may be missing."""
         known = self._known.get(session_id)
         return known if known is not None and known.path.parent == sessions else SessionFolder(sessions / session_id)
 
@@ -107,8 +107,8 @@ def _is_id(name: str) -> bool:
 
 
 def _names(folder: Path) -> list[str]:
-    with translated(folder):
+    with translate_errors(folder):
         try:
-            return os.listdir(folder)  # noqa: PTH208  # ten thousand names, of which no path is wanted yet
+            return os.listdir(folder)  # noqa: PTH208  # ten thousand names, and no path objects
         except (FileNotFoundError, NotADirectoryError):
             return []

@@ -1,4 +1,4 @@
-"""The one thread that writes, so that no event loop waits for the disk."""
+"""Write in one thread, so no event loop waits for the disk."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Job: TypeAlias = "tuple[Callable[[], Any], asyncio.Future[Any]]"
 
 
 class Worker:
-    """Runs functions in the order in which they come; starts its thread with the first.
+    """Run functions in order; the first starts the thread.
 
-    A future of the event loop is all that passes between the threads: `asyncio.to_thread` takes 40 µs more, which is a
-    third of what the disk takes.
+    Only a future of the event loop passes between the threads: `asyncio.to_thread` takes 40 µs more, a third of the
+    disk's time.
     """
 
     def __init__(self, name: str) -> None:
@@ -29,18 +29,18 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns; what was begun is carried out, also when the caller is cancelled."""
+        """Return the result of `work`; started work is finished even for a cancelled caller."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._lock:
             if self._thread is None:
-                # a daemon, so that a program that forgets to close ends; nothing that it then loses was acknowledged
+                # a daemon: a program without `close` ends all the same, and loses nothing acknowledged
                 self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._thread.start()
             self._jobs.put((work, future))
         return await future
 
     def close(self) -> None:
-        """Finish what was begun and end the thread; idempotent."""
+        """Finish pending work and end the thread; idempotent."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is not None:

@@ -1,4 +1,4 @@
-"""A store in a folder of its own, the files of a session, and Python run in a process of its own."""
+"""Provide a store in a folder of its own, the files of a session, and Python in a process of its own."""
 
 from __future__ import annotations
 

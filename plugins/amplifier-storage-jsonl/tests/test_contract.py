@@ -1,4 +1,4 @@
-"""The store keeps the contract, and says what it is not."""
+"""Check that the store keeps the contract, and denies having an inbox."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_no_hostile_id_reaches_a_path(store: JsonlStore, tmp_path: Path) -
             store.delete(session_id),
             store.materialize(session_id),
             store.examine(session_id),
-            store.mend(session_id),
+            store.repair(session_id),
         ):
             with pytest.raises(InvalidSessionId):
                 await attempt

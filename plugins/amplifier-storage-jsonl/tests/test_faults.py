@@ -1,4 +1,4 @@
-"""What was acknowledged is there, or its loss is said; whatever is killed, cut, flipped or full."""
+"""Kill, cut, flip and fill: acknowledged messages are there, or their loss is reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from amplifier_core.errors import SessionConflict, SessionNotFound, StoreDamaged
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_jsonl import open_jsonl
-from amplifier_storage_jsonl.mending import examine
+from amplifier_storage_jsonl.repairing import examine
 from amplifier_storage_jsonl.sessions import Sessions
 from amplifier_storage_jsonl.store import JsonlStore
 
@@ -179,7 +179,7 @@ async def test_a_bad_message_is_cut_away_and_kept_beside(folder: Path, store: Js
     with pytest.raises(StoreDamaged, match=r"transcript\.jsonl: is damaged \(message m5 .* session repair s$"):
         await store.read("s")
     assert await store.read("s", 0, 4) == messages[:4]
-    found = await store.mend("s")
+    found = await store.repair("s")
     assert [(finding.kind, finding.position) for finding in found] == [("bad_message", 4)]
     assert await store.read("s") == messages[:4] + messages[5:]
     assert await store.examine("s") == []
@@ -198,12 +198,12 @@ async def test_lost_messages_are_said_and_mended_for_the_session_and_its_forks(f
         await store.append("s", [{"n": 6}], at=6)
     with pytest.raises(StoreDamaged):
         await store.read("fork")
-    await store.mend("s")
+    await store.repair("s")
     assert await store.read("s") == messages[:6]
     await store.append("s", [{"n": 6}, {"n": 7}], at=6)
     with pytest.raises(StoreDamaged, match="message m7 is not what was written"):
         await store.read("fork")
-    await store.mend("fork")
+    await store.repair("fork")
     assert await store.read("fork") == [*messages[:6], {"own": 1}], "and nothing of what the source got since"
     assert await store.examine("fork") == []
 
@@ -241,7 +241,7 @@ async def test_a_fork_whose_source_was_removed_by_hand_keeps_its_own(folder: Pat
         StoreDamaged, match=r"is a fork of session 's', which is gone\. .* amplifier session repair fork$"
     ):
         await store.read("fork")
-    assert [finding.kind for finding in await store.mend("fork")] == ["missing_source"]
+    assert [finding.kind for finding in await store.repair("fork")] == ["missing_source"]
     assert await store.read("fork") == [{"own": 1}]
     assert await store.examine("fork") == []
 

@@ -1,4 +1,4 @@
-"""Folders that other amplifier tools wrote are read as they are, and theirs stay readable to them."""
+"""Read folders of other amplifier tools, and keep ours readable to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a line can hold, who may read a file, and that the README is true."""
+"""Test the content of a line, the modes of files, and the README."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from amplifier_core.errors import StoreUnavailable
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_jsonl import open_jsonl
-from amplifier_storage_jsonl.lines import is_good, is_sealed, loads, sealed
+from amplifier_storage_jsonl.lines import is_good, is_sealed, loads, seal
 from amplifier_storage_jsonl.sessions import Sessions
 from amplifier_storage_jsonl.store import JsonlStore
 
@@ -77,7 +77,7 @@ async def test_files_are_their_owners_alone_whatever_the_umask(base: Path, store
 async def test_a_session_is_locked_while_it_is_written(base: Path, folder: Path, store: JsonlStore) -> None:
     await store.create(SessionRecord("s", project="/work/app"))
     with (folder / ".lock").open() as other:
-        with Sessions(base).tree.find("s").locked(), pytest.raises(BlockingIOError):
+        with Sessions(base).tree.find("s").hold_lock(), pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -109,7 +109,7 @@ async def test_a_fork_of_a_long_session_writes_no_message(folder: Path, store: J
 
 
 def test_a_checksum_is_blanks_and_tells_a_changed_line() -> None:
-    line = sealed(b'{"a":1}')
+    line = seal(b'{"a":1}')
     assert line.strip() == b'{"a":1}' and len(line) == 7 + 32
     assert is_sealed(line) and loads(line) == {"a": 1}
     assert not is_good(line.replace(b"1", b"2"))

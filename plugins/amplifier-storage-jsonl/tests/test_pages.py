@@ -1,4 +1,4 @@
-"""A part of a transcript is the slice of the whole; appends find their files, whatever happened to them since."""
+"""Read parts of a transcript as slices of the whole, and append after any change of the files."""
 
 from __future__ import annotations
 

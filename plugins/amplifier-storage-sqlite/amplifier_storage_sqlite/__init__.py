@@ -1,4 +1,4 @@
-"""The embedded store: sessions, their messages, events and deliveries in one SQLite file."""
+"""Keep sessions, their messages, events and deliveries in one SQLite file: the embedded store."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
     from amplifier_core.hookspecs import Register, StorageFactory
 
+    from .administration import SqliteAdministration
     from .store import SqliteStore
 
-__all__ = ["amplifier_register_storage", "open_sqlite"]
+__all__ = ["administer_sqlite", "amplifier_register_storage", "open_sqlite"]
 
 FILE_NAME = "amplifier.db"
 """The file of a folder."""
@@ -22,15 +23,25 @@ FILE_NAME = "amplifier.db"
 _KEYS = ("path", "folder", "busy_timeout")
 
 
-def open_sqlite(config: Mapping[str, Any]) -> SqliteStore:
-    """Open the store at `config["path"]`, or in the file `amplifier.db` of `config["folder"]`; make it if need be.
+def administer_sqlite(config: Mapping[str, Any]) -> SqliteAdministration:
+    """Return the administration of the store that `open_sqlite` would open. Raises `ValueError`."""
+    from .administration import SqliteAdministration
 
-    `busy_timeout` is how many seconds to wait for another process that writes (10). Raises `ValueError` for a bad
+    return SqliteAdministration(*_settings(config))
+
+
+def open_sqlite(config: Mapping[str, Any]) -> SqliteStore:
+    """Open the store in the file `config["path"]`, or in `amplifier.db` of `config["folder"]`; make a missing one.
+
+    `busy_timeout` is the longest wait for another writing process, in seconds (10). Raises `ValueError` for a bad
     configuration, `StoreUnavailable`, `StoreDamaged`.
     """
     from .store import SqliteStore  # not at import: whoever lists plugins needs neither sqlite3 nor asyncio
 
-    return SqliteStore(**_settings(config))
+    return SqliteStore(*_settings(config))
+
+
+open_sqlite.administer = administer_sqlite  # type: ignore[attr-defined]  # as amplifier_core.store_administration says
 
 
 @hookimpl
@@ -39,14 +50,14 @@ def amplifier_register_storage(register: Register[StorageFactory]) -> None:
     register("storage-sqlite", open_sqlite)
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(config: Mapping[str, Any]) -> tuple[Path, float]:
     for key in config:
         if key not in _KEYS:
             raise ValueError(f"storage-sqlite: unknown key '{key}'. Known: {', '.join(_KEYS)}")
     busy_timeout = config.get("busy_timeout", 10.0)
     if isinstance(busy_timeout, bool) or not isinstance(busy_timeout, (int, float)) or not 0 <= busy_timeout <= 3600:
         raise ValueError(f"storage-sqlite: busy_timeout: {busy_timeout!r} is not within 0 and 3600 seconds")
-    return {"path": _file(config), "busy_timeout": float(busy_timeout)}
+    return _file(config), float(busy_timeout)
 
 
 def _file(config: Mapping[str, Any]) -> Path:

@@ -1,4 +1,4 @@
-"""What SQLite and the file system report, in the words of the store's errors."""
+"""Translate errors of SQLite and the file system into errors of the store."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Damage(Exception):
-    """What was read is not what was written; the text completes "the store is damaged: "."""
+class DamageError(Exception):
+    """Report data differing from the written data; the text completes "is damaged (…)"."""
+
+
+class IndexDamage(DamageError):
+    """Report an index without the entry of a row."""
 
 
 _PERMISSIONS = "Check that you may write the file and its folder"
@@ -39,13 +43,14 @@ _DAMAGE = (
     "index sessions_by_parent already exists",
     "index deliveries_by_trigger already exists",
     "index events_by_id already exists",
+    "table triggers already exists",
 )
-"""How SQLite begins to say that a file is not what it was, without a code of its own for it."""
+"""Beginnings of SQLite's messages about changed files, for errors without a code of their own."""
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Raise `store_error` for what fails within."""
+def translate_errors(path: Path) -> Iterator[None]:
+    """Raise `store_error` for an error in the block."""
     try:
         yield
     except Exception as error:
@@ -56,39 +61,49 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def store_error(path: Path, error: Exception) -> Exception:
-    """Return what to raise for `error`: a `StoreError` for damage and for what SQLite or the system says."""
+    """Return the error to raise for `error`: a `StoreError` for damage, SQLite and the file system."""
     if isinstance(error, sqlite3.IntegrityError):  # None where a record must have a value; ids are checked before
         return ValueError(str(error))
     if isinstance(error, sqlite3.Error):
         return _from_sqlite(path, error)
-    if isinstance(error, Damage):
-        return damaged(path, f"is damaged ({error})")
-    if isinstance(error, UnicodeDecodeError):  # also from SQLite's own message, which may quote what it cannot read
-        return damaged(path, "is damaged (a text is not UTF-8)")
+    if isinstance(error, DamageError):
+        return damage_error(path, f"is damaged ({error})")
+    if isinstance(error, UnicodeDecodeError):  # also from SQLite's own message about unreadable text
+        return damage_error(path, "is damaged (a text is not UTF-8)")
     if isinstance(error, JSONDecodeError):
-        return damaged(path, f"is damaged (a value is not JSON: {error})")
+        return damage_error(path, f"is damaged (a value is not JSON: {error})")
     if isinstance(error, OSError) and not isinstance(error, StoreError):
         return StoreUnavailable(path, f"cannot be opened ({error.strerror or error}). {_PERMISSIONS}")
     return error
 
 
-def damaged(path: Path, what: str) -> StoreDamaged:
-    """Return the error for a file that is not what was written; `what` completes "<path>: "."""
-    return StoreDamaged(path, f"{what}. Restore a backup, or move the file away to begin with an empty store")
+def damage_error(path: Path, what: str) -> StoreDamaged:
+    """Return the error for a damaged file; `what` completes "<path>: "."""
+    return StoreDamaged(
+        path,
+        f"{what}. Go back to a backup: amplifier store restore; or save the readable part: amplifier store salvage",
+    )
 
 
-def closed(path: Path) -> StoreUnavailable:
+def closed_error(path: Path) -> StoreUnavailable:
     """Return the error for a use after `close`."""
     return StoreUnavailable(path, "the store is closed. Open it again to use it")
+
+
+def is_index_damage(error: BaseException | None) -> bool:
+    """Return whether a damaged index may be the cause of `error`."""
+    if isinstance(error, sqlite3.DatabaseError):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
+    return isinstance(error, IndexDamage)
 
 
 def _from_sqlite(path: Path, error: sqlite3.Error) -> StoreError:
     # the lowest byte is the kind of failure, the others its circumstances: https://sqlite.org/rescode.html
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
-        return damaged(path, "is not a SQLite database")
+        return damage_error(path, "is not a SQLite database")
     if code == sqlite3.SQLITE_CORRUPT or str(error).startswith(_DAMAGE):
-        return damaged(path, f"is damaged ({error})")
+        return damage_error(path, f"is damaged ({error})")
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(path, f"cannot be read or written ({error}). Check the disk that it is on")
     if code in _UNAVAILABLE:

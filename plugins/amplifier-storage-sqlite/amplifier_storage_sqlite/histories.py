@@ -1,14 +1,15 @@
-"""Histories: messages in rows, each under a checksum; a fork's begins with the first messages of another one.
+"""Keep histories: rows of messages, each with a checksum; the history of a fork begins with messages of another one.
 
-A history outlives its session for as long as another one shares its messages. Its row says whose first `shared`
-messages it begins with; `messages` holds its own, numbered from there on.
+Invariant: a row of `histories` names its source and the number of shared messages, and `messages` holds its own,
+numbered from there on. A history outlives its session as long as another one shares its messages. Written messages
+never change.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .faults import Damage
+from .faults import DamageError
 from .values import checksum, loads
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 MISSING, CHANGED = "is missing", "is not what was written"
 
+# a session goes on with the history, or messages cut from a session lie in it
+_IS_USED = (
+    "SELECT EXISTS (SELECT 1 FROM sessions WHERE history = :id) OR EXISTS (SELECT 1 FROM cuts WHERE history = :id)"
+)
+
 
 class Part(NamedTuple):
     """The messages of one history from `start` up to `stop`."""
@@ -31,7 +37,7 @@ class Part(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One position of a history; `fault` says what is wrong with the message there, when something is."""
+    """Hold one position of a history; `fault` names the fault of its message, "" for none."""
 
     position: int
     body: bytes
@@ -39,7 +45,7 @@ class Entry(NamedTuple):
 
 
 def begin(db: sqlite3.Connection, source: int | None = None, shared: int = 0) -> int:
-    """Add a history that begins with the first `shared` messages of `source`; return its id."""
+    """Add a history beginning with the first `shared` messages of `source`; return its id."""
     history = int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM histories").fetchone()[0])
     row = (history, source, shared)
     db.execute("INSERT INTO histories (id, source, shared, digest) VALUES (?, ?, ?, ?)", (*row, checksum(*row)))
@@ -53,17 +59,17 @@ def extend(db: sqlite3.Connection, history: int, at: int, bodies: Sequence[Colum
 
 
 def read(db: sqlite3.Connection, history: int, start: int, stop: int) -> list[Message]:
-    """Return the messages from `start` up to `stop`. Raises `Damage` for the first that is not what was written."""
+    """Return the messages from `start` up to `stop`. Raises `DamageError` for the first bad message."""
     messages = []
     for position, body, fault in entries(db, history, start, stop):
         if fault:
-            raise Damage(f"message m{position + 1} {fault}")
+            raise DamageError(f"message m{position + 1} {fault}")
         messages.append(loads(body))
     return messages
 
 
 def entries(db: sqlite3.Connection, history: int, start: int, stop: int) -> Iterator[Entry]:
-    """Yield every position from `start` up to `stop`, also those whose message is missing."""
+    """Yield every position from `start` up to `stop`, including missing messages."""
     query = (
         "SELECT position, CAST(body AS BLOB), digest FROM messages "
         "WHERE history = ? AND position >= ? AND position < ? ORDER BY position"
@@ -72,7 +78,7 @@ def entries(db: sqlite3.Connection, history: int, start: int, stop: int) -> Iter
         expected = part.start
         for position, body, digest in db.execute(query, part):
             if not isinstance(position, int) or not expected <= position < part.stop:
-                continue  # its row is not where the index says: what should be there is missing
+                continue  # the row is not in the place its index names: the message counts as missing
             yield from (Entry(missing, b"", MISSING) for missing in range(expected, position))
             yield Entry(position, body, "" if digest == checksum(part.history, position, body) else CHANGED)
             expected = position + 1
@@ -80,9 +86,9 @@ def entries(db: sqlite3.Connection, history: int, start: int, stop: int) -> Iter
 
 
 def release(db: sqlite3.Connection, history: int) -> None:
-    """Free what of a history nobody needs any more, and then of the one that it shares messages of."""
+    """Delete the unused messages of a history, then those of its source."""
     following: int | None = history
-    while following is not None and not _is_kept(db, following):
+    while following is not None and not db.execute(_IS_USED, {"id": following}).fetchone()[0]:
         link = _link(db, following)
         if link is None:
             return
@@ -98,7 +104,7 @@ def release(db: sqlite3.Connection, history: int) -> None:
 
 
 def _parts(db: sqlite3.Connection, history: int, start: int, stop: int) -> list[Part]:
-    """Return where the messages lie, in their order: no history is looked at that holds none of them."""
+    """Return the parts of the range in order, without a look at other histories."""
     parts = []
     following: int | None = history
     while stop > start:
@@ -109,14 +115,6 @@ def _parts(db: sqlite3.Connection, history: int, start: int, stop: int) -> list[
 
 
 def _link(db: sqlite3.Connection, history: int) -> tuple[int | None, int] | None:
-    """Return whose first messages a history shares, and how many; None when its row is not what was written."""
+    """Return (source, shared) of a history, None if its row is damaged."""
     row: Any = db.execute("SELECT source, shared, digest FROM histories WHERE id = ?", (history,)).fetchone()
     return row[:2] if row and row[2] == checksum(history, *row[:2]) else None
-
-
-def _is_kept(db: sqlite3.Connection, history: int) -> bool:
-    """Return whether a session goes on with it, or what was cut from a session lies in it."""
-    query = (
-        "SELECT EXISTS (SELECT 1 FROM sessions WHERE history = :id) OR EXISTS (SELECT 1 FROM cuts WHERE history = :id)"
-    )
-    return bool(db.execute(query, {"id": history}).fetchone()[0])

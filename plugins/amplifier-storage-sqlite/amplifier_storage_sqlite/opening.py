@@ -1,48 +1,59 @@
-"""The file: made whole or not at all, readable by its owner alone, opened with everything durability needs."""
+"""Make and open the file: complete or not at all, readable by its owner alone, durable."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import stat
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from amplifier_core.errors import StoreUnavailable
 
-from .faults import Damage, damaged, translated
+from .faults import DamageError, damage_error, translate_errors
 from .schema import migrate
+
+logger = logging.getLogger(__name__)
 
 _PRAGMAS = (
     "PRAGMA synchronous = FULL",  # a commit returns when it would survive a power cut
     "PRAGMA fullfsync = ON",  # without it macOS leaves written data in the drive's cache
-    "PRAGMA journal_size_limit = 67108864",  # what one large write leaves of its log is given back
-    "PRAGMA cell_size_check = ON",  # a page that contradicts itself is said when it is read
+    "PRAGMA journal_size_limit = 67108864",  # a log grown by one large write shrinks again
+    "PRAGMA cell_size_check = ON",  # a read notices a page contradicting itself
 )
 
 _SMALLEST_PAGE = 512  # bytes: https://sqlite.org/fileformat.html
 
 CHECKED_AT_OPEN = 16 * 1024 * 1024
-"""Bytes up to which a file is checked whole when it is opened, at 0.4 ms for each of its megabytes."""
+"""Bytes of the largest file checked completely at every opening; the check takes 0.4 ms for a megabyte."""
 
 
 def open_store(path: Path, busy_timeout: float) -> sqlite3.Connection:
-    """Return a connection that may write, to a file that is there and of this version.
+    """Return a writing connection to a file of this version; make a missing file.
 
     Raises `StoreUnavailable`, `StoreDamaged`.
     """
     if sqlite3.sqlite_version_info < (3, 35):
         raise StoreUnavailable(path, f"SQLite {sqlite3.sqlite_version} is too old. Use a Python with 3.35 or newer")
-    with translated(path):
-        _make_folder(path.parent)
+    with translate_errors(path):
+        for missing in [each for each in (*reversed(path.parent.parents), path.parent) if not each.exists()]:
+            missing.mkdir(0o700, exist_ok=True)
+            missing.chmod(0o700)  # whatever the umask took away
         if not os.path.lexists(path):
             _make_file(path, busy_timeout)
-        _restrict(path)
+        restrict(path)
         db = connect(path, busy_timeout)
         try:
             _check_end(db, path)
             if path.stat().st_size <= CHECKED_AT_OPEN:
-                check(db)
+                try:
+                    check(db)
+                except DamageError:
+                    from .checking import rebuild_indexes
+
+                    if not rebuild_indexes(db):  # one bad index makes nothing unreadable
+                        raise
+                    logger.warning("%s: damaged indexes were rebuilt from their tables. Check the disk", path)
         except BaseException:
             db.close()
             raise
@@ -50,11 +61,13 @@ def open_store(path: Path, busy_timeout: float) -> sqlite3.Connection:
 
 
 def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
-    """Return a connection to the file, which must exist, in autocommit mode and usable from any thread."""
+    """Return a connection to an existing file, in autocommit mode and usable from any thread."""
     db = sqlite3.connect(
         f"{path.as_uri()}?mode=rw", uri=True, timeout=busy_timeout, isolation_level=None, check_same_thread=False
     )
     try:
+        if not path.stat().st_size:  # a new file can give freed room back; the pragma would write to others each time
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
             raise StoreUnavailable(path, "its file system cannot hold a write-ahead log. Use a folder on a local disk")
         for pragma in _PRAGMAS:
@@ -67,36 +80,48 @@ def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
     return db
 
 
+def place_of(path: Path) -> tuple[int, int] | None:
+    """Return the identity of the file at `path`, None without one."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  # before every write
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def require_place(path: Path, place: tuple[int, int] | None) -> None:
+    """Raise `StoreUnavailable` if the open file is no longer at `path`: its further writes would be lost."""
+    if place_of(path) != place:
+        gone = "was replaced by another file" if path.exists() else "was removed"
+        raise StoreUnavailable(path, f"{gone} while in use. Stop everything that uses it, and start again")
+
+
 def check(db: sqlite3.Connection) -> None:
-    """Raise `Damage` when the pages or the indexes of a file contradict themselves."""
+    """Raise `DamageError` when the pages or the indexes of a file contradict themselves."""
     [(found,)] = db.execute("PRAGMA integrity_check(1)").fetchall()
     if found != "ok":
-        raise Damage(found.replace("\n", " "))
+        raise DamageError(found.replace("\n", " "))
 
 
 def _check_end(db: sqlite3.Connection, path: Path) -> None:
-    """Raise `Damage` for a file that is cut within its last page, which SQLite would read as zeros.
+    """Raise `DamageError` for a file cut within its last page: SQLite would read zeros there.
 
-    As long as there is a log, what is missing may be in there.
+    While there is a log, the missing end may be in it.
     """
     db.execute("BEGIN")
     try:
         size = int(db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0])
         log = path.with_name(path.name + "-wal")
         if path.stat().st_size < size and not (log.exists() and log.stat().st_size):
-            raise Damage("its end is missing")
+            raise DamageError("its end is missing")
     finally:
         db.execute("ROLLBACK")
 
 
-def _make_folder(folder: Path) -> None:
-    for missing in [each for each in (*reversed(folder.parents), folder) if not each.exists()]:
-        missing.mkdir(0o700, exist_ok=True)
-        missing.chmod(0o700)  # whatever the umask took away
-
-
 def _make_file(path: Path, busy_timeout: float) -> None:
-    """Make the file elsewhere and link it into place: so one that is there and empty has lost what it held."""
+    """Make the file elsewhere and link it into place: an empty file in this place has lost its content."""
+    from tempfile import TemporaryDirectory
+
     with TemporaryDirectory(prefix=".new-store-", dir=path.parent) as folder:
         Path(folder).chmod(0o700)
         new = Path(folder) / "store"
@@ -109,16 +134,16 @@ def _make_file(path: Path, busy_timeout: float) -> None:
             return  # another process was faster; its file is as good
 
 
-def _restrict(path: Path) -> None:
-    """Take the file away from everyone but its owner; SQLite makes the -wal and -shm files like it.
+def restrict(path: Path) -> None:
+    """Make the file private to its owner; SQLite gives the -wal and -shm files the same mode.
 
-    By name and never by descriptor: closing one would drop the locks that this process holds on the file.
+    By name, never by descriptor: closing a descriptor would drop this process's locks on the file.
     """
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise StoreUnavailable(path, "is not a file. Choose another path")
-    if found.st_size < _SMALLEST_PAGE:  # SQLite would take what is left of such a file for a new database
-        raise damaged(path, f"is {'empty' if not found.st_size else 'cut short'}: no store is that small")
+    if found.st_size < _SMALLEST_PAGE:  # SQLite would take such a rest for a new database
+        raise damage_error(path, f"is {'empty' if not found.st_size else 'cut short'}: no store is that small")
     for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
         if each.exists() and stat.S_IMODE(each.stat().st_mode) & 0o077:
             each.chmod(0o600)

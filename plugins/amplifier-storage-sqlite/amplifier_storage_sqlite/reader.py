@@ -1,12 +1,15 @@
-"""A connection that reads, shared by threads."""
+"""Share a reading connection between threads."""
 
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
-from .faults import closed, translated
-from .opening import connect
+from amplifier_core.errors import StoreDamaged
+
+from .faults import closed_error, is_index_damage, translate_errors
+from .opening import connect, place_of, require_place
 
 if TYPE_CHECKING:
     import sqlite3
@@ -17,20 +20,36 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Runs queries one at a time; connects at the first. It sees what is committed, and never waits for a writer."""
+    """Run queries one at a time, connecting at the first. Reads committed data and never waits for a writer."""
 
     def __init__(self, path: Path, busy_timeout: float) -> None:
         self._path = path
         self._busy_timeout = busy_timeout
         self._lock = threading.Lock()
         self._closed = False
+        self._is_repaired = False
+        self._place = place_of(path)
         self._db: sqlite3.Connection | None = None
 
     def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what `query` returns, whose statements see one state. Raises `StoreUnavailable`, `StoreDamaged`."""
-        with self._lock, translated(self._path):
+        """Return the result of `query`; all its statements see one state. Raises `StoreUnavailable`, `StoreDamaged`."""
+        try:
+            return self._run(query)
+        except StoreDamaged as error:
+            if self._is_repaired or not is_index_damage(error.__cause__):
+                raise
+            self._is_repaired = True  # one bad index blocks nothing; a second damage is another one
+            with closing(connect(self._path, self._busy_timeout)) as db:
+                from .checking import rebuild_indexes
+
+                rebuild_indexes(db)
+            return self._run(query)
+
+    def _run(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        with self._lock, translate_errors(self._path):
             if self._closed:
-                raise closed(self._path)
+                raise closed_error(self._path)
+            require_place(self._path, self._place)
             db = self._connection()
             db.execute("BEGIN")
             try:
@@ -40,7 +59,7 @@ class Reader:
                     db.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the connection when the query that runs has ended; idempotent."""
+        """Close the connection after the running query; idempotent."""
         with self._lock:
             self._closed = True
             if self._db is not None:

@@ -1,16 +1,18 @@
-"""The tables, and how a file of an older version becomes one of this version."""
+"""Define the tables, and migrate a file of an older version."""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreUnavailable
 
-from .faults import damaged
-from .values import checksum, field_of
+from .faults import damage_error
+from .values import checksum, dumps, field_of, loads, plain, without_field
 
 if TYPE_CHECKING:
-    import sqlite3
     from pathlib import Path
 
 APPLICATION_ID = 0x414D504C  # "AMPL", for file(1) and for telling another program's database from ours
@@ -92,7 +94,7 @@ _FIRST = (
     ) WITHOUT ROWID""",
 )
 
-# Histories of their own, which outlive the sessions that are deleted, and checksums of what a session is made of.
+# Histories of their own: they outlive deleted sessions. Checksums of records, links and messages.
 _SECOND = (
     "ALTER TABLE sessions RENAME TO first_sessions",
     "ALTER TABLE messages RENAME TO first_messages",
@@ -157,16 +159,16 @@ _SECOND = (
     "CREATE INDEX cuts_by_history ON cuts (history)",
 )
 
-# Whom a session has below it, and which deliveries are over, without a look at the others.
+# Find the children of a session, and the finished deliveries, without a look at the others.
 _THIRD = (
     "CREATE INDEX sessions_by_parent ON sessions (parent_id) WHERE parent_id IS NOT NULL",
     "CREATE INDEX deliveries_over ON deliveries (updated) WHERE state IN ('done', 'refused')",
 )
 
-# How a delivery waits in its lane, what it is found by, and how many are over without a look at each.
-_OVER = "state NOT IN ('pending', 'claimed')"  # a list of two is compared, a longer one looked up: five times the cost
+# How a delivery waits in its queue, columns to find it by, and counts of finished deliveries without a look at each.
+_FINISHED = "state NOT IN ('pending', 'claimed')"  # a longer list is looked up: 5x the cost
 _FOURTH = (
-    f"CREATE INDEX deliveries_by_trigger ON deliveries (project, lane, trigger, state, created) WHERE {_OVER}",
+    f"CREATE INDEX deliveries_by_trigger ON deliveries (project, lane, trigger, state, created) WHERE {_FINISHED}",
     "ALTER TABLE deliveries ADD COLUMN key TEXT",
     "ALTER TABLE deliveries ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE deliveries ADD COLUMN waits INTEGER NOT NULL DEFAULT 0",  # for an earlier one of its key
@@ -183,19 +185,65 @@ _FOURTH = (
     "CREATE INDEX deliveries_held ON deliveries (project, lane, key) WHERE waits = 2",
     "CREATE INDEX deliveries_settling ON deliveries (project, lane, settle_key) WHERE settle_key IS NOT NULL",
     "DROP INDEX deliveries_over",
-    f"CREATE INDEX deliveries_over ON deliveries (state, updated) WHERE {_OVER}",
+    f"CREATE INDEX deliveries_over ON deliveries (state, updated) WHERE {_FINISHED}",
     "CREATE INDEX deliveries_by_event ON deliveries (event_id)",
     "CREATE INDEX deliveries_by_session ON deliveries (session_id) WHERE session_id IS NOT NULL",
     "CREATE INDEX deliveries_by_cause ON deliveries (cause) WHERE cause IS NOT NULL",
 )
 
-# What is known of one event, and what one session has emitted, without a look at the whole log.
+# Find one event, and the events of one session, without a look at the whole log.
 _FIFTH = (
     "CREATE INDEX events_by_id ON events (event_id)",
     "CREATE INDEX events_by_session ON events (source_session_id) WHERE source_session_id IS NOT NULL",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+# One word for one thing: the deliveries of one background session are its queue.
+_SIXTH = ("ALTER TABLE deliveries RENAME COLUMN lane TO queue",)
+
+# The state of a trigger is stored once, in `trigger_states`: a delivery does not repeat it.
+_SEVENTH = ("""UPDATE deliveries SET event = without_field(event, 'state') WHERE instr(event, '"state":') > 0""",)
+
+
+def _split_states(db: sqlite3.Connection) -> None:
+    """Give each key of a trigger's state its row. A damaged state stays damaged: reading it fails."""
+    query = "SELECT id, state FROM first_trigger_states JOIN triggers USING (project, trigger)"
+    for trigger, state in db.execute(query).fetchall():
+        try:
+            rows = [(trigger, plain(key), dumps(value)) for key, value in loads(state).items()]
+        except (ValueError, AttributeError):
+            rows = [(trigger, "", state)]
+        db.executemany("INSERT INTO trigger_states VALUES (?, ?, ?)", rows)
+
+
+# A trigger's state, a row for each key, so that one event changes some rows.
+_EIGHTH = (
+    "CREATE TABLE triggers (id INTEGER PRIMARY KEY, project TEXT NOT NULL, trigger TEXT NOT NULL)",
+    "CREATE UNIQUE INDEX triggers_by_name ON triggers (project, trigger)",
+    "INSERT INTO triggers (project, trigger) SELECT project, trigger FROM trigger_states",
+    "ALTER TABLE trigger_states RENAME TO first_trigger_states",
+    """CREATE TABLE trigger_states (
+        trigger INTEGER NOT NULL REFERENCES triggers (id),
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (trigger, key)
+    ) WITHOUT ROWID""",
+    _split_states,
+    "DROP TABLE first_trigger_states",
+)
+
+# Find what a session spawned without a look at its forks.
+_NINTH = (
+    """CREATE INDEX sessions_spawned ON sessions (parent_id, updated)
+        WHERE parent_id IS NOT NULL AND fork_of IS NULL AND event_id IS NULL""",
+)
+
+# The project of an event: triggers hear their own.
+_TENTH = ("ALTER TABLE events ADD COLUMN project TEXT",)
+
+Step = str | Callable[["sqlite3.Connection"], None]
+MIGRATIONS: tuple[tuple[Step, ...], ...] = (
+    *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH),
+)
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 
 
@@ -206,28 +254,38 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     """
     if _checked_version(db, path) == len(MIGRATIONS):
         return
-    db.create_function("checksum", -1, checksum, deterministic=True)
-    db.create_function("field_of", 2, field_of, deterministic=True)
-    db.execute("PRAGMA foreign_keys = OFF")  # a table that others refer to is made anew
+    db.execute("PRAGMA foreign_keys = OFF")  # a migration replaces a table with references to it
     db.execute("BEGIN IMMEDIATE")
     try:
         # read again: another process may have done it while this one waited for the lock
-        for statements in MIGRATIONS[_checked_version(db, path) :]:
-            for statement in statements:
-                db.execute(statement)
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        upgrade(db, _checked_version(db, path))
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+    if _number(db, "PRAGMA freelist_count") > _number(db, "PRAGMA page_count") // 2:
+        with suppress(sqlite3.OperationalError):  # without room for a copy the file stays large
+            db.execute("VACUUM")
+
+
+def upgrade(db: sqlite3.Connection, start: int = 0, stop: int | None = None) -> None:
+    """Bring tables of version `start` to version `stop` (None: this one), within the caller's transaction."""
+    db.create_function("checksum", -1, checksum, deterministic=True)
+    db.create_function("field_of", 2, field_of, deterministic=True)
+    db.create_function("without_field", 2, without_field, deterministic=True)
+    stop = len(MIGRATIONS) if stop is None else stop
+    for statements in MIGRATIONS[start:stop]:
+        for step in statements:
+            db.execute(step) if isinstance(step, str) else step(db)
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {stop}")
 
 
 def _checked_version(db: sqlite3.Connection, path: Path) -> int:
     version, owner = _number(db, "PRAGMA user_version"), _number(db, "PRAGMA application_id")
     if owner != APPLICATION_ID and _number(db, "SELECT count(*) FROM sqlite_master"):
-        raise damaged(path, "is a database of another program")
+        raise damage_error(path, "is a database of another program")
     if version > len(MIGRATIONS):
         raise StoreUnavailable(
             path,

@@ -1,22 +1,22 @@
-"""The store: what `amplifier_core.storage` asks for, each method one write that is awaited or one read."""
+"""Implement `amplifier_core.storage.DurableStore`: each method awaits one write or one read."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from dataclasses import fields, replace
+import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from amplifier_core.ids import validate_session_id
-from amplifier_core.storage import Delivery, SessionRecord
+from amplifier_core.storage import Delivery, check_changes
 
-from . import care, inbox, sessions
-from .copying import back_up
-from .opening import open_store
+from . import inbox, integrity, sessions
+from .opening import open_store, place_of
 from .reader import Reader
-from .rows import DELIVERIES, EVENTS, SESSIONS, encode
+from .rows import DELIVERIES, EVENTS, SESSIONS, encode, encode_state
 from .values import Column, dumps, micros, moment, plain, unplain
 from .writer import Writer
 
@@ -26,25 +26,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amplifier_core.events import SessionEvent
-    from amplifier_core.storage import Admission, DeliveryState, Finding, Tally, Trimmed
+    from amplifier_core.storage import Admission, DeliveryCounts, DeliveryState, Finding, Purged, SessionRecord
     from amplifier_core.transcript import Message
     from amplifier_core.triggers import TriggerEvent
+
+    from .administration import SqliteAdministration
 
 T = TypeVar("T")
 
 SMALL = 64
-"""Rows that are read on the event loop; more are read in a thread, which takes longer and holds nobody up."""
+"""Most rows read on the event loop; a thread reads more: it takes longer and blocks nobody."""
 
 _FOUND = 20
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,128}")
-_CHANGEABLE = frozenset(field.name for field in fields(SessionRecord)) - {
-    "session_id",
-    "parent_id",
-    "fork_of",
-    "fork_at",
-    "message_count",
-    "updated",
-}
 
 
 class SqliteStore:
@@ -53,14 +47,25 @@ class SqliteStore:
     Open one with `open_sqlite`. After `close`, everything raises `StoreUnavailable`.
     """
 
+    reads_without_loop = True
+    """Reads and `close` need no event loop: without one they run in the calling thread."""
+
     def __init__(self, path: Path, busy_timeout: float) -> None:
         self.path = path
         self._writer = Writer(open_store(path, busy_timeout), path)
+        self._busy_timeout, self._place = busy_timeout, place_of(path)
         self._reader = Reader(path, busy_timeout)
-        self._long_reader = Reader(path, busy_timeout)  # of its own, so that a long read holds up no short one
+        self._long_reader = Reader(path, busy_timeout)  # its own connection: a long read blocks no short one
+
+    @cached_property
+    def administration(self) -> SqliteAdministration:
+        """The administration of its file; `StoreUnavailable` says that the file was removed or replaced meanwhile."""
+        from .administration import SqliteAdministration
+
+        return SqliteAdministration(self.path, self._busy_timeout, self._place)
 
     async def create(self, record: SessionRecord) -> SessionRecord:
-        """Store a new session; with `fork_of` and without `fork_at`, a fork of all that the source has now."""
+        """Store a new session; with `fork_of` but no `fork_at`, fork the whole source."""
         for session_id in (record.session_id, record.parent_id, record.fork_of):
             if session_id is not None:
                 validate_session_id(session_id)
@@ -68,13 +73,13 @@ class SqliteStore:
         return await self._writer.run(lambda db: sessions.create(db, row))
 
     async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
-        """Add messages after the first `at`. Raises `TypeError`, naming the place, for what is not JSON."""
+        """Add messages after the first `at`. Raises `TypeError`, naming the place, for a value without a JSON form."""
         validate_session_id(session_id)
         bodies = [dumps(message, f"messages[{index}]") for index, message in enumerate(messages)]
         return await self._writer.run(lambda db: sessions.append(db, session_id, bodies, at, _now()))
 
     async def update(self, session_id: str, **changes: Any) -> None:
-        """Change fields of the record: any but its id, its parent, what it shares, its length and `updated`."""
+        """Change fields of the record."""
         validate_session_id(session_id)
         columns = _session_changes(changes)
         await self._writer.run(lambda db: sessions.update(db, session_id, columns))
@@ -85,7 +90,7 @@ class SqliteStore:
         return self._reader.run(lambda db: sessions.get(db, session_id))
 
     async def find(self, prefix: str) -> list[SessionRecord]:
-        """Return the sessions whose id begins with `prefix`; none for what no id can begin with."""
+        """Return sessions with ids beginning with `prefix`; none for an impossible prefix."""
         if not _PREFIX.fullmatch(prefix):
             return []
         return self._reader.run(lambda db: sessions.find(db, prefix, _FOUND))
@@ -94,45 +99,60 @@ class SqliteStore:
         self, *, project: str | None = None, parent_id: str | None = None, limit: int | None = None
     ) -> list[SessionRecord]:
         """Return sessions, the last updated first."""
-        wanted = _wanted({"project": project, "parent_id": parent_id})
-        return await self._read(limit, lambda db: sessions.listed(db, wanted, limit))
+        wanted = _filters({"project": project, "parent_id": parent_id})
+        return await self._read(limit, lambda db: sessions.list_sessions(db, wanted, limit))
 
-    async def spent_sessions(self, *, before: datetime, keep: int = 0, limit: int = 1000) -> list[str]:
-        """Return the ids of sessions that events woke and nobody needs, the oldest first."""
-        return await self._read(None, lambda db: sessions.spent(db, micros(before), keep, limit))
+    async def spawned(self, session_id: str) -> list[SessionRecord]:
+        """Return the sessions spawned by a session."""
+        validate_session_id(session_id)
+        size = self._reader.run(lambda db: sessions.count_spawned(db, session_id))
+        return await self._read(size, lambda db: sessions.list_spawned(db, session_id)) if size else []
+
+    async def expired_sessions(self, *, before: datetime, keep: int = 0, limit: int = 1000) -> list[str]:
+        """Return the ids of finished sessions nobody needs, the oldest first."""
+        return await self._read(None, lambda db: sessions.find_expired(db, micros(before), keep, limit))
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
-        """Return messages. Raises `StoreDamaged` when one is missing, or is not what was written."""
+        """Return messages. Raises `StoreDamaged` for a missing or changed message."""
         validate_session_id(session_id)
         end = self._reader.run(lambda db: sessions.length(db, session_id)) if stop is None else stop
         return await self._read(end - max(0, start), lambda db: sessions.read(db, session_id, start, stop))
 
     def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
-        """Do what `read` does, however many messages there are, in the calling thread."""
+        """Do as `read` does in the calling thread, for any number of messages."""
         validate_session_id(session_id)
         return self._reader.run(lambda db: sessions.read(db, session_id, start, stop))
 
     async def delete(self, session_id: str) -> None:
-        """Forget a session, and its messages but those that forks share."""
+        """Delete a session and its unshared messages."""
         validate_session_id(session_id)
         await self._writer.run(lambda db: sessions.delete(db, session_id))
 
     async def examine(self, session_id: str) -> list[Finding]:
-        """Read the whole session and return what is wrong with it. Raises `StoreDamaged` when its record is."""
+        """Read the whole session and return its faults. Raises `StoreDamaged` for a damaged record."""
         validate_session_id(session_id)
-        return await self._read(None, lambda db: care.examine(db, session_id))
+        return await self._read(None, lambda db: integrity.examine(db, session_id))
 
-    async def mend(self, session_id: str) -> list[Finding]:
-        """Cut a history before its first bad message, and forget a parent or a source that is gone."""
+    async def repair(self, session_id: str) -> list[Finding]:
+        """Cut a history before its first bad message, and forget a deleted parent or source."""
         validate_session_id(session_id)
-        return await self._writer.run(lambda db: care.mend(db, session_id, _now()))
+        return await self._writer.run(lambda db: integrity.repair(db, session_id, _now()))
 
     async def backup(self, path: Path) -> None:
-        """Copy the store as it is now, while it is used, to a file that is not there yet. Raises `StoreUnavailable`."""
+        """Copy the present store, while it is in use, to a new file. Raises `StoreUnavailable`."""
+        import asyncio
+
+        from .copying import back_up
+
         await asyncio.to_thread(back_up, self.path, path)
 
     async def close(self) -> None:
-        """Finish what was begun and close the file; idempotent."""
+        """Finish pending work and close the file; idempotent."""
+        if not _in_event_loop():
+            self._close()
+            return
+        import asyncio
+
         await asyncio.to_thread(self._close)
 
     async def emit(self, event: SessionEvent) -> SessionEvent:
@@ -145,11 +165,11 @@ class SqliteStore:
     ) -> list[SessionEvent]:
         """Return logged events, oldest first."""
         size = min(limit, await self.last_sequence() - since)
-        wanted = _wanted({"source_session_id": source_session_id})
+        wanted = _filters({"source_session_id": source_session_id})
         return await self._read(size, lambda db: inbox.events(db, since, limit, wanted))
 
     async def find_events(self, prefix: str) -> list[SessionEvent]:
-        """Return the logged events whose id begins with `prefix`; none for what no id can begin with."""
+        """Return logged events with ids beginning with `prefix`; none for an impossible prefix."""
         if not _PREFIX.fullmatch(prefix):
             return []
         return self._reader.run(lambda db: inbox.find_events(db, prefix, _FOUND))
@@ -158,10 +178,10 @@ class SqliteStore:
         """Return the sequence of the newest event."""
         return self._reader.run(inbox.last_sequence)
 
-    async def offer(
+    async def enqueue(
         self,
         project: str,
-        lane: str,
+        queue: str,
         trigger: str,
         event: TriggerEvent,
         *,
@@ -169,37 +189,44 @@ class SqliteStore:
         admission: Admission | None = None,
         now: datetime | None = None,
     ) -> Delivery | None:
-        """Accept an event, or record that it was refused."""
+        """Accept an event, or record its refusal."""
         now = now or _now()
-        delivery = Delivery(uuid4().hex, project, lane, trigger, event, available_at=now, created=now, updated=now)
+        bare = replace(event, state=None, state_changes=None)
+        delivery = Delivery(uuid4().hex, project, queue, trigger, bare, available_at=now, created=now, updated=now)
         if admission is not None:
             delivery = replace(delivery, key=admission.key, priority=admission.priority)
         if refused is not None:
             delivery = replace(delivery, state="refused", reason=refused)
-        row = {**DELIVERIES.row(delivery), **_looked_up(event)}
-        state = None if event.state is None else dumps(event.state, "state")
-        stored = await self._writer.run(lambda db: inbox.offer(db, row, state, admission))
+        found_by = {name: plain(getattr(event, name), name) for name in ("dedupe_key", "event_id", "cause")}
+        row = {**DELIVERIES.row(delivery), **found_by}
+        given = (event.state, False), (event.state_changes, True)
+        states = [encode_state(state, merge=merge) for state, merge in given if state is not None]
+        stored = await self._writer.run(lambda db: inbox.enqueue(db, row, states, admission))
         if stored is None or admission is None:
             return delivery if stored else None
-        return _as_stored(delivery, stored)
+        due, stored_reason = moment(int(stored["available_at"] or 0)), unplain(stored["reason"])
+        return replace(delivery, state=unplain(stored["state"]), reason=stored_reason, available_at=due)
 
     async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
-        """Return the state stored with the trigger's last event that had one."""
+        """Return a trigger's state with all changes."""
         columns = plain(project, "project"), plain(trigger, "trigger")
         return self._reader.run(lambda db: inbox.trigger_state(db, *columns))
 
-    async def save_trigger_state(self, project: str, trigger: str, state: Mapping[str, Any]) -> None:
-        """Store a trigger's state without an event."""
-        columns = plain(project, "project"), plain(trigger, "trigger"), dumps(state, "state")
-        await self._writer.run(lambda db: inbox.save_trigger_state(db, *columns))
+    async def save_trigger_state(
+        self, project: str, trigger: str, state: Mapping[str, Any], *, merge: bool = False
+    ) -> None:
+        """Store a trigger's state without an event, or change some keys of it."""
+        columns = plain(project, "project"), plain(trigger, "trigger")
+        rows = encode_state(state, merge=merge)
+        await self._writer.run(lambda db: inbox.save_trigger_state(db, *columns, rows))
 
     async def claim(
-        self, project: str, lane: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
+        self, project: str, queue: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
     ) -> Delivery | None:
-        """Take a delivery that is due."""
+        """Take the due delivery with the highest priority."""
         validate_session_id(session_id)
         now = now or _now()
-        values = encode({"project": project, "lane": lane, "owner": owner, "session_id": session_id})
+        values = encode({"project": project, "queue": queue, "owner": owner, "session_id": session_id})
         values |= {"now": micros(now), "lease_until": _lease_end(now, lease)}
         return await self._writer.run(lambda db: inbox.claim(db, values))
 
@@ -215,10 +242,10 @@ class SqliteStore:
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
     ) -> list[SessionEvent]:
-        """Mark the delivery done, with what came of it; `session` may name another one by `session_id`."""
+        """Mark the delivery done, with its results; `session` may name another one by `session_id`."""
         return await self._finish(delivery, {"state": "done", "reason": None}, emits, session)
 
-    async def retry(
+    async def nack(
         self,
         delivery: Delivery,
         *,
@@ -232,7 +259,7 @@ class SqliteStore:
         changes = {"state": "pending", "reason": reason, "available_at": available_at, "attempts": attempts}
         await self._finish(delivery, changes, (), session)
 
-    async def bury(
+    async def dead_letter(
         self,
         delivery: Delivery,
         *,
@@ -269,7 +296,7 @@ class SqliteStore:
         self,
         *,
         project: str | None = None,
-        lane: str | None = None,
+        queue: str | None = None,
         state: DeliveryState | None = None,
         event_id: str | None = None,
         session_id: str | None = None,
@@ -277,50 +304,58 @@ class SqliteStore:
         limit: int = 100,
     ) -> list[Delivery]:
         """Return deliveries, newest first."""
-        given = {"project": project, "lane": lane, "state": state}
+        given = {"project": project, "queue": queue, "state": state}
         given |= {"event_id": event_id, "session_id": session_id, "cause": cause}
-        wanted = _wanted(given)
+        wanted = _filters(given)
         return await self._read(limit, lambda db: inbox.deliveries(db, wanted, limit))
 
     async def find_deliveries(self, prefix: str) -> list[Delivery]:
-        """Return the deliveries of which an id begins with `prefix`; none for what no id can begin with."""
+        """Return deliveries with an id beginning with `prefix`; none for an impossible prefix."""
         if not _PREFIX.fullmatch(prefix):
             return []
         return self._reader.run(lambda db: inbox.find_deliveries(db, prefix, _FOUND))
 
-    async def next_due(self, project: str, lane: str, *, now: datetime | None = None) -> datetime | None:
-        """Return when the next pending one of a lane comes due."""
-        wanted, after = encode({"project": project, "lane": lane}), micros(now or _now())
+    async def next_due(self, project: str, queue: str, *, now: datetime | None = None) -> datetime | None:
+        """Return the next time a pending delivery of a queue comes due."""
+        wanted, after = encode({"project": project, "queue": queue}), micros(now or _now())
         return self._reader.run(lambda db: inbox.next_due(db, wanted, after))
 
-    async def tallies(self, *, project: str | None = None, lane: str | None = None) -> list[Tally]:
-        """Return how the deliveries of each trigger fare."""
-        wanted = _wanted({"project": project, "lane": lane})
-        return await self._read(None, lambda db: inbox.tallies(db, wanted))
+    async def delivery_counts(self, *, project: str | None = None, queue: str | None = None) -> list[DeliveryCounts]:
+        """Count the deliveries of each trigger by state."""
+        wanted = _filters({"project": project, "queue": queue})
+        return await self._read(None, lambda db: inbox.delivery_counts(db, wanted))
 
     async def redeliver(self, delivery_id: str, *, now: datetime | None = None) -> Delivery:
-        """Make one that is dead, refused or skipped due again, in the place that it had among those of its key."""
+        """Make a dead, refused or skipped delivery due again, in its old place among those with its key."""
         column, due = plain(delivery_id, "delivery_id"), micros(now or _now())
         return await self._writer.run(lambda db: inbox.redeliver(db, column, due))
 
     async def drop(self, delivery_id: str, *, reason: str) -> Delivery:
-        """Skip one that is pending or dead."""
+        """Skip a pending or dead delivery."""
         columns = plain(delivery_id, "delivery_id"), plain(reason, "reason")
         return await self._writer.run(lambda db: inbox.drop(db, *columns, micros(_now())))
 
-    async def trim(self, *, before: datetime, event_bytes: int = 0) -> Trimmed:
-        """Forget what is over; the file keeps its size, and what is written next takes the room that is free."""
-        return await self._writer.run(lambda db: inbox.trim(db, micros(before), event_bytes))
+    async def purge(self, *, before: datetime, event_bytes: int = 0) -> Purged:
+        """Delete old finished deliveries and the oldest events; later writes reuse their room in the file."""
+        return await self._writer.run(lambda db: inbox.purge(db, micros(before), event_bytes))
 
     async def _read(self, size: int | None, query: Callable[[sqlite3.Connection], T]) -> T:
-        if size is not None and size <= SMALL:
+        if (size is not None and size <= SMALL) or not _in_event_loop():
             return self._reader.run(query)
+        import asyncio
+
         return await asyncio.to_thread(self._long_reader.run, query)
 
     def _close(self) -> None:
         self._reader.close()
         self._long_reader.close()
         self._writer.close()  # last: whoever closes the file last folds the write-ahead log into it
+
+
+def _in_event_loop() -> bool:
+    """Return whether a long read would block an event loop; without asyncio imported there is none."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def _now() -> datetime:
@@ -331,24 +366,12 @@ def _lease_end(now: datetime, lease: float) -> int:
     return micros(now + timedelta(seconds=lease))
 
 
-def _looked_up(event: TriggerEvent) -> dict[str, Column]:
-    """Return what deliveries are found by, of their events."""
-    return {name: plain(getattr(event, name), name) for name in ("dedupe_key", "event_id", "cause")}
-
-
-def _as_stored(delivery: Delivery, row: Mapping[str, Any]) -> Delivery:
-    due = moment(row["available_at"])
-    return replace(delivery, state=row["state"], reason=unplain(row["reason"]), available_at=due)
-
-
-def _wanted(given: Mapping[str, str | None]) -> dict[str, Column]:
+def _filters(given: Mapping[str, str | None]) -> dict[str, Column]:
     return encode({name: value for name, value in given.items() if value is not None})
 
 
 def _session_changes(changes: Mapping[str, Any]) -> dict[str, Column]:
-    for name in changes:
-        if name not in _CHANGEABLE:
-            raise TypeError(f"a session record has no field '{name}' that can be changed")
+    check_changes(changes)
     return encode({**changes, "updated": _now()})
 
 

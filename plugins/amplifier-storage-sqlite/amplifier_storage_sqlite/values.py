@@ -1,13 +1,15 @@
-"""What a column holds: text, times in microseconds, and JSON."""
+"""Convert values to columns: text, times in microseconds, JSON."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zlib import crc32
 
-from amplifier_core.storable import to_json
+from amplifier_core.json_values import to_json
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -26,9 +28,9 @@ def moment(micros: int) -> datetime:
 
 
 def plain(value: object, where: str = "value") -> Column:
-    """Return text, a whole number or None as a column holds it. Raises `TypeError` for anything else.
+    """Return text, a whole number or None as a column. Raises `TypeError` for anything else.
 
-    Text with lone surrogates (a file name that is not UTF-8 has them) cannot be UTF-8: it becomes bytes.
+    Text with lone surrogates (from a file name outside UTF-8) has no UTF-8 form: it becomes bytes.
     """
     if value is None or isinstance(value, int):
         return value
@@ -42,31 +44,71 @@ def plain(value: object, where: str = "value") -> Column:
 
 
 def unplain(column: Any) -> Any:
-    """Return what was given to `plain`."""
+    """Return the value given to `plain`."""
     return column.decode("utf-8", "surrogatepass") if isinstance(column, bytes) else column
 
 
 def checksum(*columns: Column) -> int:
-    """Return a checksum of columns as they lie in their rows: SQLite has none that would tell a flipped bit."""
+    """Return a checksum of columns as stored: SQLite itself does not notice a flipped bit."""
     if bytes in map(type, columns):
         return crc32(b"\0".join([each if isinstance(each, bytes) else str(each).encode() for each in columns]))
     return crc32("\0".join(map(str, columns)).encode())
 
 
 def dumps(value: object, where: str = "value") -> Column:
-    """Return `value` as compact JSON. Raises `TypeError`, naming the place below `where`, for what is not JSON."""
+    """Return `value` as compact JSON. Raises `TypeError`, naming the place below `where`, for a value without a JSON
+    form.
+    """
     return plain(to_json(value, where), where)
 
 
 def loads(column: Any) -> Any:
-    """Return what was given to `dumps`. Raises `ValueError` when it is damaged."""
+    """Return the value given to `dumps`. Raises `ValueError` for damaged JSON."""
     return {} if column == "{}" else json.loads(unplain(column))
 
 
+class StoredJson(Mapping[str, Any]):
+    """Decode a JSON object at its first use: a list of ten thousand records needs few of their configurations."""
+
+    __slots__ = ("_column", "_value")
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+        self._value: dict[str, Any] | None = None
+
+    def _decode(self) -> dict[str, Any]:
+        if self._value is None:
+            self._value, self._column = loads(self._column), None
+        return self._value
+
+    def __getitem__(self, key: str) -> Any:
+        return self._decode()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decode())
+
+    def __len__(self) -> int:
+        return len(self._decode())
+
+    def __repr__(self) -> str:
+        return repr(self._decode())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return deepcopy(self._decode(), memo)
+
+
 def field_of(column: Any, name: str) -> Column:
-    """Return text within JSON that `dumps` returned, None where there is none or the JSON is damaged."""
+    """Return a text member of a JSON column, None for a missing member or damaged JSON."""
     try:
         value = loads(column).get(name)
     except (ValueError, AttributeError):
         return None
     return plain(value) if isinstance(value, str) else None
+
+
+def without_field(column: Any, name: str) -> Column:
+    """Return a JSON column without a member; damaged JSON stays unchanged."""
+    try:
+        return dumps({key: value for key, value in loads(column).items() if key != name})
+    except (ValueError, AttributeError):
+        return column  # type: ignore[no-any-return]  # whatever SQLite holds there

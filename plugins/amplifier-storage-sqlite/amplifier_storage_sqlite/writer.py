@@ -1,8 +1,7 @@
-"""The one thread that writes. Jobs that wait together are committed together: one flush to the disk for all."""
+"""Write in one thread; jobs waiting together share one transaction and one flush to the disk."""
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import threading
 from concurrent.futures import Future
@@ -10,9 +9,11 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from .faults import closed, store_error
+from .faults import closed_error, is_index_damage, store_error
+from .opening import place_of, require_place
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
     from pathlib import Path
 
@@ -25,7 +26,7 @@ Attempt: TypeAlias = "Callable[[Work], Outcome]"
 
 
 class Job(NamedTuple):
-    """What is to be done; its future belongs to `loop`, or is one that any thread may resolve."""
+    """Hold a function with its future; the future belongs to `loop`, or to no loop and any thread."""
 
     work: Work
     future: AnyFuture
@@ -33,29 +34,35 @@ class Job(NamedTuple):
 
 
 class HalfDone(Exception):
-    """A job failed after it had written something, which must be undone."""
+    """Report a job failing after a change: the change must be undone."""
+
+
+class IndexFailure(Exception):
+    """Report a job failing by a damaged index, which can be rebuilt."""
 
 
 class Writer:
-    """Owns a connection and runs functions on it, each within a transaction; usable from any thread."""
+    """Own a connection and run functions on it, each in a transaction; usable from any thread."""
 
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self._db = db
         self._path = path
         self._jobs: list[Job] = []
-        self._calls: SimpleQueue[None] = SimpleQueue()  # one for each time that the thread is to look
+        self._calls: SimpleQueue[None] = SimpleQueue()  # one item wakes the thread once
         self._calling: set[Loop] = set()
         self._lock = threading.Lock()
         self._closed = False
-        # a daemon, so that a program that forgets to close ends; nothing that it then loses was acknowledged
+        self._is_repaired = False
+        self._place = place_of(path)
+        # a daemon: a program without `close` ends all the same, and loses nothing acknowledged
         self._thread = threading.Thread(target=self._run, name=f"writer of {path.name}", daemon=True)
         self._thread.start()
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
-        """Run `work`; the future is resolved when what it did is durable, or fails when none of it happened.
+        """Run `work`; the future is resolved once its changes are durable, or fails with none of them made.
 
-        `work` changes nothing but rows: it is run again when another job must be undone. What was submitted is carried
-        out: the future cannot be cancelled. Raises `StoreUnavailable` after `close`.
+        `work` may change only rows: it runs again if another job must be undone. A submitted job is always carried out:
+        its future cannot be cancelled. Raises `StoreUnavailable` after `close`.
         """
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
@@ -63,14 +70,16 @@ class Writer:
         return future
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do as `submit` does, and wait; who is cancelled meanwhile does not learn how it ended."""
+        """Do as `submit` does, and wait; a cancelled caller does not learn the result."""
+        import asyncio  # not at import: reads need none
+
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._put(Job(work, future, loop))
         return await future
 
     def close(self) -> None:
-        """Finish what was submitted and close the connection; idempotent."""
+        """Finish submitted jobs and close the connection; idempotent."""
         with self._lock:
             self._closed = True
         self._calls.put(None)
@@ -80,7 +89,7 @@ class Writer:
         loop = job.loop
         with self._lock:
             if self._closed:
-                raise closed(self._path)
+                raise closed_error(self._path)
             self._jobs.append(job)
             if loop in self._calling:
                 return
@@ -88,7 +97,7 @@ class Writer:
                 self._calling.add(loop)
         if loop is None:
             self._calls.put(None)
-        else:  # when the tasks that the loop is about to run have brought theirs too
+        else:  # after the tasks ready in this loop: their jobs join the same batch
             loop.call_soon(self._call, loop)
 
     def _call(self, loop: Loop) -> None:
@@ -102,7 +111,7 @@ class Writer:
         self._db.close()
 
     def _next_batch(self) -> list[Job]:
-        """Wait for jobs and return all that wait by then; none when there will be no more."""
+        """Wait for jobs and return all of them; none after the last."""
         while True:
             self._calls.get()
             with self._lock:
@@ -115,14 +124,25 @@ class Writer:
     def _commit(self, batch: list[Job]) -> None:
         try:
             outcomes = self._outcomes(batch)
+        except IndexFailure:
+            self._roll_back()
+            self._is_repaired = True  # one bad index blocks nothing; a second damage is another one
+            from .checking import rebuild_indexes
+
+            rebuild_indexes(self._db)
+            self._commit(batch)
+            return
         except Exception as error:
-            with suppress(sqlite3.Error):
-                self._db.execute("ROLLBACK")
+            self._roll_back()
             outcomes = [(None, store_error(self._path, error)) for _ in batch]
-        _tell(batch, outcomes)
+        _notify(batch, outcomes)
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            self._db.execute("ROLLBACK")
 
     def _outcomes(self, batch: list[Job]) -> list[Outcome]:
-        """Run a batch in one transaction: at first without savepoints, which cost a tenth of a turn."""
+        """Run a batch in one transaction, at first without savepoints: they cost a tenth of a turn."""
         try:
             return self._in_transaction(self._attempt, batch)
         except HalfDone:
@@ -130,6 +150,7 @@ class Writer:
             return self._in_transaction(self._attempt_apart, batch)
 
     def _in_transaction(self, attempt: Attempt, batch: list[Job]) -> list[Outcome]:
+        require_place(self._path, self._place)
         self._db.execute("BEGIN IMMEDIATE")
         outcomes = [attempt(job.work) for job in batch]
         self._db.execute("COMMIT")
@@ -140,6 +161,7 @@ class Writer:
         try:
             return work(self._db), None
         except Exception as error:
+            self._raise_for_index(error)
             if not self._db.in_transaction:
                 raise  # the disk is full, say: SQLite has undone the jobs before this one too
             if self._db.total_changes != before:
@@ -152,6 +174,7 @@ class Writer:
         try:
             outcome = work(self._db), None
         except Exception as error:
+            self._raise_for_index(error)
             if not self._db.in_transaction:
                 raise
             self._db.execute("ROLLBACK TO job")
@@ -159,8 +182,12 @@ class Writer:
         self._db.execute("RELEASE job")
         return outcome
 
+    def _raise_for_index(self, error: Exception) -> None:
+        if not self._is_repaired and is_index_damage(error):
+            raise IndexFailure from error
 
-def _tell(batch: list[Job], outcomes: list[Outcome]) -> None:
+
+def _notify(batch: list[Job], outcomes: list[Outcome]) -> None:
     """Resolve the futures, those of one event loop together: waking it for each would take longer than the write."""
     by_loop: dict[Loop, list[tuple[AnyFuture, Outcome]]] = {}
     for job, outcome in zip(batch, outcomes, strict=True):

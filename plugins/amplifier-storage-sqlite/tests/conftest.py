@@ -1,4 +1,4 @@
-"""A store in a file of its own, and Python run in a process of its own."""
+"""Provide a store in a file of its own, and Python in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store keeps the contract, and the checks of the contract can fail."""
+"""Check that the store keeps the contract, and that the checks of the contract can fail."""
 
 from __future__ import annotations
 

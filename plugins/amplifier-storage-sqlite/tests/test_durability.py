@@ -1,4 +1,4 @@
-"""What was acknowledged is there, whatever is killed and however many processes write."""
+"""Kill and compete: acknowledged writes are there."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def main(path, name):
     say("ready")
     sys.stdin.readline()
     for _ in range(100):
-        delivery = await store.claim("/p", "lane", owner=name, lease=600, session_id=name)
+        delivery = await store.claim("/p", "queue", owner=name, lease=600, session_id=name)
         say(delivery.delivery_id, delivery.epoch)
     await store.close()
 
@@ -106,15 +106,15 @@ async def test_kill_9_in_the_middle_loses_nothing_acknowledged_and_no_half_turn(
 
 
 async def test_two_processes_never_claim_one_delivery(path: Path, store: SqliteStore, start: Start) -> None:
-    offered = set()
+    enqueued = set()
     for _ in range(200):
-        delivery = await store.offer("/p", "lane", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
+        delivery = await store.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
         assert delivery is not None
-        offered.add(delivery.delivery_id)
+        enqueued.add(delivery.delivery_id)
     outputs = _outputs_from_one_start([start(CLAIM_A_HUNDRED, path, name) for name in ("one", "two")])
     claimed = [line.split() for output in outputs for line in output.splitlines()]
     assert len(claimed) == 200
-    assert {delivery_id for delivery_id, _ in claimed} == offered
+    assert {delivery_id for delivery_id, _ in claimed} == enqueued
     assert {epoch for _, epoch in claimed} == {"1"}
 
 

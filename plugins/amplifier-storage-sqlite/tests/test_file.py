@@ -1,8 +1,10 @@
-"""The file itself: who may read it, and what is said of one that cannot be a store."""
+"""Test the file itself: its mode, its versions, and the errors for files unfit for a store."""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import os
 import shutil
 import sqlite3
@@ -18,7 +20,7 @@ import pytest
 from amplifier_core.errors import StoreDamaged, StoreUnavailable
 from amplifier_core.storage import SessionRecord
 from amplifier_storage_sqlite import copying, open_sqlite, opening, schema, sessions
-from amplifier_storage_sqlite.faults import Damage
+from amplifier_storage_sqlite.faults import DamageError
 from amplifier_storage_sqlite.opening import connect, open_store
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def _open_and_close(path: Path) -> None:
 def test_a_truncated_file_is_damaged_and_never_an_empty_store(path: Path, size: int) -> None:
     content = _stored(path)[:size]
     path.write_bytes(content)
-    with pytest.raises(StoreDamaged, match=r"store\.db: is .*Restore a backup, or move the file away"):
+    with pytest.raises(StoreDamaged, match=r"store\.db: is .*Go back to a backup: amplifier store restore"):
         open_sqlite({"path": path})
     assert path.read_bytes() == content
 
@@ -118,11 +120,11 @@ def test_a_store_of_a_newer_version_asks_for_an_update(path: Path) -> None:
         open_sqlite({"path": path})
 
 
-@pytest.mark.parametrize("version", range(len(schema.MIGRATIONS)))
+@pytest.mark.parametrize("version", range(6))  # the migration of version 6 changes values alone: it may run again
 def test_a_store_that_says_it_is_older_than_it_is_is_damaged(version: int, path: Path) -> None:
     _open_and_close(path)
     _execute(path, f"PRAGMA user_version = {version}")
-    with pytest.raises(StoreDamaged, match="already exists"):
+    with pytest.raises(StoreDamaged, match="already exists|no such column"):
         open_sqlite({"path": path})
     assert _execute(path, "PRAGMA user_version", "SELECT count(*) FROM sessions") == [(version,), (0,)]
 
@@ -163,10 +165,16 @@ async def test_a_record_that_is_not_what_was_written_is_damage(change: str, path
     await store.append("s", [{"n": 0}], at=0)
     await store.create(SessionRecord("t"))
     _execute(path, "DELETE FROM sessions WHERE session_id = 't'", f"UPDATE sessions SET {change}")
-    uses = (store.get("s"), store.read("s"), store.append("s", [], at=1), store.sessions(), store.find("s"))
-    for use in uses:
-        with pytest.raises(StoreDamaged, match="the record of session 's' is not what was written"):
+    said = "the record of session 's' is not what was written"
+    for use in (store.get("s"), store.read("s"), store.append("s", [], at=1)):
+        with pytest.raises(StoreDamaged, match=said):
             await use
+    await store.create(SessionRecord("t"))
+    for listed in (await store.sessions(), await store.find("s")):  # a list neither fails for it nor hides it
+        [record] = [each for each in listed if each.session_id == "s"]
+        assert record.status == "interrupted"
+        assert said in (record.error or "")
+    await store.delete("t")
     await store.delete("s")
     assert await store.sessions() == []
 
@@ -180,7 +188,8 @@ async def test_a_history_that_is_not_what_was_written_is_damage(path: Path, stor
         await store.read("fork")
 
 
-async def test_an_index_that_lost_a_session_is_damage_and_not_an_unknown_session(path: Path) -> None:
+async def _lose_in_index(path: Path) -> None:
+    """Store the session `s`, and let the index of the ids know another one in its place."""
     store = open_sqlite({"path": path})
     await store.create(SessionRecord("s"))
     db = sqlite3.connect(path)
@@ -192,13 +201,51 @@ async def test_an_index_that_lost_a_session_is_damage_and_not_an_unknown_session
     at = content.rindex(b"s", end - 100, end)
     content[at] = ord("r")
     path.write_bytes(content)
-    with pytest.raises(StoreDamaged, match=r"missing from index|is damaged"):
-        open_sqlite({"path": path})
+
+
+async def test_an_index_that_lost_a_session_is_damage_and_not_an_unknown_session(path: Path) -> None:
+    await _lose_in_index(path)
     with (
         closing(connect(path, 1)) as damaged,
-        pytest.raises(Damage, match="the index of the session ids does not know 's'"),
+        pytest.raises(DamageError, match="the index of the session ids does not know 's'"),
     ):
         sessions.get(damaged, "s")
+
+
+@pytest.mark.parametrize("checked", [True, False], ids=["a small file", "a file too large to be checked when opened"])
+@pytest.mark.parametrize("use", ["read", "written"])
+async def test_a_bad_index_blocks_nothing_and_is_rebuilt(
+    checked: bool, use: str, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await _lose_in_index(path)
+    caplog.set_level("WARNING")
+    if not checked:
+        monkeypatch.setattr(opening, "CHECKED_AT_OPEN", 0)
+    store = open_sqlite({"path": path})
+    if use == "read":
+        assert (await store.get("s")).session_id == "s"
+    else:
+        assert await store.append("s", [{}], at=0) == 1
+    await store.close()
+    assert _execute(path, "PRAGMA integrity_check") == [("ok",)]
+    assert ("damaged indexes were rebuilt" in caplog.text) == checked
+
+
+async def test_an_index_that_knows_lost_rows_is_no_reason_to_forget_them(path: Path) -> None:
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s"))
+    await store.create(SessionRecord("t"))
+    await store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        row = db.execute("SELECT * FROM sqlite_master WHERE name = 'sessions_by_time'").fetchone()
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("DELETE FROM sqlite_master WHERE name = 'sessions_by_time'")
+    _execute(path, "DELETE FROM sessions WHERE session_id = 't'")  # and not from the index
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", row)
+    with pytest.raises(StoreDamaged, match="wrong # of entries in index sessions_by_time"):
+        open_sqlite({"path": path})
 
 
 def test_a_file_that_is_cut_within_its_last_page_is_damaged_whatever_its_size(
@@ -255,10 +302,10 @@ SECOND_DELIVERIES = """INSERT INTO deliveries
     VALUES ('d1', '/p', 'l', 't', '{}', 'done', 1, 1, 1, 1, 1), ('d2', '/p', 'l', 't', '{}', 'dead', 1, 1, 1, 1, 1)"""
 
 
-async def test_a_store_of_the_second_version_can_be_trimmed(path: Path) -> None:
+async def test_a_store_of_the_second_version_can_be_purged(path: Path) -> None:
     _at_version(path, 2, SECOND_DELIVERIES)
     store = open_sqlite({"path": path})
-    assert (await store.trim(before=datetime.now(UTC))).deliveries == 1
+    assert (await store.purge(before=datetime.now(UTC))).deliveries == 1
     await store.close()
     assert _execute(path, "SELECT delivery_id FROM deliveries") == [("d2",)]
 
@@ -280,12 +327,57 @@ async def test_a_store_of_the_third_version_keeps_its_deliveries_and_finds_them(
         found = await store.deliveries(**wanted)
         assert [(each.delivery_id, each.key, each.priority) for each in found] == [("d2", None, 0), ("d1", None, 0)]
     assert [each.delivery_id for each in await store.deliveries(session_id="s", state="done")] == ["d1"]
-    [tally] = await store.tallies()
-    assert tally.counts == {"done": 1, "pending": 1, "dead": 1}
+    [counted] = await store.delivery_counts()
+    assert counted.counts == {"done": 1, "pending": 1, "dead": 1}
     claimed = await store.claim("/p", "l", owner="me", lease=60, session_id="s")
     assert claimed is not None
     assert claimed.delivery_id == "d2"
     await store.close()
+
+
+async def test_a_store_that_version_five_wrote_keeps_its_states_and_its_deliveries_let_go_of_them(path: Path) -> None:
+    path.touch(0o600)
+    path.write_bytes(gzip.decompress((Path(__file__).parent / "stores" / "version5.db.gz").read_bytes()))
+    with closing(sqlite3.connect(path)) as db:
+        states = {name: json.loads(state) for name, state in db.execute("SELECT trigger, state FROM trigger_states")}
+        written = [event for (event,) in db.execute("SELECT event FROM deliveries ORDER BY id DESC")]
+    events = [json.loads(event) for event in written]
+    store = open_sqlite({"path": path})
+    for trigger, state in states.items():
+        assert await store.trigger_state("/tmp/project", str(trigger)) == state
+    assert len(states["b/review/trigger-file-watcher#1"]) == 6
+    kept = [(each.event.event_id, each.event.data, each.event.dedupe_key) for each in await store.deliveries()]
+    assert kept == [(event["event_id"], event["data"], event["dedupe_key"]) for event in events]
+    await store.close()
+    [size] = _execute(path, "SELECT sum(length(event)) FROM deliveries")
+    assert size[0] < sum(map(len, written)) / 5  # type: ignore[index]
+    assert _execute(path, "SELECT count(*) FROM deliveries WHERE instr(event, '\"state\"') > 0") == [(0,)]
+
+
+SIXTH_STATE = '{"of":"' + "x" * 20_000 + '"}'
+SIXTH_DELIVERIES = f"""INSERT INTO deliveries
+    (delivery_id, project, queue, trigger, event, state, attempts, epoch, available_at, created, updated) VALUES
+    ('d0', '/p', 'q', 't', '{{"state":{{', 'dead', 1, 1, 1, 1, 1),
+    {", ".join(f"('d{n}', '/p', 'q', 't', CAST('{{EVENT}}' AS BLOB), 'done', 1, 1, {n}, 1, 1)" for n in range(1, 100))}
+    """.replace(
+    "{EVENT}",
+    '{"type":"timer","source":"x","timestamp":"2026-01-01T00:00:00+00:00","data":{"n":1},"state":STATE}',
+).replace("STATE", SIXTH_STATE)
+SIXTH_STATES = f"""INSERT INTO trigger_states VALUES
+    ('/p', 't', '{SIXTH_STATE}'), ('/p', 'empty', '{{}}'), ('/p', 'damaged', '{{"of')"""
+
+
+async def test_a_store_of_the_sixth_version_shrinks_by_the_states_in_its_deliveries(path: Path) -> None:
+    _at_version(path, 6, SIXTH_DELIVERIES, SIXTH_STATES)
+    _execute(path, "PRAGMA wal_checkpoint(TRUNCATE)")
+    before = path.stat().st_size
+    store = open_sqlite({"path": path})
+    assert len(await store.deliveries(state="done")) == 99
+    assert [await store.trigger_state("/p", name) for name in ("t", "empty")] == [json.loads(SIXTH_STATE), {}]
+    with pytest.raises(StoreDamaged):
+        await store.trigger_state("/p", "damaged")
+    await store.close()
+    assert path.stat().st_size < before / 5
 
 
 def test_eight_processes_that_open_an_older_store_migrate_it_once(path: Path, start: Start) -> None:
@@ -412,9 +504,25 @@ async def test_a_locked_store_is_unavailable_until_it_is_free(path: Path) -> Non
 def test_a_store_that_was_deleted_is_unavailable_and_not_made_anew(path: Path) -> None:
     store = open_sqlite({"path": path})
     path.unlink()
-    with pytest.raises(StoreUnavailable, match="cannot be opened"):
-        asyncio.run(store.get("s"))
+    for use in (store.get("s"), store.create(SessionRecord("s"))):
+        with pytest.raises(StoreUnavailable, match="was removed while in use. Stop everything that uses it"):
+            asyncio.run(use)
+    with pytest.raises(StoreUnavailable, match="was removed while in use"):
+        store.administration.probe()
     assert not path.exists()
+    asyncio.run(store.close())
+
+
+def test_a_store_that_was_replaced_takes_no_write_that_would_be_lost(path: Path) -> None:
+    store = open_sqlite({"path": path})
+    other = path.with_name("other.db")
+    _open_and_close(other)
+    other.replace(path)
+    for use in (store.get("s"), store.create(SessionRecord("s"))):
+        with pytest.raises(StoreUnavailable, match="was replaced by another file while in use"):
+            asyncio.run(use)
+    with pytest.raises(StoreUnavailable, match="was replaced by another file while in use"):
+        store.administration.probe()
     asyncio.run(store.close())
 
 

@@ -1,4 +1,4 @@
-"""Deliveries and events beyond what every store must do."""
+"""Test deliveries and events beyond the contract of every store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from amplifier_core.errors import DeliveryConflict, StaleEpoch
 from amplifier_core.events import SessionEvent
-from amplifier_core.storage import Admission, Delivery, Trimmed
+from amplifier_core.storage import Admission, Delivery, Purged
 from amplifier_core.testing import MemoryStore
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_storage_sqlite import inbox, open_sqlite
@@ -36,7 +36,7 @@ LATER = datetime(2100, 1, 1, tzinfo=UTC)
 async def test_the_sequence_never_goes_back(path: Path, store: SqliteStore) -> None:
     for name in ("a", "b"):
         await store.emit(SessionEvent(name, {}))
-    assert await store.trim(before=LATER) == Trimmed(events=2)
+    assert await store.purge(before=LATER) == Purged(events=2)
     assert (await store.events(), await store.last_sequence()) == ([], 2)
     await store.close()
     again = open_sqlite({"path": path})
@@ -46,12 +46,12 @@ async def test_the_sequence_never_goes_back(path: Path, store: SqliteStore) -> N
 
 
 async def test_a_delivery_that_succeeds_in_the_end_has_no_reason_left(store: SqliteStore) -> None:
-    await store.offer("/p", "lane", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
+    await store.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
     for reason in ("no network", None):
-        delivery = await store.claim("/p", "lane", owner="me", lease=60, session_id="s")
+        delivery = await store.claim("/p", "queue", owner="me", lease=60, session_id="s")
         assert delivery is not None
         if reason:
-            await store.retry(delivery, reason=reason, available_at=datetime.now(UTC))
+            await store.nack(delivery, reason=reason, available_at=datetime.now(UTC))
         else:
             await store.commit(delivery)
     [done] = await store.deliveries()
@@ -60,7 +60,7 @@ async def test_a_delivery_that_succeeds_in_the_end_has_no_reason_left(store: Sql
 
 def _copy_deliveries(path: Path, count: int, state: str) -> None:
     """Add `count` copies, in another state, of the one delivery that there is."""
-    columns = "project, lane, trigger, event, attempts, epoch, available_at, created, updated"
+    columns = "project, queue, trigger, event, attempts, epoch, available_at, created, updated"
     with closing(connect(path, 1)) as db:
         db.execute(
             f"WITH RECURSIVE n (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM n WHERE n < {count}) "
@@ -70,9 +70,9 @@ def _copy_deliveries(path: Path, count: int, state: str) -> None:
 
 
 async def test_a_claim_costs_the_same_however_many_are_done(path: Path, store: SqliteStore, steps: Steps) -> None:
-    await store.offer("/p", "lane", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
+    await store.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
     now = micros(LATER)
-    values: dict[str, Column] = {"project": "/p", "lane": "lane", "owner": "me", "session_id": "s"}
+    values: dict[str, Column] = {"project": "/p", "queue": "queue", "owner": "me", "session_id": "s"}
     values |= {"now": now, "lease_until": 0}
     alone = steps(lambda db: inbox.claim(db, values))
     _copy_deliveries(path, 5000, "done")
@@ -83,14 +83,14 @@ async def test_a_claim_looks_past_those_that_wait_for_one_of_their_key(
     path: Path, store: SqliteStore, steps: Steps
 ) -> None:
     for _ in range(2):
-        await store.offer("/p", "lane", "t", TriggerEvent(TriggerType.CUSTOM, "test"), admission=Admission("key"))
-    await store.claim("/p", "lane", owner="me", lease=60, session_id="s", now=LATER)
-    values: dict[str, Column] = {"project": "/p", "lane": "lane", "owner": "me", "session_id": "s"}
+        await store.enqueue("/p", "queue", "t", TriggerEvent(TriggerType.CUSTOM, "test"), admission=Admission("key"))
+    await store.claim("/p", "queue", owner="me", lease=60, session_id="s", now=LATER)
+    values: dict[str, Column] = {"project": "/p", "queue": "queue", "owner": "me", "session_id": "s"}
     values |= {"now": micros(LATER), "lease_until": 0}
     assert steps(lambda db: inbox.claim(db, values)) > 0
     alone = steps(lambda db: inbox.claim(db, values))
     with closing(connect(path, 1)) as db:
-        names = "project, lane, trigger, event, state, attempts, epoch, available_at, created, updated, key, waits"
+        names = "project, queue, trigger, event, state, attempts, epoch, available_at, created, updated, key, waits"
         db.execute(
             f"WITH RECURSIVE n (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM n WHERE n < 5000) "
             f"INSERT INTO deliveries (delivery_id, {names}) SELECT 'd' || n, {names} FROM deliveries, n WHERE waits = 1"
@@ -100,13 +100,15 @@ async def test_a_claim_looks_past_those_that_wait_for_one_of_their_key(
 
 async def test_what_waits_is_found_without_a_look_at_what_is_done(path: Path, store: SqliteStore, steps: Steps) -> None:
     event = TriggerEvent(TriggerType.CUSTOM, "test", cause="c")
-    await store.offer("/p", "lane", "t", event)
+    await store.enqueue("/p", "queue", "t", event)
     wanted: list[dict[str, Column]] = [{"event_id": event.event_id}, {"cause": "c"}, {"session_id": "s"}]
     wanted += [{"project": "/p", "state": state} for state in ("pending", "claimed", "dead", "skipped")]
     _copy_deliveries(path, 5000, "done")
     for each in wanted:
         assert steps(lambda db, each=each: inbox.deliveries(db, each, 5)) < 500, each  # type: ignore[misc]
-    assert steps(lambda db: inbox.tallies(db, {})) < 5000 * 6, "a GROUP BY over what is done takes four times that"
+    assert steps(lambda db: inbox.delivery_counts(db, {})) < 5000 * 6, (
+        "a GROUP BY over what is done takes four times that"
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -121,7 +123,7 @@ async def test_deliveries_fare_as_in_the_store_in_memory(seed: int, store: Sqlit
         if isinstance(results[0], Delivery):
             pairs.append((results[0], results[1]))
         assert [_told(results[0]), await _all_of(store)] == [_told(results[1]), await _all_of(stores[1])], number
-        assert await store.tallies() == await stores[1].tallies()
+        assert await store.delivery_counts() == await stores[1].delivery_counts()
 
 
 def _step(
@@ -134,14 +136,26 @@ def _step(
     admission = Admission(key, overlap, chosen.randrange(2), settle_key, 6.0, within)
     event = TriggerEvent(TriggerType.CUSTOM, "test", now, event_id=f"e{number}", dedupe_key=chosen.choice((None, "d")))
     refused = chosen.choice((None, None, None, "too deep"))
-    kinds = "offer", "offer", "offer", "claim", "claim", "commit", "retry", "bury", "redeliver", "drop", "release"
+    kinds = [
+        "enqueue",
+        "enqueue",
+        "enqueue",
+        "claim",
+        "claim",
+        "commit",
+        "nack",
+        "dead_letter",
+        "redeliver",
+        "drop",
+        "release",
+    ]
     kind, pair = chosen.choice(kinds[: 5 if not pairs else None]), chosen.choice(pairs or [None])
 
     async def do(store: DurableStore, side: int) -> Any:
         try:
             match kind:
-                case "offer":
-                    return await store.offer("/p", "l", "t", event, refused=refused, admission=admission, now=now)
+                case "enqueue":
+                    return await store.enqueue("/p", "l", "t", event, refused=refused, admission=admission, now=now)
                 case "claim":
                     return await store.claim("/p", "l", owner="me", lease=60, session_id=f"s{number}", now=now)
                 case "release":
@@ -151,10 +165,10 @@ def _step(
             match kind:
                 case "commit":
                     return await store.commit(mine)
-                case "retry":
-                    return await store.retry(mine, reason="r", available_at=now + timedelta(seconds=5))
-                case "bury":
-                    return await store.bury(mine, reason="b")
+                case "nack":
+                    return await store.nack(mine, reason="r", available_at=now + timedelta(seconds=5))
+                case "dead_letter":
+                    return await store.dead_letter(mine, reason="b")
                 case "redeliver":
                     return await store.redeliver(mine.delivery_id, now=now)
             return await store.drop(mine.delivery_id, reason="d")
@@ -175,24 +189,24 @@ async def _all_of(store: DurableStore) -> list[Any]:
 
 
 async def test_a_lease_may_be_a_fraction_of_a_second(store: SqliteStore) -> None:
-    await store.offer("/p", "lane", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
+    await store.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
     now = LATER
-    await store.claim("/p", "lane", owner="me", lease=0.25, session_id="s", now=now)
+    await store.claim("/p", "queue", owner="me", lease=0.25, session_id="s", now=now)
     for later, epoch in ((0.2, None), (0.25, 2)):
         then = now + timedelta(seconds=later)
-        claimed = await store.claim("/p", "lane", owner="me", lease=0.25, session_id="s", now=then)
+        claimed = await store.claim("/p", "queue", owner="me", lease=0.25, session_id="s", now=then)
         assert (claimed.epoch if claimed else None) == epoch
 
 
 async def test_a_trim_looks_at_what_it_forgets_alone(path: Path, store: SqliteStore, steps: Steps) -> None:
-    await store.offer("/p", "lane", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
+    await store.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
     await store.emit(SessionEvent("first", {}))
-    alone = steps(lambda db: inbox.trim(db, 0, 0))
+    alone = steps(lambda db: inbox.purge(db, 0, 0))
     _copy_deliveries(path, 5000, "done")
     await asyncio.gather(*(store.emit(SessionEvent("e", {})) for _ in range(500)))
-    assert steps(lambda db: inbox.trim(db, 0, 0)) < alone + 50
-    assert steps(lambda db: inbox.trim(db, 0, 20)) < alone + 500
-    assert await store.trim(before=LATER) == Trimmed(deliveries=5000, events=501)
+    assert steps(lambda db: inbox.purge(db, 0, 0)) < alone + 50
+    assert steps(lambda db: inbox.purge(db, 0, 20)) < alone + 500
+    assert await store.purge(before=LATER) == Purged(deliveries=5000, events=501)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -204,8 +218,8 @@ async def test_the_log_is_shortened_as_that_of_the_store_in_memory(seed: int, st
         assert await store.emit(event) == await model.emit(event)
     for hours in range(0, 60, 6):
         before, size = LATER + timedelta(hours=hours), chosen.randrange(2000)
-        trimmed = await store.trim(before=before, event_bytes=size)
-        assert trimmed == await model.trim(before=before, event_bytes=size)
+        purged = await store.purge(before=before, event_bytes=size)
+        assert purged == await model.purge(before=before, event_bytes=size)
         assert await store.events() == await model.events()
     assert await store.last_sequence() == await model.last_sequence() == 30
 
@@ -215,7 +229,7 @@ async def test_a_store_that_is_trimmed_takes_no_more_room_than_it_once_did(path:
     for _ in range(20):
         await _handle(store, 20)
         sizes.append(path.stat().st_size + path.with_name("store.db-wal").stat().st_size)
-        assert await store.trim(before=LATER) == Trimmed(deliveries=20, events=60)
+        assert await store.purge(before=LATER) == Purged(deliveries=20, events=60)
     await store.close()
     assert max(sizes) < 6_000_000, "the write-ahead log is begun anew at 4 MB"
     assert path.stat().st_size < 2 * _bytes_of(20), "what was freed is used again"
@@ -225,8 +239,8 @@ async def _handle(store: SqliteStore, count: int) -> None:
     """Offer so many events of 10 KB, and handle each of them with three of 5 KB that come of it."""
     for number in range(count):
         data = {"n": number, "text": "x" * 10_000}
-        await store.offer("/p", "lane", "trigger", TriggerEvent(TriggerType.CUSTOM, "test", data=data))
-        delivery = await store.claim("/p", "lane", owner="me", lease=60, session_id="s")
+        await store.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "test", data=data))
+        delivery = await store.claim("/p", "queue", owner="me", lease=60, session_id="s")
         assert delivery is not None
         emits = [SessionEvent("e", {"text": "y" * 5_000}) for _ in range(2)]
         await store.commit(delivery, emits=emits)

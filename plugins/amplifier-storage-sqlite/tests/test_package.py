@@ -1,4 +1,4 @@
-"""The package: what importing it costs, and that its README is true."""
+"""Test the package: the cost of its import, and its README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What forks and long histories cost, in rows and in the steps that SQLite takes."""
+"""Measure forks and long histories in rows and in steps of SQLite."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ async def test_listing_the_newest_visits_the_newest_alone(path: Path, store: Sql
         sessions.create(db, SESSIONS.row(SessionRecord(f"s{n}", project=f"/p{n % 2}")))
     db.execute("COMMIT")
     db.close()
-    assert steps(lambda db: sessions.listed(db, {}, 20)) < 5_000
-    assert steps(lambda db: sessions.listed(db, {"project": "/p1"}, 20)) < 5_000
+    assert steps(lambda db: sessions.list_sessions(db, {}, 20)) < 5_000
+    assert steps(lambda db: sessions.list_sessions(db, {"project": "/p1"}, 20)) < 5_000
     assert len(await store.sessions()) == 10_000
     assert [record.session_id for record in await store.sessions(project="/p1", limit=2)] == ["s9999", "s9997"]
 
@@ -119,6 +119,25 @@ async def test_a_session_costs_the_same_to_make_however_many_have_a_parent(
     await store.create(SessionRecord("gone", parent_id="source"))
     with pytest.raises(SessionExists):
         await store.create(SessionRecord("gone", parent_id="s1999"))
+
+
+async def test_what_a_session_spawned_is_found_without_a_look_at_its_forks(
+    path: Path, store: SqliteStore, steps: Steps
+) -> None:
+    await store.create(SessionRecord("source"))
+    for name in ("first", "second"):
+        await store.create(SessionRecord(name, parent_id="source"))
+    await store.create(SessionRecord("of-an-event", parent_id="source", event_id="e"))
+    assert [each.session_id for each in await store.spawned("source")] == ["second", "first"]
+    alone = steps(lambda db: sessions.list_spawned(db, "source"))
+    with closing(connect(path, 1)) as db:
+        db.execute("BEGIN")
+        for n in range(2000):
+            sessions.create(db, SESSIONS.row(SessionRecord(f"f{n}", parent_id="source", fork_of="source")))
+        db.execute("COMMIT")
+    assert steps(lambda db: sessions.list_spawned(db, "source")) < alone + 20
+    assert [each.session_id for each in await store.spawned("source")] == ["second", "first"]
+    assert await store.spawned("nobody") == []
 
 
 def test_all_that_one_read_asks_for_is_of_one_moment(path: Path) -> None:

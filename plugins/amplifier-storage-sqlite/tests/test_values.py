@@ -1,7 +1,8 @@
-"""What a message may hold, and what is said of one that holds something else."""
+"""Store every kind of message, and refuse values without a stored form."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -42,10 +43,10 @@ async def test_lone_surrogates_are_returned_as_they_were(store: SqliteStore) -> 
     assert await store.read("s") == [{"content": LONE}, {LONE: [LONE]}]
     [record] = await store.sessions(project=LONE)
     assert (record.name, record.config) == (LONE, {LONE: LONE})
-    offered = await store.offer(LONE, LONE, LONE, event)
-    assert offered is not None
-    assert await store.offer(LONE, LONE, LONE, event) is None
-    assert [delivery.event for delivery in await store.deliveries(project=LONE, lane=LONE)] == [event]
+    enqueued = await store.enqueue(LONE, LONE, LONE, event)
+    assert enqueued is not None
+    assert await store.enqueue(LONE, LONE, LONE, event) is None
+    assert [delivery.event for delivery in await store.deliveries(project=LONE, queue=LONE)] == [event]
     logged = await store.emit(SessionEvent(LONE, {"text": LONE}))
     assert await store.events() == [logged]
     with pytest.raises(SessionNotFound):
@@ -112,10 +113,24 @@ def test_times_are_kept_to_the_microsecond_in_any_zone() -> None:
 
 
 @pytest.mark.parametrize("kind", TriggerType)
-async def test_a_trigger_event_is_rebuilt_equal(kind: TriggerType, store: SqliteStore) -> None:
+async def test_a_trigger_event_is_rebuilt_equal_but_for_its_state(kind: TriggerType, store: SqliteStore) -> None:
     zone = timezone(timedelta(hours=5, minutes=45))
     event = TriggerEvent(kind, "s", datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=zone), {"a": [None]}, state={"at": 1})
-    await store.offer("/p", "lane", "trigger", event)
+    await store.enqueue("/p", "queue", "trigger", event)
     [delivery] = await store.deliveries()
-    assert delivery.event == event
+    assert delivery.event == replace(event, state=None)
+    assert await store.trigger_state("/p", "trigger") == {"at": 1}
     assert delivery.event.timestamp.isoformat() == event.timestamp.isoformat()
+
+
+async def test_a_configuration_is_decoded_at_its_first_use_and_is_then_the_callers_own(store: SqliteStore) -> None:
+    config = {"session": {"deep": [1, None]}, "text": "ü"}
+    await store.create(SessionRecord("s", config=config))
+    first, second = await store.get("s"), await store.get("s")
+    assert first.config == config
+    assert (dict(first.config), len(first.config), repr(first.config)) == (config, 2, repr(config))
+    first.config["session"]["deep"].append(2)
+    assert second.config == config
+    assert asdict(second)["config"] == config
+    await store.create(SessionRecord("again", config=second.config))
+    assert (await store.get("again")).config == config

@@ -1,4 +1,4 @@
-"""One thread writes for all: together, each for itself, and to the end."""
+"""Write in one thread for all callers: together, apart, and to the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tool that gives a task to another agent, in a session of its own, and returns its answer."""
+"""Offer a tool to give a task to another agent, in a session of its own, and to return its answer."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ __amplifier_module_type__ = "tool"
 
 
 def check_config(config: dict[str, Any]) -> None:
-    """Raise `ValueError` naming the key of a configuration that cannot work."""
+    """Raise `ValueError`, with the key, for a configuration that cannot work."""
     from .config import read_config
 
     read_config(config)
 
 
+def config_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the configuration."""
+    from .config import DelegateConfig
+
+    return DelegateConfig.model_json_schema()
+
+
 async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> None:
     """Mount `delegate`, and announce its events.
 
-    What runs the agents is the session's capability `session.spawn`, looked up at each call. Raises `ValueError` naming
-    the key of a configuration that cannot work.
+    Each call looks up the session's capability `session.spawn`. Raises `ValueError`, with the key, for a configuration
+    that cannot work.
     """
     from .config import read_config
-    from .telling import EVENTS
+    from .reporting import EVENTS
     from .tool import DelegateTool
 
     tool = DelegateTool(coordinator, read_config(config or {}))

@@ -1,19 +1,17 @@
-"""The agents that a session may ask, as they are now: what they are called, what they are for, and which is meant."""
+"""List the agents that a session may call now, and find one by name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .failures import Failure, UnknownAgent
-from .places import allowed_bundle, is_bundle
+from .bundle_paths import find_bundle, is_bundle
+from .failures import DelegationError, UnknownAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from amplifier_core import ModuleCoordinator
 
-    from .config import Settings
+    from .config import DelegateConfig
 
 SELF = "self"
 
@@ -23,42 +21,48 @@ ABOUT = (
 )
 _ABOUT_SELF = "An agent like you, with a fresh memory."
 SIZE = 6_000
-"""Characters that the list of agents may have."""
-_MORE = 24  # characters kept for the line that tells how many were left out
+"""The most characters for the list of agents."""
+_MORE = 24  # characters for the last line, if some agents are left out
 LONGEST, SHORTEST = 600, 80
-"""Characters that one agent's line may have: when there are few of them, and when there are many."""
+"""The most characters for one agent's line: with few agents, and with many."""
 
 
 class Agents:
-    """The agents of one session, read from its config whenever they are asked for."""
+    """The agents of one session, read from its config at each use."""
 
-    def __init__(self, coordinator: ModuleCoordinator, settings: Settings) -> None:
+    def __init__(self, coordinator: ModuleCoordinator, config: DelegateConfig) -> None:
         self._coordinator = coordinator
-        self._settings = settings
+        self._config = config
 
     @property
     def configs(self) -> dict[str, Any]:
-        """The session's section `agents`, whatever this tool may use of it."""
+        """The session's section `agents`, also those that the tool may not call."""
         section = (self._coordinator.config or {}).get("agents")
         return section if isinstance(section, dict) else {}
 
     def purposes(self) -> dict[str, str]:
-        """Return what each agent that may be asked is for, by name."""
-        found = {name: _purpose(agent) for name, agent in self.configs.items() if isinstance(agent, dict)}
-        if self._settings.max_self_depth:
+        """Return the agents for calls by name, each with its purpose."""
+        found: dict[str, str] = {}
+        for name, agent in self.configs.items():
+            if isinstance(agent, dict):
+                meta = agent.get("meta")
+                told = agent.get("description") or (meta.get("description") if isinstance(meta, dict) else None)
+                found[name] = " ".join(str(told or "").split())
+        if self._config.self_depth:
             found[SELF] = _ABOUT_SELF
-        if self._settings.agents is None:
+        if self._config.agents is None:
             return found
-        return {name: found.get(name, "") for name in self._settings.agents if name in found or is_bundle(name)}
+        return {name: found.get(name, "") for name in self._config.agents if name in found or is_bundle(name)}
 
-    def described(self) -> str:
-        """Return the tool's description: what it does, and the agents there are, within `SIZE` characters."""
+    def describe(self) -> str:
+        """Return the tool's description: its use, and the agents, within `SIZE` characters."""
         purposes = self.purposes()
         share = min(LONGEST, max(SHORTEST, SIZE // max(1, len(purposes))))
         lines: list[str] = []
         left = SIZE - _MORE
         for name, purpose in purposes.items():
-            line = _cut(f"- {name}: {purpose}" if purpose else f"- {name}", share)
+            line = f"- {name}: {purpose}" if purpose else f"- {name}"
+            line = line if len(line) <= share else line[: share - 2].rstrip() + " …"
             left -= len(line) + 1
             if left < 0:
                 lines.append(f"- and {len(purposes) - len(lines)} more")
@@ -67,48 +71,35 @@ class Agents:
         return "\n".join([ABOUT, "", "Agents:", *(lines or ["- none"])])
 
     def find(self, wanted: str) -> str:
-        """Return what to have run for the agent that a call names. Raises `Failure`.
+        """Return the agent or bundle to run for the name in a call. Raises `DelegationError`.
 
-        A bundle's file is its absolute path then: what was checked is what runs.
+        A bundle's file becomes its absolute path, so that the program runs the checked file.
         """
         if wanted in self.purposes():
             return wanted
         if not is_bundle(wanted):
             raise UnknownAgent(wanted, self.purposes())
-        if not self._settings.bundles:
-            raise UnknownAgent(wanted, self.purposes(), "bundles are not run here")
-        return allowed_bundle(wanted, self._folders(), uris=self._settings.uris)
+        if not self._config.allows_bundles:
+            raise UnknownAgent(wanted, self.purposes(), "bundles are off here")
+        capability = self._coordinator.get_capability
+        bundle = getattr(capability("mention_resolver"), "base_path", None)
+        folders = [Path(folder) for folder in (capability("session.working_dir") or ".", bundle) if folder]
+        return find_bundle(wanted, folders, uris=self._config.uris)
 
     def self_depth(self, name: str) -> int:
-        """Return how often `self` was delegated to, from the first session to the one this call makes.
+        """Return the delegations to `self`, from the first session to the session of this call.
 
-        Delegating to another agent in between neither counts nor starts the count anew. Raises `Failure` when it is
-        too often.
+        A delegation to another agent in between neither counts nor restarts the count. Raises `DelegationError` if
+        there are too many.
         """
         depth = self._coordinator.get_capability("self_delegation_depth")
         depth = depth if isinstance(depth, int) else 0
         if name != SELF:
             return depth
-        if depth >= self._settings.max_self_depth:
-            raise Failure(
+        if depth >= self._config.self_depth:
+            raise DelegationError(
                 "TooDeep",
-                f"'self' was delegated to {depth} times on the way to this session, and may be "
-                f"{self._settings.max_self_depth} times (max_self_depth); do the task here, or name another agent",
+                f"{depth} delegations to 'self' led to this session, and max_self_depth is {self._config.self_depth}; "
+                "do the task here, or name another agent",
             )
         return depth + 1
-
-    def _folders(self) -> list[Path]:
-        """Return the working folder, and the bundle's where it is known."""
-        capability = self._coordinator.get_capability
-        bundle = getattr(capability("mention_resolver"), "base_path", None)
-        return [Path(folder) for folder in (capability("session.working_dir") or ".", bundle) if folder]
-
-
-def _purpose(agent: Mapping[str, Any]) -> str:
-    meta = agent.get("meta")
-    told = agent.get("description") or (meta.get("description") if isinstance(meta, dict) else None)
-    return " ".join(str(told or "").split())
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 2].rstrip() + " …"

@@ -1,163 +1,134 @@
-"""The module's configuration: every mistake is a `ValueError` that names its key."""
+"""Read the `config:` of the module in a bundle."""
 
 from __future__ import annotations
 
 import logging
-import math
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, field_validator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_SELF_DEPTH = 3
+NAME = "tool-delegate"
 
-_KEYS = (
-    "agents", "bundles", "uris", "exclude_tools", "inherit_tools", "exclude_hooks", "inherit_hooks", "timeout",
-    "max_self_depth",
-)  # fmt: skip
-_SECTIONS = ("features", "settings")
-_FEATURES = {
-    "self_delegation": ("enabled",),
-    "session_resume": ("enabled",),
-    "context_inheritance": ("enabled", "max_turns"),
-    "provider_selection": ("enabled",),
-    "provider_preferences": ("enabled",),
-}
+Names = list[Annotated[str, Field(min_length=1)]]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Which agents may be asked, and what is said to whoever runs them."""
+class Section(BaseModel):
+    """A part of the configuration; unknown keys are left out with a warning."""
 
-    agents: tuple[str, ...] | None = None
-    """The only ones; None: every agent of the session."""
-    bundles: bool = True
-    """Whether a bundle may be named in place of an agent."""
-    uris: bool = False
-    """Whether that bundle may be fetched from elsewhere."""
-    tool_inheritance: dict[str, list[str]] | None = None
-    hook_inheritance: dict[str, list[str]] | None = None
-    timeout: float | None = None
-    """Seconds; None: no limit of this tool's."""
-    max_self_depth: int = DEFAULT_SELF_DEPTH
-    """How often `self` may be delegated to between a first session and the last one below it."""
-    resumes: bool = True
-    """Whether an agent's session may be gone on with."""
-    context: bool = True
-    """Whether an agent may be told what was said here."""
-    max_turns: int | None = None
-    """Turns of it that it may be told at most; None: any number."""
-    preferences: bool = True
-    """Whether the call may choose provider and model."""
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    def warn_of_unknown(self, name: str) -> None:
+        """Log the keys that this program does not know; `name` is the section's."""
+        if self.model_extra:
+            unknown = ", ".join(self.model_extra)
+            logger.warning("tool-delegate: %s: not known here, left out: %s", name, unknown)
 
 
-def read_config(config: Mapping[str, Any]) -> Settings:
-    """Return the settings; `settings` is read as the keys of this level, which count before it.
+class Feature(Section):
+    """A part of the tool's input that can be turned off."""
 
-    What `features` and `settings` hold that is not known here is left out with a warning.
-    """
-    _require_known(config)
-    given = {**_nested(config), **{key: value for key, value in config.items() if key in _KEYS}}
-    features = _features(config)
-    agents = _agents(given.get("agents"))
-    has_self = _feature(features, "self_delegation")
-    return Settings(
-        agents=agents,
-        bundles=_flag("bundles", given.get("bundles", agents is None)),
-        uris=_flag("uris", given.get("uris", False)),
-        tool_inheritance=_inheritance(given, "tools"),
-        hook_inheritance=_inheritance(given, "hooks"),
-        timeout=_seconds(given.get("timeout")),
-        max_self_depth=_count("max_self_depth", given.get("max_self_depth", DEFAULT_SELF_DEPTH)) if has_self else 0,
-        resumes=_feature(features, "session_resume"),
-        context=_feature(features, "context_inheritance"),
-        max_turns=_max_turns(features),
-        preferences=_feature(features, "provider_selection") and _feature(features, "provider_preferences"),
-    )
+    enabled: bool = True
 
 
-def _require_known(config: Mapping[str, Any]) -> None:
-    known = (*_KEYS, *_SECTIONS)
-    for key in config:
-        if key not in known:
-            close = get_close_matches(str(key), known, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(known)}"
-            _fail(str(key), f"unknown key; {hint}")
+class ContextFeature(Feature):
+    """The input about the conversation."""
+
+    max_turns: Annotated[int | None, Field(ge=1, description="The most turns for an agent; null: any number.")] = None
 
 
-def _nested(config: Mapping[str, Any]) -> dict[str, Any]:
-    return _known("settings", _mapping("settings", config.get("settings")), _KEYS)
+class Features(Section):
+    """The parts of the tool's input."""
+
+    self_delegation: Feature = Feature()
+    session_resume: Feature = Feature()
+    context_inheritance: ContextFeature = ContextFeature()
+    provider_selection: Feature = Feature()
+    provider_preferences: Feature = Feature()
 
 
-def _features(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    found = _known("features", _mapping("features", config.get("features")), tuple(_FEATURES))
-    sections = {name: _mapping(f"features.{name}", value) for name, value in found.items()}
-    return {name: _known(f"features.{name}", section, _FEATURES[name]) for name, section in sections.items()}
+class Options(Section):
+    """The keys of the module itself."""
+
+    agents: Annotated[
+        Names | None,
+        WithJsonSchema({"anyOf": [{"enum": ["all", "none", None]}, {"type": "array", "items": {"type": "string"}}]}),
+        Field(description="The only agents for calls: 'all', 'none', or names; `self` and bundles are names too."),
+    ] = None
+    bundles: Annotated[
+        bool | None, Field(description="Whether a bundle may stand for an agent; default: true without `agents`.")
+    ] = None
+    uris: Annotated[bool, Field(description="Whether that bundle may be fetched from elsewhere.")] = False
+    exclude_tools: Annotated[Names | None, Field(description="Modules of tools that agents do not inherit.")] = None
+    inherit_tools: Annotated[Names | None, Field(description="The only modules of tools that agents inherit.")] = None
+    exclude_hooks: Annotated[Names | None, Field(description="Modules of hooks that agents do not inherit.")] = None
+    inherit_hooks: Annotated[Names | None, Field(description="The only modules of hooks that agents inherit.")] = None
+    timeout: Annotated[
+        float | None, Field(gt=0, allow_inf_nan=False, description="Seconds for an agent; default: no limit.")
+    ] = None
+    max_self_depth: Annotated[
+        int, Field(ge=0, description="The most delegations to `self` from a first session down to the last one.")
+    ] = 3
+
+    @field_validator("agents", mode="before")
+    @classmethod
+    def _read_agents(cls, value: Any) -> Any:
+        return None if value == "all" else [] if value == "none" else value
 
 
-def _known(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    left_out = [str(key) for key in given if key not in known]
-    if left_out:
-        logger.warning("tool-delegate: %s: not known here, left out: %s", where, ", ".join(left_out))
-    return {key: value for key, value in given.items() if key in known}
+class DelegateConfig(Options):
+    """The agents for calls, and the terms of their runs."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    features: Annotated[Features, Field(description="Parts of the tool's input to turn off.")] = Features()
+    settings: Annotated[Options, Field(description="The keys above, as in bundles for other programs.")] = Options()
+
+    @property
+    def allows_bundles(self) -> bool:
+        """Whether a bundle may stand for an agent."""
+        return self.agents is None if self.bundles is None else self.bundles
+
+    @property
+    def self_depth(self) -> int:
+        """The most delegations to `self` in a row of sessions."""
+        return self.max_self_depth if self.features.self_delegation.enabled else 0
+
+    @property
+    def allows_preferences(self) -> bool:
+        """Whether a call may choose provider and model."""
+        return self.features.provider_selection.enabled and self.features.provider_preferences.enabled
+
+    def inheritance(self, kind: str) -> dict[str, list[str]] | None:
+        """Return the rules for inherited `tools` or `hooks`, as `session.spawn` takes them."""
+        return {
+            key: names for key in (f"exclude_{kind}", f"inherit_{kind}") if (names := getattr(self, key)) is not None
+        } or None
 
 
-def _feature(features: Mapping[str, Mapping[str, Any]], name: str) -> bool:
-    return _flag(f"features.{name}.enabled", features.get(name, {}).get("enabled", True))
-
-
-def _max_turns(features: Mapping[str, Mapping[str, Any]]) -> int | None:
-    value = features.get("context_inheritance", {}).get("max_turns")
-    return None if value is None else _count("features.context_inheritance.max_turns", value, least=1)
-
-
-def _agents(value: Any) -> tuple[str, ...] | None:
-    """Read the words that an agent's own file may say too."""
-    if value is None or value == "all":
-        return None
-    return () if value == "none" else tuple(_names("agents", value))
-
-
-def _inheritance(given: Mapping[str, Any], kind: str) -> dict[str, list[str]] | None:
-    keys = [key for key in (f"exclude_{kind}", f"inherit_{kind}") if given.get(key) is not None]
-    return {key: _names(key, given[key]) for key in keys} or None
-
-
-def _names(key: str, value: Any) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
-        _fail(key, "must be a list of names")
-    return list(value)
-
-
-def _mapping(key: str, value: Any) -> dict[str, Any]:
-    if value is not None and not isinstance(value, dict):
-        _fail(key, "must be a mapping")
-    return value or {}
-
-
-def _flag(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        _fail(key, "must be true or false")
-    return value
-
-
-def _count(key: str, value: Any, *, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        _fail(key, f"must be a whole number from {least} on")
-    return value
-
-
-def _seconds(value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        _fail("timeout", "must be a number of seconds above 0; without it there is no limit")
-    return value
-
-
-def _fail(key: str, message: str) -> NoReturn:
-    raise ValueError(f"tool-delegate: {key}: {message}")
+def read_config(config: Mapping[str, Any]) -> DelegateConfig:
+    """Return the checked configuration; a key has priority over the same key of `settings`. Raises `ValueError`."""
+    given = {key: value for key, value in config.items() if value is not None or key not in ("features", "settings")}
+    try:
+        checked = DelegateConfig.model_validate(given)
+    except ValidationError as error:
+        problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")  # unknown keys come first
+        first, *rest = problem["loc"]
+        key = str(first) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
+        message = "must be a mapping" if problem["type"] == "model_type" else problem["msg"]
+        if problem["type"] == "extra_forbidden":
+            known = list(DelegateConfig.model_fields)
+            close = get_close_matches(key, known, n=1)
+            message = "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}")
+        raise ValueError(f"{NAME}: {key}: {message}") from None
+    checked.settings.warn_of_unknown("settings")
+    checked.features.warn_of_unknown("features")
+    for name in Features.model_fields:
+        getattr(checked.features, name).warn_of_unknown(f"features.{name}")
+    shared = (checked.settings.model_fields_set & set(Options.model_fields)) - checked.model_fields_set
+    return checked.model_copy(update={name: getattr(checked.settings, name) for name in shared})

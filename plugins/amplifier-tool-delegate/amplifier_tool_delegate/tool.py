@@ -1,4 +1,4 @@
-"""The tool as a session mounts it."""
+"""Run agents for calls, by the capabilities `session.spawn` and `session.resume` of the program."""
 
 from __future__ import annotations
 
@@ -11,16 +11,26 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from .agents import Agents
-from .failures import Failure, InvalidInput
-from .schemas import check, schema_for
-from .telling import CANCELLED, COMPLETED, ERROR, RESUMED, SPAWNED, Errand, failed, failure_of, result_of
+from .failures import DelegationError, InvalidInput
+from .reporting import (
+    CANCELLED,
+    COMPLETED,
+    ERROR,
+    RESUMED,
+    SPAWNED,
+    Delegation,
+    make_failed_result,
+    make_failure,
+    make_result,
+)
+from .schemas import check, make_schema
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from amplifier_core import ModuleCoordinator, ToolResult
 
-    from .config import Settings
+    from .config import DelegateConfig
 
     Capability = Callable[..., Awaitable[Any]]
 
@@ -46,58 +56,59 @@ class Preference(dict[str, str]):
 
 
 class DelegateTool:
-    """Gives a task to another agent. A call that comes to nothing is a result that says why, never an exception.
+    """Gives tasks to other agents; a failed call is a result with an error, never an exception.
 
-    Calls share nothing, so that any number of them may run at once.
+    Calls share nothing, so any number of them may run at once.
     """
 
     name = "delegate"
 
-    def __init__(self, coordinator: ModuleCoordinator, settings: Settings) -> None:
+    def __init__(self, coordinator: ModuleCoordinator, config: DelegateConfig) -> None:
         self._coordinator = coordinator
-        self._settings = settings
-        self._agents = Agents(coordinator, settings)
-        self.input_schema = schema_for(settings)
+        self._config = config
+        self._agents = Agents(coordinator, config)
+        self.input_schema = make_schema(config)
 
     @property
     def description(self) -> str:
-        """What the tool does, and the agents there are now."""
-        return self._agents.described()
+        """The use of the tool, and the agents for calls now."""
+        return self._agents.describe()
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
-        """Have the task done; a failure has a `message`, a `type` and, where there is one, the agent's `session_id`."""
+        """Run the agent; a failure has a `message`, a `type`, and the agent's `session_id` if there is one."""
         try:
-            errand = self._errand(check(self.input_schema, input))
-        except Failure as failure:
-            return failed(failure)
-        await self._emit(errand.began, errand)
+            delegation = self._prepare(check(self.input_schema, input))
+        except DelegationError as failure:
+            return make_failed_result(failure)
+        await self._emit(delegation.start_event, delegation)
         try:
-            result = await self._run(errand)
+            result = await self._run(delegation)
         except asyncio.CancelledError:
-            await self._emit(CANCELLED, errand)
+            await self._emit(CANCELLED, delegation)
             raise
-        await self._emit_end(errand, result)
+        await self._emit_end(delegation, result)
         return result
 
-    def _errand(self, given: dict[str, Any]) -> Errand:
+    def _prepare(self, given: dict[str, Any]) -> Delegation:
         if "session_id" in given:
-            return self._resuming(given)
+            return self._prepare_resume(given)
         if "agent" not in given:
-            instead = ", or the 'session_id' of an earlier call" if self._settings.resumes else ""
+            resumes = self._config.features.session_resume.enabled
+            instead = ", or the 'session_id' of an earlier call" if resumes else ""
             raise InvalidInput(f"'agent' is missing; name one of {', '.join(self._agents.purposes())}{instead}")
-        return self._spawning(given)
+        return self._prepare_spawn(given)
 
-    def _resuming(self, given: dict[str, Any]) -> Errand:
-        resume = self._capability("session.resume", "go on with the session of an agent; delegate the task anew")
-        taken = _parameters(resume)
+    def _prepare_resume(self, given: dict[str, Any]) -> Delegation:
+        resume = self._capability("session.resume", "resume an agent's session; delegate the task anew")
+        taken = _list_parameters(resume)
         call = partial(resume, sub_session_id=given["session_id"], instruction=given["instruction"])
-        return self._new_errand(given.get("agent", ""), given["session_id"], RESUMED, call, taken)
+        return self._make_delegation(given.get("agent", ""), given["session_id"], RESUMED, call, taken)
 
-    def _spawning(self, given: dict[str, Any]) -> Errand:
+    def _prepare_spawn(self, given: dict[str, Any]) -> Delegation:
         spawn = self._capability("session.spawn", "run agents; do the task here")
         agent = self._agents.find(given["agent"])
         session_id = new_session_id(given["agent"], self._coordinator.session_id)
-        taken = _parameters(spawn)
+        taken = _list_parameters(spawn)
         call = partial(
             spawn,
             agent_name=agent,
@@ -105,83 +116,83 @@ class DelegateTool:
             parent_session=getattr(self._coordinator, "session", None),
             agent_configs=self._agents.configs,
             sub_session_id=session_id,
-            tool_inheritance=self._settings.tool_inheritance,
-            hook_inheritance=self._settings.hook_inheritance,
+            tool_inheritance=self._config.inheritance("tools"),
+            hook_inheritance=self._config.inheritance("hooks"),
             orchestrator_config=None,
-            provider_preferences=_preferences(given),
+            provider_preferences=[Preference(each) for each in given.get("provider_preferences", ())] or None,
             self_delegation_depth=self._agents.self_depth(agent),
             session_metadata={key: given[key] for key in ("agent", "model_role") if key in given},
             parent_messages=None,
-            **_extras(given, taken),
+            **self._choose_extras(given, taken),
         )
-        return self._new_errand(given["agent"], session_id, SPAWNED, call, taken)
+        return self._make_delegation(given["agent"], session_id, SPAWNED, call, taken)
 
-    def _new_errand(self, agent: str, session_id: str, began: str, call: Capability, taken: frozenset[str]) -> Errand:
-        """Return the errand; a program that takes a time limit is left to keep it, as it stores what was done."""
-        limit = self._settings.timeout
+    @staticmethod
+    def _choose_extras(given: dict[str, Any], taken: frozenset[str]) -> dict[str, Any]:
+        """Return the optional arguments that the program takes. Raises `DelegationError` for another context."""
+        if given.get("context_depth", "none") != "none" and "context_depth" not in taken:
+            raise DelegationError(
+                "ContextUnavailable",
+                "this program cannot pass the conversation on; leave context_depth out, and write everything the agent "
+                "must know into the instruction",
+            )
+        return {key: given[key] for key in (*_CONTEXT, "model_role") if key in given and key in taken}
+
+    def _make_delegation(
+        self, agent: str, session_id: str, start_event: str, call: Capability, taken: frozenset[str]
+    ) -> Delegation:
+        """Return the delegation; a program that takes a time limit applies it, as it stores the partial work."""
+        limit = self._config.timeout
         if limit is not None and "timeout" in taken:
             call, limit = partial(call, timeout=limit), None
-        resumable = self._settings.resumes and self._coordinator.get_capability("session.resume") is not None
-        return Errand(agent, session_id, began, call, limit, tuple(self._agents.purposes()), resumable)
+        offered = self._coordinator.get_capability("session.resume") is not None
+        resumable = self._config.features.session_resume.enabled and offered
+        return Delegation(agent, session_id, start_event, call, limit, tuple(self._agents.purposes()), resumable)
 
     def _capability(self, name: str, what: str) -> Capability:
         capability: Capability | None = self._coordinator.get_capability(name)
         if capability is None:
-            raise Failure("Unavailable", f"this program offers no '{name}', so it cannot {what}")
+            raise DelegationError("Unavailable", f"this program offers no '{name}', so it cannot {what}")
         return capability
 
-    async def _run(self, errand: Errand) -> ToolResult:
-        limit = asyncio.timeout(errand.limit)
+    async def _run(self, delegation: Delegation) -> ToolResult:
+        limit = asyncio.timeout(delegation.limit)
         try:
             async with limit:
-                return result_of(errand, await errand.run())
+                return make_result(delegation, await delegation.run())
         except Exception as error:
-            return failed(failure_of(errand, error, errand.limit if limit.expired() else None))
+            expired = delegation.limit if limit.expired() else None
+            return make_failed_result(make_failure(delegation, error, expired))
 
-    async def _emit_end(self, errand: Errand, result: ToolResult) -> None:
+    async def _emit_end(self, delegation: Delegation, result: ToolResult) -> None:
         status = result.output.get("status") if isinstance(result.output, dict) else None
         if result.success:
-            await self._emit(COMPLETED, errand, success=True, status=status)
+            await self._emit(COMPLETED, delegation, success=True, status=status)
         elif status == "cancelled":
-            await self._emit(CANCELLED, errand)
+            await self._emit(CANCELLED, delegation)
         else:
             error = result.error or {}
-            await self._emit(ERROR, errand, error=error.get("message"), error_type=error.get("type"))
+            await self._emit(ERROR, delegation, error=error.get("message"), error_type=error.get("type"))
 
-    async def _emit(self, event: str, errand: Errand, **more: Any) -> None:
+    async def _emit(self, event: str, delegation: Delegation, **more: Any) -> None:
         hooks = getattr(self._coordinator, "hooks", None)
         if hooks is not None:
-            about = {"agent": errand.agent, "sub_session_id": errand.session_id}
+            about = {"agent": delegation.agent, "sub_session_id": delegation.session_id}
             await hooks.emit(event, {**about, "parent_session_id": self._coordinator.session_id, **more})
 
 
-def _parameters(capability: Capability) -> frozenset[str]:
-    """Return the names of what a capability says it takes; what it takes without saying so does not count."""
+def _list_parameters(capability: Capability) -> frozenset[str]:
+    """Return the names of a capability's declared parameters."""
     try:
         return frozenset(inspect.signature(capability).parameters)
     except (TypeError, ValueError):
         return frozenset()
 
 
-def _extras(given: dict[str, Any], taken: frozenset[str]) -> dict[str, Any]:
-    """Return what is handed on only where it is taken. Raises `Failure` for a context that would not arrive."""
-    if given.get("context_depth", "none") != "none" and "context_depth" not in taken:
-        raise Failure(
-            "ContextUnavailable",
-            "this program tells an agent nothing of the conversation; leave context_depth out, and write what the "
-            "agent must know into the instruction",
-        )
-    return {key: given[key] for key in (*_CONTEXT, "model_role") if key in given and key in taken}
-
-
-def _preferences(given: dict[str, Any]) -> list[Preference] | None:
-    return [Preference(item) for item in given.get("provider_preferences", ())] or None
-
-
 def new_session_id(agent: str, parent_id: str | None) -> str:
-    """Return an id as the field writes those of agents' sessions: `<parent span>-<own span>_<agent>`.
+    """Return an id for an agent's session in the published form: `<parent span>-<own span>_<agent>`.
 
-    Spans are 16 hex digits each; the parent's is its own where its id has one, else made from its id.
+    A span is 16 hex digits; the parent's comes from its id, or is a hash of it.
     """
     parent = parent_id or ""
     span = _SPAN.fullmatch(parent)

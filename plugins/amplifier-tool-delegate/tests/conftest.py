@@ -1,4 +1,4 @@
-"""A program that runs agents, as a session finds it: what it was asked is recorded, what it answers is scripted."""
+"""Play the program that runs agents: record its calls, and answer by a script."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from amplifier_core import ModuleCoordinator
 from amplifier_core.models import ToolResult
 from amplifier_tool_delegate import mount
-from amplifier_tool_delegate.telling import EVENTS
+from amplifier_tool_delegate.reporting import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ class Program:
         """Return the names of the events so far."""
         return [name for name, _ in self.events]
 
-    def offer(self, **capabilities: Callable[..., Any] | None) -> None:
+    def enqueue(self, **capabilities: Callable[..., Any] | None) -> None:
         """Offer other capabilities in place of `session.…`; None: none."""
         for name, value in capabilities.items():
             self.coordinator.register_capability(f"session.{name}", value)

@@ -1,4 +1,4 @@
-"""Who may be asked: the session's agents, the session itself, and bundles, of which none leads out of the folders."""
+"""Test the choice of agents: those of the session, the session itself, and bundles inside the folders."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_the_list_of_agents_is_bounded(program: Program, count: int) -> No
 async def test_an_unknown_agent_is_answered_with_the_nearest_and_with_all(program: Program) -> None:
     assert await program.failure(agent="reviwer") == (
         "UnknownAgent",
-        "unknown agent 'reviwer'; did you mean 'reviewer'? There are: reviewer, lib:bug-hunter, self",
+        "unknown agent 'reviwer'; did you mean 'reviewer'? Known are: reviewer, lib:bug-hunter, self",
     )
     assert (program.asked, program.events) == ([], [])
 
@@ -77,7 +77,7 @@ async def test_only_the_agents_of_the_list_may_be_asked(program: Program, bundle
     for agent in ("gone", "lib:bug-hunter", "self", "./team"):
         kind, message = await program.failure(config, agent=agent)
         assert kind == "UnknownAgent"
-        assert message.endswith("There are: reviewer, ./solo.yaml")
+        assert message.endswith("Known are: reviewer, ./solo.yaml")
     assert [asked["agent_name"] for asked in program.asked] == ["reviewer", "./solo.yaml"]
 
 
@@ -93,7 +93,7 @@ async def test_self_may_be_asked_so_often_and_no_more(program: Program) -> None:
         assert (await program.call(agent="self")).success
     program.coordinator.register_capability("self_delegation_depth", 3)
     kind, message = await program.failure(agent="self")
-    assert (kind, "(max_self_depth); do the task here" in message) == ("TooDeep", True)
+    assert (kind, "max_self_depth is 3; do the task here" in message) == ("TooDeep", True)
     await program.call(agent="reviewer")
     assert [asked["self_delegation_depth"] for asked in program.asked] == [1, 2, 3, 3]
 
@@ -101,7 +101,7 @@ async def test_self_may_be_asked_so_often_and_no_more(program: Program) -> None:
 async def test_self_is_nobody_where_it_may_not_be_asked(program: Program) -> None:
     for config in ({"max_self_depth": 0}, {"features": {"self_delegation": {"enabled": False}}}):
         kind, message = await program.failure(config, agent="self")
-        assert (kind, message.endswith("There are: reviewer, lib:bug-hunter")) == ("UnknownAgent", True)
+        assert (kind, message.endswith("Known are: reviewer, lib:bug-hunter")) == ("UnknownAgent", True)
 
 
 @pytest.mark.parametrize(
@@ -198,5 +198,5 @@ async def test_bundles_from_elsewhere_run_where_that_is_allowed(program: Program
 async def test_no_bundle_runs_where_bundles_are_off(program: Program, bundles: Path) -> None:
     for agent in ("./solo", "lib:a", "https://example.org/bundle.md"):
         kind, message = await program.failure({"bundles": False}, agent=agent)
-        assert (kind, "(bundles are not run here)" in message) == ("UnknownAgent", True)
+        assert (kind, "(bundles are off here)" in message) == ("UnknownAgent", True)
     assert (await program.call({"bundles": False}, agent="lib:bug-hunter")).success

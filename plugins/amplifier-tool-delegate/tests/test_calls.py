@@ -1,4 +1,4 @@
-"""What a call asks the program for, and what becomes of the answer."""
+"""Test the requests of calls to the program, and the results of its answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from amplifier_tool_delegate.tool import new_session_id
 if TYPE_CHECKING:
     from .conftest import Program
 
-GO_ON = ". Its session can be gone on with: session_id '{0}'"
+RESUME = ". Resume its session with session_id '{0}'"
 
 
 async def test_a_program_is_asked_for_everything_the_contract_names(program: Program) -> None:
@@ -77,7 +77,7 @@ async def test_a_model_role_is_handed_on_to_a_program_that_takes_it(program: Pro
     async def spawn(model_role: str = "", **asked: Any) -> dict[str, Any]:
         return {"output": model_role}
 
-    program.offer(spawn=spawn)
+    program.enqueue(spawn=spawn)
     result = await program.call(agent="reviewer", model_role="fast")
     assert result.output["response"] == "fast"
 
@@ -87,11 +87,11 @@ async def test_a_program_that_takes_no_context_is_not_given_any(program: Program
         assert not [key for key in asked if key.startswith("context_")]
         return {"output": "Done."}
 
-    program.offer(spawn=spawn)
+    program.enqueue(spawn=spawn)
     assert (await program.call(agent="reviewer")).success
     kind, message = await program.failure(agent="reviewer", context_depth="all")
     assert kind == "ContextUnavailable"
-    assert "write what the agent must know into the instruction" in message
+    assert "write everything the agent must know into the instruction" in message
 
 
 async def test_the_result_is_what_the_program_gave_back(program: Program) -> None:
@@ -120,7 +120,7 @@ async def test_an_answer_of_the_least_that_a_program_may_give_is_a_result(progra
     async def spawn(**asked: Any) -> dict[str, Any]:
         return {"output": None, "metadata": metadata}
 
-    program.offer(spawn=spawn)
+    program.enqueue(spawn=spawn)
     output = (await program.call(agent="reviewer")).output
     assert output.pop("session_id").endswith("_reviewer")
     assert output == {"response": "", "status": "completed", "turn_count": 0, "agent": "reviewer"}
@@ -130,7 +130,7 @@ async def test_an_answer_that_is_no_mapping_is_the_programs_error(program: Progr
     program.answer = "Done."
     assert await program.failure(agent="reviewer") == (
         "ProgramError",
-        "agent 'reviewer' gave back str, not a mapping",
+        "agent 'reviewer' returned str, not a mapping",
     )
 
 
@@ -147,20 +147,24 @@ async def test_a_session_that_is_not_there_cannot_be_gone_on_with(program: Progr
     kind, message = await program.failure(session_id="a")
     assert kind == "SessionNotFound"
     assert message.startswith("session 'a' failed: SessionNotFound: no session 'a'")
-    assert "gone on with" not in message
+    assert "Resume" not in message
 
 
 @pytest.mark.parametrize(
     ("given", "capability", "message"),
     [
         ({"agent": "reviewer"}, "spawn", "this program offers no 'session.spawn', so it cannot run agents"),
-        ({"session_id": "a"}, "resume", "this program offers no 'session.resume', so it cannot go on with"),
+        (
+            {"session_id": "a"},
+            "resume",
+            "this program offers no 'session.resume', so it cannot resume an agent's session",
+        ),
     ],
 )
 async def test_a_program_that_runs_no_agents_is_named_as_the_cause(
     program: Program, given: dict[str, Any], capability: str, message: str
 ) -> None:
-    program.offer(**{capability: None})
+    program.enqueue(**{capability: None})
     kind, said = await program.failure(**given)
     assert kind == "Unavailable"
     assert said.startswith(message)
@@ -180,7 +184,7 @@ async def test_an_agent_that_failed_leaves_a_session_to_go_on_with(program: Prog
     program.answer = RuntimeError("the model is away")
     result = await program.call(agent="reviewer")
     session_id = program.asked[0]["sub_session_id"]
-    message = "agent 'reviewer' failed: RuntimeError: the model is away" + GO_ON.format(session_id)
+    message = "agent 'reviewer' failed: RuntimeError: the model is away" + RESUME.format(session_id)
     assert result.error == {
         "message": message,
         "type": "AgentFailed",
@@ -192,7 +196,7 @@ async def test_an_agent_that_failed_leaves_a_session_to_go_on_with(program: Prog
 
 async def test_without_a_way_to_go_on_the_message_does_not_promise_one(program: Program) -> None:
     program.answer = RuntimeError()
-    program.offer(resume=None)
+    program.enqueue(resume=None)
     _, message = await program.failure(agent="reviewer")
     assert message.startswith("agent 'reviewer' failed: RuntimeError. Its session is '")
 
@@ -201,7 +205,7 @@ async def test_without_a_way_to_go_on_the_message_does_not_promise_one(program: 
 async def test_an_agent_that_did_not_complete_is_a_failure_with_its_output(program: Program, status: str) -> None:
     program.answer = {"status": status, "output": "Half of it.", "session_id": "s", "error": "too many calls"}
     result = await program.call(agent="reviewer")
-    message = f"agent 'reviewer' ended as '{status}': too many calls" + GO_ON.format("s")
+    message = f"agent 'reviewer' ended as '{status}': too many calls" + RESUME.format("s")
     assert (result.success, result.output["response"], result.output["error"]) == (False, "Half of it.", message)
     assert result.error == {"message": message, "type": "AgentFailed", "session_id": "s"}
     assert program.events[-1][1]["error"] == message
@@ -219,7 +223,7 @@ async def test_the_programs_time_limit_tells_the_session_to_go_on_with(program: 
     program.answer = SpawnTimeout("s-1", 2.5)
     kind, message = await program.failure(agent="reviewer")
     assert kind == "SpawnTimeout"
-    assert message == "agent 'reviewer' ran out of time and was stopped after 2.5 s" + GO_ON.format("s-1")
+    assert message == "agent 'reviewer' was stopped after 2.5 s: its time was over" + RESUME.format("s-1")
 
 
 async def test_the_tool_keeps_the_time_where_the_program_does_not(program: Program) -> None:
@@ -231,16 +235,16 @@ async def test_the_tool_keeps_the_time_where_the_program_does_not(program: Progr
     assert result.error is not None
     assert result.error["type"] == "SpawnTimeout"
     assert result.error["session_id"] == program.asked[0]["sub_session_id"]
-    assert result.error["message"].startswith("agent 'reviewer' ran out of time and was stopped after 0.001 s")
+    assert result.error["message"].startswith("agent 'reviewer' was stopped after 0.001 s: its time was over")
 
 
 async def test_a_program_that_takes_a_time_limit_keeps_it(program: Program) -> None:
     async def spawn(timeout: float | None = None, **asked: Any) -> dict[str, Any]:  # noqa: ASYNC109 - a capability's
         return {"output": f"within {timeout}"}
 
-    program.offer(spawn=spawn, resume=spawn)
+    program.enqueue(spawn=spawn, resume=spawn)
     for given in ({"agent": "reviewer"}, {"session_id": "s"}):
-        assert (await program.call({"timeout": 9}, **given)).output["response"] == "within 9"
+        assert (await program.call({"timeout": 9}, **given)).output["response"] == "within 9.0"
 
 
 async def test_a_time_limit_of_the_agents_own_is_a_failure_like_another(program: Program) -> None:
@@ -317,7 +321,7 @@ async def test_a_bundle_that_the_program_does_not_find_is_an_unknown_agent(
     kind, message = await program.failure(agent="lib:gone")
     assert kind == "UnknownAgent"
     assert message.startswith(said)
-    assert "gone on with" not in message
+    assert "Resume" not in message
 
 
 @pytest.mark.parametrize("error", [BundleLoadError("line 3: no mapping"), UnknownName("storage", "x", [])])
@@ -335,7 +339,7 @@ async def test_a_capability_that_does_not_say_what_it_takes_is_called_all_the_sa
         async def __call__(self, **asked: Any) -> dict[str, Any]:
             return {"output": asked["agent_name"]}
 
-    program.offer(spawn=Opaque())
+    program.enqueue(spawn=Opaque())
     assert (await program.call(agent="reviewer")).output["response"] == "reviewer"
 
 

@@ -1,4 +1,4 @@
-"""The module keeps the contract of tools; its configuration and its input are checked by their keys."""
+"""Test the contract of tools, and the checks of configuration and input."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from amplifier_core import ModuleCoordinator
-from amplifier_core.interfaces import Tool
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.validation.behavioral import ToolBehaviorTests
 from amplifier_core.validation.structural import ToolStructuralTests
-from amplifier_tool_delegate import config as configuration
-from amplifier_tool_delegate.config import Settings, read_config
-from amplifier_tool_delegate.telling import EVENTS
+from amplifier_tool_delegate import config_schema
+from amplifier_tool_delegate.config import DelegateConfig, read_config
+from amplifier_tool_delegate.reporting import EVENTS
 
 if TYPE_CHECKING:
     from .conftest import Program
@@ -37,7 +36,7 @@ async def test_the_installed_entry_point_mounts_it_and_announces_its_events() ->
     coordinator = ModuleCoordinator(session_id="s")
     load = await ModuleLoader().load("tool-delegate", {"timeout": 60}, coordinator=coordinator)
     await load(coordinator)
-    assert isinstance(coordinator.get("tools", "delegate"), Tool)
+    assert coordinator.get("tools", "delegate").name == "delegate"
     assert await coordinator.collect_contributions("observability.events") == [list(EVENTS)]
 
 
@@ -45,28 +44,31 @@ async def test_the_installed_entry_point_mounts_it_and_announces_its_events() ->
     ("config", "message"),
     [
         ({"agent": []}, "agent: unknown key; did you mean 'agents'?"),
-        ({"zzz": 1}, f"zzz: unknown key; there are: {', '.join((*configuration._KEYS, 'features', 'settings'))}"),
-        ({1: 1}, "1: unknown key; there are: "),
-        ({"agents": "some"}, "agents: must be a list of names"),
-        ({"agents": [""]}, "agents: must be a list of names"),
-        ({"exclude_tools": "tool-bash"}, "exclude_tools: must be a list of names"),
-        ({"inherit_hooks": [1]}, "inherit_hooks: must be a list of names"),
-        ({"bundles": "no"}, "bundles: must be true or false"),
-        ({"uris": 1}, "uris: must be true or false"),
-        ({"timeout": 0}, "timeout: must be a number of seconds above 0; without it there is no limit"),
-        ({"timeout": True}, "timeout: must be a number of seconds above 0"),
-        ({"timeout": float("nan")}, "timeout: must be a number of seconds above 0"),
-        ({"settings": {"timeout": "1 h"}}, "timeout: must be a number of seconds above 0"),
-        ({"max_self_depth": -1}, "max_self_depth: must be a whole number from 0 on"),
-        ({"max_self_depth": 1.5}, "max_self_depth: must be a whole number from 0 on"),
+        ({"zzz": 1}, f"zzz: unknown key; known are {', '.join(DelegateConfig.model_fields)}"),
+        ({1: 1}, "1: Keys should be strings"),
+        ({"agents": "some"}, "agents: Input should be a valid list"),
+        ({"agents": [""]}, "agents[0]: String should have at least 1 character"),
+        ({"exclude_tools": "tool-bash"}, "exclude_tools: Input should be a valid list"),
+        ({"inherit_hooks": [1]}, "inherit_hooks[0]: Input should be a valid string"),
+        ({"bundles": "no"}, "bundles: Input should be a valid boolean"),
+        ({"uris": 1}, "uris: Input should be a valid boolean"),
+        ({"timeout": 0}, "timeout: Input should be greater than 0"),
+        ({"timeout": True}, "timeout: Input should be a valid number"),
+        ({"timeout": float("nan")}, "timeout: Input should be a finite number"),
+        ({"settings": {"timeout": "1 h"}}, "settings.timeout: Input should be a valid number"),
+        ({"max_self_depth": -1}, "max_self_depth: Input should be greater than or equal to 0"),
+        ({"max_self_depth": 1.5}, "max_self_depth: Input should be a valid integer"),
         ({"settings": []}, None),
         ({"settings": [1]}, "settings: must be a mapping"),
         ({"features": "all"}, "features: must be a mapping"),
         ({"features": {"session_resume": True}}, "features.session_resume: must be a mapping"),
-        ({"features": {"session_resume": {"enabled": 0}}}, "features.session_resume.enabled: must be true or false"),
+        (
+            {"features": {"session_resume": {"enabled": 0}}},
+            "features.session_resume.enabled: Input should be a valid boolean",
+        ),
         (
             {"features": {"context_inheritance": {"max_turns": 0}}},
-            "features.context_inheritance.max_turns: must be a whole number from 1 on",
+            "features.context_inheritance.max_turns: Input should be greater than or equal to 1",
         ),
     ],
 )
@@ -81,8 +83,9 @@ def test_settings_of_other_programs_count_where_they_are_known(caplog: pytest.Lo
     caplog.set_level(logging.WARNING)
     nested = {"exclude_tools": ["tool-delegate"], "timeout": 300, "retries": 2}
     features = {"context_inheritance": {"enabled": True, "max_turns": 3, "deep": 1}, "telepathy": {}}
-    settings = read_config({"settings": nested, "features": features, "timeout": 60})
-    assert settings == Settings(tool_inheritance={"exclude_tools": ["tool-delegate"]}, timeout=60, max_turns=3)
+    config = read_config({"settings": nested, "features": features, "timeout": 60})
+    assert (config.inheritance("tools"), config.timeout) == ({"exclude_tools": ["tool-delegate"]}, 60)
+    assert config.features.context_inheritance.max_turns == 3
     assert caplog.messages == [
         "tool-delegate: settings: not known here, left out: retries",
         "tool-delegate: features: not known here, left out: telepathy",
@@ -91,8 +94,12 @@ def test_settings_of_other_programs_count_where_they_are_known(caplog: pytest.Lo
 
 
 def test_a_list_of_agents_turns_bundles_off_unless_they_are_asked_for() -> None:
-    assert [read_config(config).bundles for config in ({}, {"agents": "all"}, {"agents": ["a"]})] == [True, True, False]
-    assert read_config({"agents": ["a"], "bundles": True}).bundles
+    assert [read_config(config).allows_bundles for config in ({}, {"agents": "all"}, {"agents": ["a"]})] == [
+        True,
+        True,
+        False,
+    ]
+    assert read_config({"agents": ["a"], "bundles": True}).allows_bundles
 
 
 @pytest.mark.parametrize(
@@ -128,15 +135,15 @@ async def test_turns_are_bounded_where_a_bundle_bounds_them(program: Program) ->
     [
         (None, "the input must be an object, not NoneType"),
         (["a"], "the input must be an object, not list"),
-        ({}, "'instruction' is missing or empty; say what the agent shall do"),
-        ({"agent": "reviewer", "instruction": " \n"}, "'instruction' is missing or empty; say what the agent shall do"),
+        ({}, "'instruction' is missing or empty; write the task of the agent"),
+        ({"agent": "reviewer", "instruction": " \n"}, "'instruction' is missing or empty; write the task of the agent"),
         ({"agent": "reviewer", "instruction": 5}, "'instruction' must be of type string, not int"),
         (
             {"instruction": "x"},
             "'agent' is missing; name one of reviewer, lib:bug-hunter, self, or the 'session_id' of an earlier call",
         ),
         ({"instruction": "x", "agnet": "a"}, "unknown field 'agnet'; did you mean 'agent'?"),
-        ({"instruction": "x", 1: "a"}, "unknown field '1'; there are: agent, instruction, session_id"),
+        ({"instruction": "x", 1: "a"}, "unknown field '1'; known are agent, instruction, session_id"),
         ({"instruction": "x", "context_depth": "deep"}, "'context_depth' must be one of none, recent, all, not 'deep'"),
         ({"instruction": "x", "context_turns": 0}, "'context_turns' must be a number from 1 on, not 0"),
         ({"instruction": "x", "context_turns": True}, "'context_turns' must be of type integer, not bool"),
@@ -175,6 +182,17 @@ async def test_what_a_model_leaves_empty_counts_as_left_out(program: Program) ->
     assert (asked["context_depth"], asked["context_turns"], asked["provider_preferences"]) == ("none", 5, None)
 
 
+def test_the_schema_of_the_configuration_describes_every_key() -> None:
+    properties = config_schema()["properties"]
+    assert set(properties) == set(DelegateConfig.model_fields)
+    assert all(about["description"] for about in properties.values())
+
+
+@pytest.mark.parametrize("empty", [{"features": None}, {"settings": None}, {"agents": None}])
+def test_an_empty_key_counts_as_left_out(empty: dict[str, Any]) -> None:
+    assert read_config(empty) == read_config({key: value for key, value in empty.items() if key == "agents"})
+
+
 async def test_the_schema_is_json_that_allows_nothing_it_does_not_name(program: Program) -> None:
     schema = json.loads(json.dumps((await program.tool()).input_schema))
     assert schema["additionalProperties"] is False
@@ -185,5 +203,5 @@ async def test_the_readme_names_every_key_input_and_event(program: Program) -> N
     rows = [re.findall(r"`([a-z_]+)`", row.split("|")[1]) for row in README.splitlines() if row.startswith("| `")]
     inputs = set((await program.tool()).input_schema["properties"])
     named = {name for row in rows for name in row}
-    assert named == {*configuration._KEYS, *configuration._SECTIONS, *inputs}
+    assert named == {*DelegateConfig.model_fields, *inputs}
     assert {event for event in EVENTS if f"`{event}`" in README} == set(EVENTS)

@@ -1,4 +1,4 @@
-"""A tool that emits an event, which wakes the sessions that wait for it."""
+"""Offer a tool to emit events; they wake sessions with a matching trigger."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ __amplifier_module_type__ = "tool"
 
 
 def check_config(config: dict[str, Any]) -> None:
-    """Raise `ValueError` naming the key of a configuration that cannot work."""
+    """Raise `ValueError`, with the key, for a configuration that cannot work."""
     from .config import read_config
 
     read_config(config)
 
 
+def config_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the configuration."""
+    from .config import EmitConfig
+
+    return EmitConfig.model_json_schema()
+
+
 async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> None:
     """Mount `emit`.
 
-    What emits is the session's capability `event.emit`, looked up at each call. Raises `ValueError` naming the key of a
-    configuration that cannot work.
+    Each call looks up the session's capability `event.emit`. Raises `ValueError`, with the key, for a configuration
+    that cannot work.
     """
     from .config import read_config
     from .tool import EmitTool

@@ -1,56 +1,47 @@
-"""The module's configuration: every mistake is a `ValueError` that names its key."""
+"""Read the `config:` of the module in a bundle."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MAX_BYTES = 65_536
-
-_KEYS = ("allow", "max_bytes")
+NAME = "tool-emit"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Which events may be emitted."""
+class EmitConfig(BaseModel):
+    """The events of the tool."""
 
-    allow: tuple[str, ...] | None = None
-    """Beginnings of the names that may be; None: every name that is not reserved."""
-    max_bytes: int = MAX_BYTES
-    """Bytes of an event's data, as JSON."""
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    def allows(self, name: str) -> bool:
-        """Return whether the name has one of the beginnings."""
-        return self.allow is None or name.startswith(self.allow)
+    allow: Annotated[
+        list[str] | None,
+        Field(description="Prefixes of names, such as 'work:'; default: every name."),
+    ] = None
+    max_bytes: Annotated[int, Field(ge=2, description="Bytes of an event's data, as JSON.")] = 65_536
 
-
-def read_config(config: Mapping[str, Any]) -> Settings:
-    """Return the settings; a `*` at the end of a beginning says nothing more."""
-    for key in config:
-        if key not in _KEYS:
-            close = get_close_matches(str(key), _KEYS, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(_KEYS)}"
-            _fail(str(key), f"unknown key; {hint}")
-    return Settings(_prefixes(config.get("allow")), _bytes(config.get("max_bytes", MAX_BYTES)))
+    @field_validator("allow")
+    @classmethod
+    def _check_prefixes(cls, prefixes: list[str] | None) -> list[str] | None:
+        for prefix in prefixes or ():
+            if not prefix.rstrip("*"):
+                raise ValueError(f"{prefix!r} is not a prefix of a name; leave out 'allow' for every name")
+        return prefixes and [prefix.removesuffix("*") for prefix in prefixes]
 
 
-def _prefixes(value: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(isinstance(prefix, str) and prefix.rstrip("*") for prefix in value):
-        _fail("allow", "must be a list of beginnings of names, such as [work:]")
-    return tuple(prefix.removesuffix("*") for prefix in value)
-
-
-def _bytes(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 2:
-        _fail("max_bytes", "must be a whole number from 2 on")
-    return value
-
-
-def _fail(key: str, message: str) -> NoReturn:
-    raise ValueError(f"tool-emit: {key}: {message}")
+def read_config(config: Mapping[str, Any]) -> EmitConfig:
+    """Return the checked configuration. Raises `ValueError`, with the key."""
+    try:
+        return EmitConfig.model_validate(config)
+    except ValidationError as error:
+        problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")  # unknown keys come first
+        key, message = str(problem["loc"][0]), problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            known = list(EmitConfig.model_fields)
+            close = get_close_matches(key, known, n=1)
+            message = "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}")
+        raise ValueError(f"{NAME}: {key}: {message}") from None

@@ -1,4 +1,4 @@
-"""The tool as a session mounts it."""
+"""Emit events for an agent, within the limits of the configuration."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import ALL_EVENTS
+from amplifier_core.json_values import to_json
 from amplifier_core.models import ToolResult
-from amplifier_core.storable import to_json
+
+from .config import NAME, EmitConfig
 
 if TYPE_CHECKING:
     from amplifier_core import ModuleCoordinator
 
-    from .config import Settings
 
 RESERVED = ("session:", "trigger:", "background:")
-"""Beginnings of the names that tell what became of sessions; nobody else may say that."""
+"""Prefixes of the program's own events, such as the end of a session."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
 
 
-class Failure(Exception):
-    """A call that cannot be done; `type` is the word a program compares, the text says what to do."""
+class EmitError(Exception):
+    """A call fails; programs compare `type`, the text says what to do."""
 
     def __init__(self, type: str, message: str) -> None:
         self.type = type
@@ -29,74 +30,70 @@ class Failure(Exception):
 
 
 class EmitTool:
-    """Emits an event. A call that cannot be done is a result that says why, never an exception."""
+    """Emits events; a failed call is a result with an error, never an exception."""
 
     name = "emit"
-    description = "Emit an event with some data. Other sessions may be waiting for it, and are woken by it."
+    description = "Emit an event with some data. It wakes other sessions that wait for it."
 
-    def __init__(self, coordinator: ModuleCoordinator, settings: Settings) -> None:
+    def __init__(self, coordinator: ModuleCoordinator, config: EmitConfig) -> None:
         self._coordinator = coordinator
-        self._settings = settings
-        self.input_schema = _schema(settings)
+        self._config = config
+        allowed = f" It begins with one of: {', '.join(config.allow)}." if config.allow else ""
+        name = {"type": "string", "description": f"The event's name, such as work:done.{allowed}", "minLength": 1}
+        self.input_schema = {
+            "type": "object",
+            "properties": {
+                "name": name,
+                "data": {"type": "object", "description": "The event's data, as JSON.", "default": {}},
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+        }
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
-        """Emit the event; on failure `error` has a `message` and a `type`."""
+        """Emit the event; the `error` of a failed call has a `message` and a `type`."""
         try:
-            name, data = self._checked(input)
+            name, data = self._read_input(input)
             emit = self._coordinator.get_capability("event.emit")
             if emit is None:
-                raise Failure("Unavailable", "this session has nobody to tell: it was not started with an event router")
+                raise EmitError("Unavailable", "this session has no event router, so nobody would get the event")
             await emit(name, data)
-        except Failure as failure:
-            return _failed(failure.type, str(failure))
+        except EmitError as failure:
+            return ToolResult(success=False, error={"message": str(failure), "type": failure.type})
         except Exception as error:
-            return _failed(type(error).__name__, f"'{name}' was not emitted: {error}")
+            message = f"'{name}' was not emitted: {error}"
+            return ToolResult(success=False, error={"message": message, "type": type(error).__name__})
         return ToolResult(output={"emitted": name})
 
-    def _checked(self, given: Any) -> tuple[str, dict[str, Any]]:
-        """Return the name and the data. Raises `Failure`."""
+    def _read_input(self, given: Any) -> tuple[str, dict[str, Any]]:
+        """Return the name and the data. Raises `EmitError`."""
         if not isinstance(given, dict):
-            raise Failure("InvalidInput", f"the input must be an object, not {type(given).__name__}")
+            raise EmitError("InvalidInput", f"the input must be an object, not {type(given).__name__}")
         unknown = [str(key) for key in given if key not in ("name", "data")]
         if unknown:
-            raise Failure("InvalidInput", f"unknown field '{unknown[0]}'; there are: name, data")
+            raise EmitError("InvalidInput", f"unknown field '{unknown[0]}'; known are name, data")
         name, data = given.get("name"), given.get("data")
         self._check_name(name)
         if data is not None and not isinstance(data, dict):
-            raise Failure("InvalidInput", f"'data' must be an object, not {type(data).__name__}")
+            raise EmitError("InvalidInput", f"'data' must be an object, not {type(data).__name__}")
         self._check_size(data or {})
         return str(name), data or {}
 
     def _check_name(self, name: Any) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise Failure("InvalidInput", "'name' must be 1 to 128 letters, digits or _ . : / -, such as work:done")
+            raise EmitError("InvalidInput", "'name' must be 1 to 128 letters, digits or _ . : / -, such as work:done")
         if name.startswith(RESERVED) or name in ALL_EVENTS:
-            raise Failure("ReservedName", f"'{name}' is a name that the program itself emits; choose another one")
-        if not self._settings.allows(name):
-            allowed = ", ".join(self._settings.allow or ()) or "nothing"
-            raise Failure("NotAllowed", f"'{name}' may not be emitted here; names may begin with: {allowed}")
+            raise EmitError("ReservedName", f"'{name}' is an event of the program itself; choose another name")
+        allowed = self._config.allow
+        if allowed is not None and not name.startswith(tuple(allowed)):
+            known = ", ".join(allowed) or "nothing"
+            remedy = f"the bundle may add it to `allow` in the config of {NAME}"
+            raise EmitError("NotAllowed", f"'{name}' is not allowed here; names may begin with: {known}; {remedy}")
 
     def _check_size(self, data: dict[str, Any]) -> None:
         try:
             size = len(to_json(data, "data").encode("utf-8"))
         except (TypeError, ValueError) as error:
-            raise Failure("InvalidInput", f"the data cannot be stored: {error}") from None
-        if size > self._settings.max_bytes:
-            raise Failure("TooLarge", f"the data is {size} bytes, more than the {self._settings.max_bytes} allowed")
-
-
-def _schema(settings: Settings) -> dict[str, Any]:
-    allowed = f" It begins with one of: {', '.join(settings.allow)}." if settings.allow else ""
-    return {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "description": f"The event's name, such as work:done.{allowed}", "minLength": 1},
-            "data": {"type": "object", "description": "What the event says, as JSON.", "default": {}},
-        },
-        "required": ["name"],
-        "additionalProperties": False,
-    }
-
-
-def _failed(type: str, message: str) -> ToolResult:
-    return ToolResult(success=False, error={"message": message, "type": type})
+            raise EmitError("InvalidInput", f"the data cannot be stored: {error}") from None
+        if size > self._config.max_bytes:
+            raise EmitError("TooLarge", f"the data is {size} bytes, more than the {self._config.max_bytes} allowed")

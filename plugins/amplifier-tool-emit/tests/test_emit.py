@@ -1,4 +1,4 @@
-"""The tool on the kernel's real coordinator, and its events in a real store."""
+"""Test the tool on the kernel's real coordinator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from amplifier_core.events import ALL_EVENTS
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.validation.behavioral import ToolBehaviorTests
 from amplifier_core.validation.structural import ToolStructuralTests
-from amplifier_tool_emit import mount
+from amplifier_tool_emit import config_schema, mount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 class TestStructure(ToolStructuralTests):
-    """What every tool's module is."""
+    """The structure of every tool's module."""
 
 
 class TestBehavior(ToolBehaviorTests):
-    """What every tool does."""
+    """The behavior of every tool."""
 
 
 class Emitted(list[tuple[str, dict[str, Any]]]):
-    """The capability `event.emit`, which remembers."""
+    """A recording capability `event.emit`."""
 
     async def __call__(self, name: str, data: Mapping[str, Any]) -> None:
         self.append((name, dict(data)))
@@ -65,7 +65,7 @@ async def test_without_the_capability_the_result_says_why() -> None:
     assert (result.success, result.error) == (
         False,
         {
-            "message": "this session has nobody to tell: it was not started with an event router",
+            "message": "this session has no event router, so nobody would get the event",
             "type": "Unavailable",
         },
     )
@@ -92,13 +92,13 @@ async def test_an_emitter_that_fails_is_a_failed_result() -> None:
         ({"name": "a b"}, "InvalidInput", "'name' must be"),
         ({"name": "*"}, "InvalidInput", "'name' must be"),
         ({"name": "x" * 129}, "InvalidInput", "1 to 128"),
-        ({"name": "work", "payload": {}}, "InvalidInput", "unknown field 'payload'; there are: name, data"),
+        ({"name": "work", "payload": {}}, "InvalidInput", "unknown field 'payload'; known are name, data"),
         ({"name": "work", "data": [1]}, "InvalidInput", "'data' must be an object, not list"),
         ({"name": "work", "data": {"n": float("nan")}}, "InvalidInput", "data.n: nan is not JSON"),
         ({"name": "work", "data": {"n": "\ud800"}}, "InvalidInput", "cannot be stored"),
         ({"name": "work", "data": {"n": "x" * 65_536}}, "TooLarge", "more than the 65536 allowed"),
-        ({"name": "trigger:fired"}, "ReservedName", "choose another one"),
-        ({"name": "session:anything"}, "ReservedName", "choose another one"),
+        ({"name": "trigger:fired"}, "ReservedName", "choose another name"),
+        ({"name": "session:anything"}, "ReservedName", "choose another name"),
     ],
 )
 async def test_what_cannot_be_emitted_is_a_failed_result(given: Any, kind: str, message: str, emitted: Emitted) -> None:
@@ -124,7 +124,10 @@ async def test_the_bundle_says_which_names_may_be_emitted(allow: list[str], emit
         await call(emitted, {"name": name}, {"allow": allow})
     assert [name for name, _ in emitted] == ["work:a", "done"]
     refused = await call(emitted, {"name": "other"}, {"allow": allow})
-    assert (refused.error or {})["message"] == "'other' may not be emitted here; names may begin with: work:, done"
+    assert (refused.error or {})["message"] == (
+        "'other' is not allowed here; names may begin with: work:, done; "
+        "the bundle may add it to `allow` in the config of tool-emit"
+    )
 
 
 async def test_nothing_allowed_is_nothing_emitted_and_a_reserved_name_stays_reserved(emitted: Emitted) -> None:
@@ -137,16 +140,23 @@ async def test_nothing_allowed_is_nothing_emitted_and_a_reserved_name_stays_rese
     ("config", "message"),
     [
         ({"alow": []}, "alow: unknown key; did you mean 'allow'?"),
-        ({"zzz": 1}, "zzz: unknown key; there are: allow, max_bytes"),
-        ({"allow": "work:"}, "allow: must be a list of beginnings of names, such as [work:]"),
-        ({"allow": ["*"]}, "allow: must be a list of beginnings of names, such as [work:]"),
-        ({"max_bytes": True}, "max_bytes: must be a whole number from 2 on"),
+        ({"zzz": 1}, "zzz: unknown key; known are allow, max_bytes"),
+        ({"allow": "work:"}, "allow: Input should be a valid list"),
+        ({"allow": ["*"]}, "allow: '*' is not a prefix of a name; leave out 'allow' for every name"),
+        ({"max_bytes": 1}, "max_bytes: Input should be greater than or equal to 2"),
+        ({"max_bytes": True}, "max_bytes: Input should be a valid integer"),
     ],
 )
 async def test_a_configuration_that_cannot_work_is_refused_by_its_key(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         await mount(ModuleCoordinator(session_id="test"), config)
     assert str(caught.value) == f"tool-emit: {message}"
+
+
+def test_the_schema_of_the_configuration_describes_every_key() -> None:
+    properties = config_schema()["properties"]
+    assert set(properties) == {"allow", "max_bytes"}
+    assert all(about["description"] for about in properties.values())
 
 
 async def test_the_installed_entry_point_mounts_it() -> None:

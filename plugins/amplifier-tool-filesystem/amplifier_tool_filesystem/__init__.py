@@ -1,4 +1,4 @@
-"""Tools that read, write, edit and search files inside the session's working folder, and nowhere else."""
+"""Offer tools to read, write, edit and search files inside the session's working folder, and nowhere else."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ __amplifier_module_type__ = "tool"
 
 
 def check_config(config: dict[str, Any]) -> None:
-    """Raise `ValueError` naming the key of a configuration that cannot work."""
+    """Raise `ValueError`, with the key, for a configuration that cannot work."""
     from .config import read_config
 
     read_config(config, None)
 
 
-async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> None:
-    """Mount read_file, glob and grep, and write_file and edit_file unless `allow_write` is false.
+def config_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the configuration."""
+    from .config import FilesystemConfig
 
-    Raises `ValueError` naming the key of a configuration that cannot work.
+    return FilesystemConfig.model_json_schema()
+
+
+async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = None) -> None:
+    """Mount read_file, glob and grep; and write_file and edit_file unless `allow_write` is false.
+
+    Raises `ValueError`, with the key, for a configuration that cannot work.
     """
     from .config import read_config
     from .tools import make_tools
 
-    settings = read_config(config or {}, coordinator.get_capability("session.working_dir"))
-    for tool in make_tools(settings, getattr(coordinator, "hooks", None)):
+    checked = read_config(config or {}, coordinator.get_capability("session.working_dir"))
+    for tool in make_tools(checked, getattr(coordinator, "hooks", None)):
         await coordinator.mount("tools", tool, name=tool.name)

@@ -1,63 +1,59 @@
-"""The module's configuration: every mistake is a `ValueError` that names its key."""
+"""Read the `config:` of the module in a bundle."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
-_KEYS = ("working_dir", "allow_write", "max_bytes", "grep_timeout")
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the tools may do, and where."""
-
-    working_dir: Path
-    allow_write: bool
-    max_bytes: int
-    """Bytes of a file that one read_file returns."""
-    grep_timeout: float
-    """Seconds after which a search is given up."""
+NAME = "tool-filesystem"
 
 
-def read_config(config: dict[str, Any], session_folder: str | None) -> Settings:
-    """Return the settings; the session's own working folder counts before the configured one and the current one."""
-    for key in config:
-        if key not in _KEYS:
-            close = get_close_matches(str(key), _KEYS, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(_KEYS)}"
-            _fail(str(key), f"unknown key; {hint}")
-    return Settings(
-        working_dir=_folder(session_folder or config.get("working_dir", ".")),
-        allow_write=_flag("allow_write", config.get("allow_write", True)),
-        max_bytes=math.ceil(_positive("max_bytes", config.get("max_bytes", 256 * 1024))),
-        grep_timeout=_positive("grep_timeout", config.get("grep_timeout", 30)),
-    )
+class FilesystemConfig(BaseModel):
+    """The folder of the tools, and their limits."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    working_dir: Annotated[
+        str,
+        BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value),
+        Field(description="The folder of the tools; a session's own working folder has priority."),
+    ] = "."
+    allow_write: Annotated[bool, Field(description="Whether to offer write_file and edit_file.")] = True
+    max_bytes: Annotated[
+        int,
+        BeforeValidator(lambda value: math.ceil(value) if isinstance(value, float) and math.isfinite(value) else value),
+        Field(ge=1, description="Bytes of a file for one read_file."),
+    ] = 256 * 1024
+    grep_timeout: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="Seconds until a search is stopped.")
+    ] = 30.0
+
+    @field_validator("working_dir")
+    @classmethod
+    def _check_folder(cls, given: str) -> str:
+        path = Path(given).expanduser()
+        if not path.is_dir():
+            raise ValueError(f"{path} is not a folder; create it or name another one")
+        return str(path)
 
 
-def _folder(value: Any) -> Path:
-    if not isinstance(value, (str, Path)):
-        _fail("working_dir", "must be the path of a folder")
-    path = Path(value).expanduser()
-    if not path.is_dir():
-        _fail("working_dir", f"{path} is not a folder; create it or name another one")
-    return path
-
-
-def _flag(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        _fail(key, "must be true or false")
-    return value
-
-
-def _positive(key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        _fail(key, "must be a number above 0")
-    return value
-
-
-def _fail(key: str, message: str) -> NoReturn:
-    raise ValueError(f"tool-filesystem: {key}: {message}")
+def read_config(config: Mapping[str, Any], session_folder: str | None) -> FilesystemConfig:
+    """Return the checked configuration; the session's own working folder has priority. Raises `ValueError`."""
+    folder = session_folder or config.get("working_dir", ".")
+    try:
+        return FilesystemConfig.model_validate({**config, "working_dir": folder})
+    except ValidationError as error:
+        problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")  # unknown keys come first
+        key, message = str(problem["loc"][0]), problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            known = list(FilesystemConfig.model_fields)
+            close = get_close_matches(key, known, n=1)
+            message = "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}")
+        raise ValueError(f"{NAME}: {key}: {message}") from None

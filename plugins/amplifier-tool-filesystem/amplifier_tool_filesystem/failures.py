@@ -1,24 +1,24 @@
-"""What a tool reports instead of a result."""
+"""Define the failures of tool calls."""
 
 from __future__ import annotations
 
 
-class Failure(Exception):
-    """A call that cannot be done; `type` is the word a program compares, the text says what to do."""
+class FileToolError(Exception):
+    """A call fails; programs compare `type`, the text says what to do."""
 
     def __init__(self, type: str, message: str) -> None:
         self.type = type
         super().__init__(message)
 
 
-class InvalidInput(Failure):
-    """The input of a call is not what the tool's schema asks for."""
+class InvalidInput(FileToolError):
+    """The input of a call does not fit the tool's schema."""
 
     def __init__(self, message: str) -> None:
         super().__init__("InvalidInput", message)
 
 
-class OutsideFolder(Failure):
+class OutsideFolder(FileToolError):
     """A path leads out of the working folder."""
 
     def __init__(self, given: str) -> None:

@@ -1,4 +1,4 @@
-"""Finding files: patterns as .gitignore has them, and a walk in the order of paths."""
+"""Find files by patterns as in .gitignore, in the order of their paths."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .failures import Failure, InvalidInput
-from .folder import Folder, Place, show
+from .failures import FileToolError, InvalidInput
+from .folder import Folder, InnerPath, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,37 +17,52 @@ if TYPE_CHECKING:
 SKIPPED = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
-"""Folders that nobody looks for files in, unless they are where the search begins."""
+"""Folders to skip, unless the search begins there."""
 _MAX_ALTERNATIVES = 64
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 class Found(NamedTuple):
-    """A file that a walk met: where it lies, and the place to open, another one for a link. A folder has no place."""
+    """A file of a walk: its path, and the path to open (the target of a link). A folder has no path to open."""
 
     parts: tuple[str, ...]
-    place: Place | None
+    path: InnerPath | None
 
 
 class Glob:
     """A pattern: `*`, `?`, `[a-z]` within a name, `**` for any folders, `{a,b}` for alternatives.
 
-    One without `/` fits a name at any depth. Raises `InvalidInput` for one that leads out of the folder.
+    A pattern without `/` fits a name at any depth. Raises `InvalidInput` for one that leads out of the folder.
     """
 
     def __init__(self, pattern: str) -> None:
-        self._alternatives = [_segments(each) for each in _alternatives(pattern)]
+        self._alternatives = [_split_pattern(each) for each in _expand_braces(pattern)]
 
     def fits(self, parts: Sequence[str]) -> bool:
-        """Say whether the path with these parts fits."""
-        return any(_fits(segments, parts) for segments in self._alternatives)
+        """Return whether the path with these parts fits."""
+        return any(self._match_parts(segments, parts) for segments in self._alternatives)
+
+    @staticmethod
+    def _match_parts(segments: Sequence[re.Pattern[str] | None], parts: Sequence[str]) -> bool:
+        """Return whether parts match segments; like a state machine, in a time without exponential growth."""
+        reached = _skip_any(segments, {0})  # positions in the segments after the parts so far
+        for part in parts:
+            moved = set()
+            for position in reached - {len(segments)}:
+                segment = segments[position]
+                if segment is None:
+                    moved.add(position)
+                elif segment.match(part):
+                    moved.add(position + 1)
+            reached = _skip_any(segments, moved)
+        return len(segments) in reached
 
 
 def find_files(folder: Folder, given: str, pattern: str, max_results: int) -> dict[str, Any]:
-    """Return the files below `given` that fit, sorted by path; `truncated` says that there are more."""
-    base, glob = folder.locate(given), Glob(pattern)
+    """Return the fitting files below `given`, sorted by path; `truncated` if there are more."""
+    base, glob = folder.resolve(given), Glob(pattern)
     if not folder.is_folder(base):
-        raise Failure("NotADirectoryError", f"{base} is a file; glob looks for files in a folder")
+        raise FileToolError("NotADirectoryError", f"{base} is a file; glob looks for files in a folder")
     fitting = (show(each.parts) for each in walk(folder, base.parts) if glob.fits(each.parts[len(base.parts) :]))
     found = list(islice(fitting, max_results + 1))
     files = found[:max_results]
@@ -55,45 +70,47 @@ def find_files(folder: Folder, given: str, pattern: str, max_results: int) -> di
 
 
 def walk(folder: Folder, base: tuple[str, ...]) -> Iterator[Found]:
-    """Yield every file below `base`, sorted by path; links to folders are not followed."""
+    """Yield every file below `base`, sorted by path; the walk follows no links to folders."""
     waiting = [Found(base, None)]
     while waiting:
         found = waiting.pop()
-        if found.place is None:
-            waiting.extend(reversed(_entries(folder, found.parts)))
+        if found.path is None:
+            waiting.extend(reversed(_list_folder(folder, found.parts)))
         else:
             yield found
 
 
-def _entries(folder: Folder, parts: tuple[str, ...]) -> list[Found]:
-    """Return what is in a folder in the order of whole paths: `a.txt` before `a/b`."""
+def _list_folder(folder: Folder, parts: tuple[str, ...]) -> list[Found]:
+    """Return the entries of a folder in the order of whole paths: `a.txt` before `a/b`."""
     entries = []
     try:
-        with folder.opened(parts) as descriptor, os.scandir(descriptor) as scanned:
+        with folder.open_folder(parts) as descriptor, os.scandir(descriptor) as scanned:
             for entry in scanned:
                 below = (*parts, entry.name)
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name not in SKIPPED:
                         entries.append((entry.name + "/", Found(below, None)))
-                elif (place := _file(folder, entry, below)) is not None:
-                    entries.append((entry.name, Found(below, place)))
+                elif (path := _resolve_entry(folder, entry, below)) is not None:
+                    entries.append((entry.name, Found(below, path)))
     except OSError:
-        return []  # gone, or not ours to read: the search goes on elsewhere
+        return []  # gone or not readable: the search goes on elsewhere
     return [found for _, found in sorted(entries, key=lambda entry: entry[0])]
 
 
-def _file(folder: Folder, entry: os.DirEntry[str], parts: tuple[str, ...]) -> Place | None:
+def _resolve_entry(folder: Folder, entry: os.DirEntry[str], parts: tuple[str, ...]) -> InnerPath | None:
+    """Return the path of a file, or of a link's target; None for anything else."""
     if not entry.is_symlink():
-        return Place(parts) if entry.is_file(follow_symlinks=False) else None
+        return InnerPath(parts) if entry.is_file(follow_symlinks=False) else None
     try:
-        place = folder.locate("/".join(parts))
-        folder.open_file(place).close()
-    except (Failure, OSError):
+        path = folder.resolve("/".join(parts))
+        folder.open_file(path).close()
+    except (FileToolError, OSError):
         return None
-    return place
+    return path
 
 
-def _alternatives(pattern: str) -> list[str]:
+def _expand_braces(pattern: str) -> list[str]:
+    """Return a pattern for each alternative of `{a,b}`."""
     waiting, done = [pattern], []
     while waiting:
         each = waiting.pop()
@@ -107,8 +124,8 @@ def _alternatives(pattern: str) -> list[str]:
     return done
 
 
-def _segments(pattern: str) -> list[re.Pattern[str] | None]:
-    """Return a pattern for each part of a path, None for any number of them."""
+def _split_pattern(pattern: str) -> list[re.Pattern[str] | None]:
+    """Return a pattern for each part of a path, None for any number of parts."""
     names = [name for name in pattern.split("/") if name not in ("", ".")]
     if not names or pattern.startswith("/") or ".." in names:
         raise InvalidInput(f"not a pattern below a folder: {pattern!r}; name it from `path` on, as in src/**/*.py")
@@ -119,26 +136,8 @@ def _segments(pattern: str) -> list[re.Pattern[str] | None]:
     return [None if name == "**" else re.compile(fnmatch.translate(name)) for name in names]
 
 
-def _fits(segments: Sequence[re.Pattern[str] | None], parts: Sequence[str]) -> bool:
-    reached = _past_any(segments, {0})
-    for part in parts:
-        reached = _past_any(segments, _after(segments, reached, part))
-    return len(segments) in reached
-
-
-def _after(segments: Sequence[re.Pattern[str] | None], reached: set[int], part: str) -> set[int]:
-    moved = set()
-    for position in reached - {len(segments)}:
-        segment = segments[position]
-        if segment is None:
-            moved.add(position)
-        elif segment.match(part):
-            moved.add(position + 1)
-    return moved
-
-
-def _past_any(segments: Sequence[re.Pattern[str] | None], reached: set[int]) -> set[int]:
-    """Add the places that are reached because `**` may stand for nothing."""
+def _skip_any(segments: Sequence[re.Pattern[str] | None], reached: set[int]) -> set[int]:
+    """Add the positions after each `**`, as it may stand for no part."""
     for position in sorted(reached):
         while position < len(segments) and segments[position] is None:
             position += 1

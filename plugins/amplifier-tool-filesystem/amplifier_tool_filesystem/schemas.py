@@ -1,4 +1,4 @@
-"""What each tool takes, as JSON Schema, and the check of an input against it."""
+"""Describe the input of each tool as JSON Schema, and check an input against it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _BELOW = _text("The folder to look in, relative to the working folder.", minLeng
 _GLOB = "Without '/', a pattern fits names at any depth; '**' stands for any folders, '{a,b}' for alternatives."
 
 DESCRIPTIONS = {
-    "read_file": "Read a text file of the working folder. A long file comes in pieces: 'truncated' says it goes on.",
-    "write_file": "Create a file, or replace all of its content. Folders on the way are created.",
+    "read_file": "Read a text file of the working folder. A long file comes in pieces: 'truncated' if it goes on.",
+    "write_file": "Create a file, or replace all of its content. Missing folders are created.",
     "edit_file": "Replace one exact piece of text in a file; it must be there exactly once unless replace_all is set.",
     "glob": f"List the files that fit a pattern, sorted by path. {_GLOB}",
     "grep": "Search the lines of text files with a Python regular expression.",
@@ -48,37 +48,37 @@ SCHEMAS = {
         ("file_path",),
         file_path=_FILE,
         offset=_number("The first line to read, counted from 1.", default=1),
-        limit=_number("How many lines to read at most."),
+        limit=_number("The most lines to read."),
     ),
     "write_file": _schema(("file_path", "content"), file_path=_FILE, content=_text("All of the new content.")),
     "edit_file": _schema(
         ("file_path", "old_string", "new_string"),
         file_path=_FILE,
         old_string=_text("The exact text to replace, with enough around it to be unique.", minLength=1),
-        new_string=_text("What to put there."),
-        replace_all=_flag("Replace it wherever it is."),
+        new_string=_text("The new text."),
+        replace_all=_flag("Replace every occurrence."),
     ),
     "glob": _schema(
         ("pattern",),
         pattern=_text(f"The pattern, relative to 'path'. {_GLOB}", minLength=1),
         path=_BELOW,
-        max_results=_number("How many files to list at most.", maximum=10_000, default=1_000),
+        max_results=_number("The most files to list.", maximum=10_000, default=1_000),
     ),
     "grep": _schema(
         ("pattern",),
         pattern=_text("The regular expression, searched in each line.", minLength=1),
         path=_text("The folder or file to search, relative to the working folder.", minLength=1, default="."),
         files=_text(f"Only files that fit this pattern. {_GLOB}", minLength=1, default="**"),
-        ignore_case=_flag("Take upper and lower case for the same."),
-        max_results=_number("How many lines to return at most.", maximum=10_000, default=200),
+        ignore_case=_flag("Ignore upper and lower case."),
+        max_results=_number("The most lines to return.", maximum=10_000, default=200),
     ),
 }
 
 
 def check(schema: dict[str, Any], given: Any) -> dict[str, Any]:
-    """Return the input with its defaults filled in. Raises `InvalidInput` naming the field.
+    """Return the input with its defaults. Raises `InvalidInput` with the name of the field.
 
-    Where a tool takes `file_path`, `path` is taken for it.
+    A tool with `file_path` takes `path` for it too.
     """
     if not isinstance(given, dict):
         raise InvalidInput(f"the input must be an object, not {type(given).__name__}")
@@ -90,15 +90,11 @@ def check(schema: dict[str, Any], given: Any) -> dict[str, Any]:
             raise InvalidInput(f"'{name}' is missing")
     for name, value in given.items():
         if name not in fields:
-            raise InvalidInput(_unknown(str(name), list(fields)))
+            close = get_close_matches(str(name), fields, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(fields)}"
+            raise InvalidInput(f"unknown field '{name}'; {hint}")
         _check_value(name, value, fields[name])
     return {**{name: field["default"] for name, field in fields.items() if "default" in field}, **given}
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(known)}"
-    return f"unknown field '{name}'; {hint}"
 
 
 def _check_value(name: str, value: Any, field: dict[str, Any]) -> None:

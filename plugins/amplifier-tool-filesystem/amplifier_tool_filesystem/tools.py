@@ -1,4 +1,4 @@
-"""The tools as a session mounts them."""
+"""Make the tools for a session."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
 from amplifier_core.models import ToolResult
 
-from .failures import Failure, InvalidInput
-from .folder import Folder, Place
+from .failures import FileToolError, InvalidInput
+from .folder import Folder, InnerPath
 from .globs import find_files
 from .reading import read_text
 from .schemas import DESCRIPTIONS, SCHEMAS, check
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from amplifier_core import HookRegistry
 
-    from .config import Settings
+    from .config import FilesystemConfig
 
     Action = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
     Arguments = ParamSpec("Arguments")
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 class FileTool:
-    """One tool. A call that cannot be done is a result that says why, never an exception."""
+    """One tool; a failed call is a result with an error, never an exception."""
 
     def __init__(self, name: str, action: Action) -> None:
         self.name = name
@@ -42,37 +42,37 @@ class FileTool:
         self._action = action
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
-        """Do the call; on failure `error` has a `message` and a `type`."""
+        """Run the call; the `error` of a failed one has a `message` and a `type`."""
         try:
             return ToolResult(output=await self._action(check(self.input_schema, input)))
-        except Failure as failure:
-            return _failed(failure.type, str(failure))
+        except FileToolError as failure:
+            return _make_failure(failure.type, str(failure))
         except OSError as error:
             path = input.get("file_path") or input.get("path", ".")
-            return _failed(type(error).__name__, f"{path}: {error.strerror or error}")
+            return _make_failure(type(error).__name__, f"{path}: {error.strerror or error}")
 
 
-def make_tools(settings: Settings, hooks: HookRegistry | None) -> list[FileTool]:
-    """Return the tools that the settings allow."""
-    files = _Files(settings, hooks)
+def make_tools(config: FilesystemConfig, hooks: HookRegistry | None) -> list[FileTool]:
+    """Return the tools, without those that write if the configuration forbids writing."""
+    files = _Files(config, hooks)
     actions: dict[str, Action] = {"read_file": files.read, "glob": files.glob, "grep": files.grep}
-    if settings.allow_write:
+    if config.allow_write:
         actions |= {"write_file": files.write, "edit_file": files.edit}
     return [FileTool(name, action) for name, action in actions.items()]
 
 
 class _Files:
-    """What the tools do, with the input checked. Files are touched in threads, searched in a process."""
+    """The actions of the tools, on checked input; threads read and write files, a process searches them."""
 
-    def __init__(self, settings: Settings, hooks: HookRegistry | None) -> None:
-        self._settings = settings
+    def __init__(self, config: FilesystemConfig, hooks: HookRegistry | None) -> None:
+        self._config = config
         self._hooks = hooks
-        self._folder = Folder(settings.working_dir)
-        self._arrival = asyncio.Lock()
-        self._locks: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
+        self._folder = Folder(config.working_dir)
+        self._order = asyncio.Lock()
+        self._locks: WeakValueDictionary[InnerPath, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        limit, max_bytes = given.get("limit"), self._settings.max_bytes
+        limit, max_bytes = given.get("limit"), self._config.max_bytes
         output, size = await asyncio.to_thread(
             read_text, self._folder, given["file_path"], given["offset"], limit, max_bytes
         )
@@ -81,19 +81,19 @@ class _Files:
 
     async def write(self, given: dict[str, Any]) -> dict[str, Any]:
         data = encode(given["content"])
-        async with self._alone(given["file_path"]) as place:
-            created = await to_the_end(write_file, self._folder, place, data)
-        await self._emit(ARTIFACT_WRITE, str(place), len(data))
-        return {"file_path": str(place), "bytes": len(data), "created": created}
+        async with self._lock(given["file_path"]) as path:
+            created = await run_to_end(write_file, self._folder, path, data)
+        await self._emit(ARTIFACT_WRITE, str(path), len(data))
+        return {"file_path": str(path), "bytes": len(data), "created": created}
 
     async def edit(self, given: dict[str, Any]) -> dict[str, Any]:
         old, new = given["old_string"], given["new_string"]
         if old == new:
             raise InvalidInput("old_string and new_string are the same; there is nothing to change")
-        async with self._alone(given["file_path"]) as place:
-            size, count = await to_the_end(edit_file, self._folder, place, old, new, given["replace_all"])
-        await self._emit(ARTIFACT_WRITE, str(place), size)
-        return {"file_path": str(place), "bytes": size, "replacements": count}
+        async with self._lock(given["file_path"]) as path:
+            size, count = await run_to_end(edit_file, self._folder, path, old, new, given["replace_all"])
+        await self._emit(ARTIFACT_WRITE, str(path), size)
+        return {"file_path": str(path), "bytes": size, "replacements": count}
 
     async def glob(self, given: dict[str, Any]) -> dict[str, Any]:
         return await asyncio.to_thread(find_files, self._folder, given["path"], given["pattern"], given["max_results"])
@@ -108,35 +108,35 @@ class _Files:
                 ignore_case=given["ignore_case"],
                 max_results=given["max_results"],
             ),
-            self._settings.grep_timeout,
+            self._config.grep_timeout,
         )
 
     @asynccontextmanager
-    async def _alone(self, given: str) -> AsyncIterator[Place]:
-        """Give the place, and no other write to it until the end; writes to one file happen in the order they came."""
-        async with self._arrival:
-            place = await asyncio.to_thread(self._folder.locate, given)
-        async with self._locks.setdefault(place, asyncio.Lock()):
-            yield place
+    async def _lock(self, given: str) -> AsyncIterator[InnerPath]:
+        """Give the path, and keep other writes away from it; writes to one file keep the order of their calls."""
+        async with self._order:
+            path = await asyncio.to_thread(self._folder.resolve, given)
+        async with self._locks.setdefault(path, asyncio.Lock()):
+            yield path
 
     async def _emit(self, event: str, path: str, size: int) -> None:
         if self._hooks is not None:
             await self._hooks.emit(event, {"path": path, "bytes": size})
 
 
-async def to_the_end(
+async def run_to_end(
     function: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
 ) -> Result:
-    """Run `function` in a thread; a cancellation waits for it, as nobody else may write before it has ended."""
+    """Run `function` in a thread; a cancellation waits for its end, as nobody else may write before."""
     work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
         await asyncio.wait([work])
         if not work.cancelled():
-            work.exception()  # a failure nobody waits for any more is not to be reported as forgotten
+            work.exception()  # nobody waits for the failure any more; asyncio would report it as forgotten
         raise
 
 
-def _failed(type: str, message: str) -> ToolResult:
+def _make_failure(type: str, message: str) -> ToolResult:
     return ToolResult(success=False, error={"message": message, "type": type})

@@ -134,7 +134,7 @@ async def test_fifos_sockets_and_devices_are_refused_without_waiting(
 def test_a_link_put_in_place_of_a_file_after_the_check_leads_nowhere(work: Path, outside: Path) -> None:
     (work / "secret").write_text("inside")
     folder = Folder(work)
-    place = folder.locate("secret")
+    place = folder.resolve("secret")
     (work / "secret").unlink()
     (work / "secret").symlink_to(outside / "secret")
     with pytest.raises(Exception, match="not a regular file"):
@@ -145,7 +145,7 @@ def test_a_link_put_in_place_of_a_folder_after_the_check_leads_nowhere(work: Pat
     (work / "sub").mkdir()
     (work / "sub" / "secret").write_text("inside")
     folder = Folder(work)
-    place = folder.locate("sub/secret")
+    place = folder.resolve("sub/secret")
     (work / "sub").rename(work / "moved")
     (work / "sub").symlink_to(outside)
     with pytest.raises(NotADirectoryError):
@@ -156,4 +156,4 @@ async def test_a_working_folder_reached_through_a_link_is_the_folder_it_leads_to
     (tmp_path / "link").symlink_to(work)
     (work / "a").write_text("x")
     folder = Folder(tmp_path / "link")
-    assert [str(folder.locate(path)) for path in ("a", str(tmp_path / "link" / "a"), str(work / "a"))] == ["a"] * 3
+    assert [str(folder.resolve(path)) for path in ("a", str(tmp_path / "link" / "a"), str(work / "a"))] == ["a"] * 3

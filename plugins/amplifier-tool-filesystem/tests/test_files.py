@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core import HookResult
-from amplifier_tool_filesystem.tools import to_the_end
+from amplifier_tool_filesystem.tools import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -270,7 +270,7 @@ async def test_a_cancelled_write_ends_before_the_cancellation_goes_on() -> None:
 
     async def call() -> None:
         try:
-            await to_the_end(work)
+            await run_to_end(work)
         except asyncio.CancelledError:
             order.append("cancelled")
             raise
@@ -298,3 +298,17 @@ async def test_hooks_see_what_was_read_and_written(work: Path, call: Call, coord
     await call("edit_file", file_path="./sub/a", old_string="1", new_string="22")
     await call("read_file", file_path="missing")
     assert seen == [("artifact:write", "sub/a", 4), ("artifact:read", "sub/a", 4), ("artifact:write", "sub/a", 5)]
+
+
+async def test_a_name_that_is_not_utf8_is_opened_as_it_is_shown(work: Path, call: Call) -> None:
+    (work / os.fsdecode(b"caf\xe9.txt")).write_text("found me")
+    [shown] = (await call("glob", pattern="*.txt")).output["files"]
+    assert shown == r"caf\xe9.txt"
+    assert (await call("grep", pattern="found")).output["matches"][0]["file_path"] == shown
+    assert (await call("read_file", file_path=shown)).output["content"] == "found me"
+    await call("edit_file", file_path=shown, old_string="found", new_string="lost")
+    assert (work / os.fsdecode(b"caf\xe9.txt")).read_text() == "lost me"
+    (work / r"caf\xe9.txt").write_text("exactly this name")
+    assert (await call("read_file", file_path=shown)).output["content"] == "exactly this name"
+    assert (await call("write_file", file_path=r"new\xe9.txt", content="")).output["file_path"] == r"new\xe9.txt"
+    assert (work / r"new\xe9.txt").exists()

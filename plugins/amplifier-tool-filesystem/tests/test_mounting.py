@@ -1,4 +1,4 @@
-"""Mounting the tools on the kernel's real coordinator, their configuration, and the check of their input."""
+"""Test the tools on the kernel's real coordinator: mounting, configuration, and the check of input."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core import ModuleCoordinator
-from amplifier_core.interfaces import Tool
 from amplifier_core.loader import ModuleLoader
-from amplifier_tool_filesystem import mount
+from amplifier_tool_filesystem import config_schema, mount
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +33,7 @@ async def mounted(config: dict[str, Any] | None = None, session_folder: Path | N
 async def test_five_tools_are_mounted(tmp_path: Path) -> None:
     tools = await mounted(session_folder=tmp_path)
     assert sorted(tools) == ["edit_file", "glob", "grep", "read_file", "write_file"]
-    assert all(isinstance(tool, Tool) and tool.description for tool in tools.values())
+    assert all(tool.description for tool in tools.values())
 
 
 async def test_without_allow_write_nothing_that_writes_is_mounted(tmp_path: Path) -> None:
@@ -59,12 +58,13 @@ async def test_the_sessions_folder_counts_before_the_configured_one_and_that_bef
     ("config", "message"),
     [
         ({"alow_write": True}, "alow_write: unknown key; did you mean 'allow_write'?"),
-        ({"zzz": 1}, "zzz: unknown key; there are: working_dir, allow_write, max_bytes, grep_timeout"),
-        ({"allow_write": "no"}, "allow_write: must be true or false"),
-        ({"max_bytes": 0}, "max_bytes: must be a number above 0"),
-        ({"max_bytes": True}, "max_bytes: must be a number above 0"),
-        ({"grep_timeout": float("inf")}, "grep_timeout: must be a number above 0"),
-        ({"working_dir": 5}, "working_dir: must be the path of a folder"),
+        ({"zzz": 1}, "zzz: unknown key; known are working_dir, allow_write, max_bytes, grep_timeout"),
+        ({"allow_write": "no"}, "allow_write: Input should be a valid boolean"),
+        ({"max_bytes": 0}, "max_bytes: Input should be greater than or equal to 1"),
+        ({"max_bytes": True}, "max_bytes: Input should be a valid integer"),
+        ({"grep_timeout": 0}, "grep_timeout: Input should be greater than 0"),
+        ({"grep_timeout": float("inf")}, "grep_timeout: Input should be a finite number"),
+        ({"working_dir": 5}, "working_dir: Input should be a valid string"),
         ({"working_dir": "/nonexistent"}, "working_dir: /nonexistent is not a folder; create it or name another one"),
     ],
 )
@@ -72,6 +72,12 @@ async def test_a_configuration_that_cannot_work_is_refused_by_its_key(config: di
     with pytest.raises(ValueError) as caught:
         await mounted(config)
     assert str(caught.value) == f"tool-filesystem: {message}"
+
+
+def test_the_schema_of_the_configuration_describes_every_key() -> None:
+    properties = config_schema()["properties"]
+    assert set(properties) == {"working_dir", "allow_write", "max_bytes", "grep_timeout"}
+    assert all(about["description"] for about in properties.values())
 
 
 async def test_each_schema_is_json_that_allows_nothing_it_does_not_name(tmp_path: Path) -> None:
@@ -92,7 +98,7 @@ async def test_each_schema_is_json_that_allows_nothing_it_does_not_name(tmp_path
         ("read_file", {"file_path": "a", "path": "b"}, "unknown field 'path'; did you mean 'file_path'?"),
         ("read_file", {"file_path": "a", "offset": 0}, "'offset' must be 1 or more, not 0"),
         ("read_file", {"file_path": "a", "limit": True}, "'limit' must be of type integer, not bool"),
-        ("read_file", {"file_path": "a", "zzz": 1}, "unknown field 'zzz'; there are: file_path, offset, limit"),
+        ("read_file", {"file_path": "a", "zzz": 1}, "unknown field 'zzz'; known are file_path, offset, limit"),
         ("write_file", {"file_path": "a"}, "'content' is missing"),
         ("edit_file", {"file_path": "a", "old_string": "", "new_string": "x"}, "'old_string' must not be empty"),
         ("glob", {"pattern": "*", "max_results": 10_001}, "'max_results' must be from 1 to 10000, not 10001"),

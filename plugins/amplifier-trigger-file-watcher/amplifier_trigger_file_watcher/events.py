@@ -1,4 +1,4 @@
-"""Changes as events: what they carry, and the keys by which they are known again after a restart."""
+"""Turn changes into events, each with a key by which a store knows it again."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ if TYPE_CHECKING:
     from .scope import Scope
 
 
-def event_of(
-    change: Change, scope: Scope, context: TriggerContext, source: str, generation: int, state: Mapping[str, Any] | None
+def make_event(
+    change: Change,
+    scope: Scope,
+    context: TriggerContext,
+    source: str,
+    generation: int,
+    state_changes: Mapping[str, Any],
 ) -> TriggerEvent:
-    """Return the event of one change; its key is found again from the state before it, and never used for a later."""
-    data = _described(change, scope)
+    """Return the event of one change. A restart from the state before it makes the same key, a later change another."""
+    data = _describe(change, scope)
     return TriggerEvent(
         TriggerType.FILE_CHANGE,
         source,
@@ -30,46 +35,48 @@ def event_of(
         file_path=data["path"],
         change_type=change.kind,
         dedupe_key=f"{context.name} {generation} {_content(change)} {data['path']}",
-        state=state,
+        state_changes=state_changes,
     )
 
 
-def event_of_all(
+def make_batch_event(
     changes: Sequence[Change],
     scope: Scope,
     context: TriggerContext,
     source: str,
     generation: int,
-    state: Mapping[str, Any],
+    state_changes: Mapping[str, Any],
 ) -> TriggerEvent:
-    """Return the one event of many changes: it names the nearest folder that holds them all, and lists them."""
-    described = [_described(change, scope) for change in changes]
+    """Return one event that lists many changes, and names the nearest folder above them all."""
+    described = [_describe(change, scope) for change in changes]
     kinds = {change.kind for change in changes}
-    whole = {"path": scope.shown(_common(changes)), "change": kinds.pop() if len(kinds) == 1 else "modified"}
+    kind = kinds.pop() if len(kinds) == 1 else "modified"
+    folders = [posixpath.dirname(change.path) for change in changes]
+    common = changes[0].path if len(changes) == 1 else posixpath.commonpath(folders)
+    absolute = scope.absolute(common)
+    data = {"path": scope.show(common), "change": kind, "absolute": absolute, "src_path": absolute}
     contents = "\n".join(f"{_content(change)} {each['path']}" for change, each in zip(changes, described, strict=True))
     return TriggerEvent(
         TriggerType.FILE_CHANGE,
         source,
         timestamp=context.clock.now(),
-        data={**whole, "absolute": scope.absolute(_common(changes)), "changes": described},
-        file_path=whole["path"],
-        change_type=whole["change"],
+        data={**data, "changes": described},
+        file_path=data["path"],
+        change_type=kind,
         dedupe_key=f"{context.name} {generation} {sha256(contents.encode()).hexdigest()[:16]}",
-        state=state,
+        state_changes=state_changes,
     )
 
 
-def _described(change: Change, scope: Scope) -> dict[str, str]:
-    moved = {} if change.moved_from is None else {"moved_from": scope.shown(change.moved_from)}
-    path, absolute = scope.shown(change.path), scope.absolute(change.path)
-    return {"path": path, "change": change.kind, "absolute": absolute, **moved}
+def _describe(change: Change, scope: Scope) -> dict[str, str]:
+    path, absolute = scope.show(change.path), scope.absolute(change.path)
+    described = {"path": path, "change": change.kind, "absolute": absolute, "src_path": absolute}
+    if (uri := scope.uri_of_escaped(change.path)) is not None:
+        described["uri"] = uri
+    if change.moved_from is not None:
+        described["moved_from"] = scope.show(change.moved_from)
+    return described
 
 
 def _content(change: Change) -> str:
     return change.fingerprint.content.hex() if change.fingerprint else "deleted"
-
-
-def _common(changes: Sequence[Change]) -> str:
-    if len(changes) == 1:
-        return changes[0].path
-    return posixpath.commonpath([posixpath.dirname(change.path) for change in changes])

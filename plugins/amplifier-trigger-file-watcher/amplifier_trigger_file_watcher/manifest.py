@@ -1,10 +1,10 @@
-"""What the watched files looked like when they were last looked at.
+"""Remember the watched files as they were when they last fired, and compare them with the files now.
 
-A change is what differs from that, whatever the operating system said: an editor's rename over the old file is one
-modification, a file that came and went is nothing, and so is one whose time stamp alone was touched.
+A change is a difference between the two, whatever the operating system said: an editor's rename over the old file is
+one modification, a file that came and went is nothing, and so is a new time stamp alone.
 
-At the very first look files are not read: that takes a multiple of the time. `read_more` does it afterwards. A file
-that is touched before it was read counts as modified: what was in it is not known.
+The very first look reads no files: that takes a fraction of the time. `read_more` reads them afterwards. A file touched
+before it was read counts as modified, as its old content is not known.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from contextlib import suppress
 from hashlib import file_digest, sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -25,17 +26,19 @@ YOUNG = 2_000_000_000
 UNSURE = 0
 """The `ctime` of a young file: it is read again next time."""
 UNREAD = b""
-"""The `content` of a file that was not read yet."""
+"""The `content` of an unread file."""
 DIGEST_BYTES = 8
+FEW, SMALL_BYTES = 4, 65_536
+"""Files to compare without a thread, at most: their number, and the bytes of each."""
 SIGNED = 2**63 - 1
-"""What of an inode fits into a signed number; some file systems use one bit more."""
+"""The part of an inode that fits into a signed number; some file systems use one bit more."""
 
 Kind = Literal["created", "modified", "deleted"]
 Facts: TypeAlias = tuple[int, int, int, int]
 
 
 class Fingerprint(NamedTuple):
-    """What a file looked like: all but `content` says without reading whether that may have changed.
+    """The facts of a file, to tell without reading whether it may have changed, and its content.
 
     Times are nanoseconds; `content` is the beginning of its SHA-256.
     """
@@ -48,26 +51,32 @@ class Fingerprint(NamedTuple):
 
 
 class Change(NamedTuple):
-    """How a file differs from the manifest; `fingerprint` is None for one that is gone."""
+    """A difference of a file from the manifest; `fingerprint` is None for a deleted one."""
 
     path: str
     kind: Kind
     fingerprint: Fingerprint | None
     moved_from: str | None = None
-    """What the created file was called before."""
+    """The path of the created file before a rename."""
+    again: bool = False
+    """Whether the file is as its last event said, and fires once more."""
 
 
 class Manifest:
-    """The files below `base` that `wanted` lets through, each with its fingerprint.
+    """The files below `base` that `counts` lets through, each with its fingerprint.
 
-    A path is relative to `base`, with slashes; that of a folder ends in one, and '' is `base` itself. Before a folder
-    is looked at, `entering` is called with it. While `abandoned()` holds, everything returns early with a part.
+    A path is relative to `base`, with slashes; that of a folder ends in one, and '' is `base` itself. Each walk calls
+    `entering` with a folder before it looks into it. While `abandoned()` holds, everything returns early with a part.
+
+    Invariants: `files` holds every file as an event has last described it, and changes by `apply` alone, apart from
+    facts of files whose content is the same (`_difference`, `read_more`), and files that no longer count. One thread
+    at a time uses a manifest.
     """
 
     def __init__(
         self,
         base: str,
-        wanted: Callable[[str], bool],
+        counts: Callable[[str], bool],
         *,
         recursive: bool,
         abandoned: Callable[[], bool] = lambda: False,
@@ -75,18 +84,26 @@ class Manifest:
         self._root = base.rstrip(os.sep) + os.sep
         self._recursive, self._abandoned = recursive, abandoned
         self._unread: list[str] = []
-        self.wanted = wanted
+        self._rewritten: set[str] = set()
+        self.links: set[str] = set()
+        """Symbolic links, and files with another name: the system has no events of changes by that way."""
+        self.counts = counts
         self.entering: Callable[[str], None] | None = None
         self.files: dict[str, Fingerprint] = {}
 
     def begin(self) -> None:
-        """Take what is there as known, mostly unread. Raises the `OSError` of `entering`."""
+        """Take the present files as known, most of them unread. Raises the `OSError` of `entering`."""
         old, files = time.time_ns() - YOUNG, {}
         for path, entry in self._walk(""):
-            facts = _facts_of(entry, old)
-            if facts is not None and facts[3] != UNSURE:
+            status = _stat_file(entry.path)
+            if status is None:
+                continue
+            if status.st_nlink > 1:
+                self.links.add(path)
+            facts = _facts(status, old)
+            if facts[3] != UNSURE:
                 files[path] = Fingerprint(*facts, UNREAD)
-            elif facts is not None and (known := fingerprint(entry.path)):
+            elif known := fingerprint(entry.path):
                 files[path] = known  # later it could not be told whether it has changed since
         self.files = files
         self.find_unread()
@@ -111,21 +128,44 @@ class Manifest:
             for _ in self._walk_all(folders):
                 pass
 
-    def facts(self) -> dict[str, Facts]:
-        """Return what can be said of every file without reading it."""
+    def read_facts(self) -> dict[str, Facts]:
+        """Return the facts of every file; reads none."""
         old = time.time_ns() - YOUNG
-        return {path: facts for path, entry in self._walk("") if (facts := _facts_of(entry, old))}
+        return {path: _facts(status, old) for path, entry in self._walk("") if (status := _stat_file(entry.path))}
+
+    def find_changed_links(self) -> list[str]:
+        """Return the links with other facts than known; forget those that are gone."""
+        found = []
+        for path in list(self.links):
+            known, status = self.files.get(path), _stat_file(self._root + path)
+            if (status and _facts(status, 0)[:3]) != (known and known[:3]):
+                found.append(path)
+            elif status is None and not self.is_link(path):
+                self.links.remove(path)
+        return found
+
+    def is_quick(self, paths: list[str]) -> bool:
+        """Return whether to compare these paths takes less time than to hand them to a thread: few small files."""
+        if len(paths) > FEW or not all(path and not path.endswith("/") for path in paths):
+            return False
+        sizes = (status.st_size for path in paths if (status := _stat_file(self._root + path)))
+        return all(size <= SMALL_BYTES for size in sizes)
 
     def compare(self, paths: Iterable[str]) -> list[Change]:
-        """Return how these files, and all files in these folders, differ; `apply` then takes each as known."""
+        """Return the differences of these files and of all files in these folders; `apply` takes one as known."""
         changes = [change for path in sorted(self._candidates(paths)) if (change := self._difference(path))]
         gone = {self.files[path][:3]: path for path, kind, *_ in changes if kind == "deleted"}
-        return [_moved(change, gone) for change in changes] if gone else changes
+        return [_add_origin(change, gone) for change in changes] if gone else changes
 
-    def unchanged(self, paths: Iterable[str]) -> list[Change]:
-        """Return changes for paths that look as they did, though something may have been seen in between."""
+    def take_rewritten(self) -> set[str]:
+        """Return the files that were written since the last call, and are as their last events said."""
+        rewritten, self._rewritten = self._rewritten, set()
+        return rewritten
+
+    def repeat(self, paths: Iterable[str]) -> list[Change]:
+        """Return changes for paths to fire again as they are."""
         known = ((path, self.files.get(path)) for path in sorted(paths))
-        return [Change(path, "modified" if file else "deleted", file) for path, file in known]
+        return [Change(path, "modified" if file else "deleted", file, again=True) for path, file in known]
 
     def apply(self, change: Change) -> None:
         """Take a change as known."""
@@ -135,89 +175,104 @@ class Manifest:
             self.files[change.path] = change.fingerprint
 
     def holds(self, change: Change, digest: str) -> bool:
-        """Return whether a file's content is the one with this SHA-256, in hexadecimal digits."""
+        """Return whether a file's content has this SHA-256, in hexadecimal digits."""
         file = change.fingerprint
         if file is None:
             return False
         if file.size > HASHED_BYTES:
-            return _whole_digest(self._root + change.path) == digest
+            with suppress(OSError), open(self._root + change.path, "rb") as whole:  # noqa: PTH123 - as below
+                return file_digest(whole, "sha256").hexdigest() == digest
+            return False
         return file.content == bytes.fromhex(digest)[:DIGEST_BYTES]
 
     def _candidates(self, paths: Iterable[str]) -> set[str]:
         found, folders = set(), set()
         for path in paths:
-            if not _is_folder(path):
+            if path and not path.endswith("/"):
                 found.add(path)
             elif path == "" or self._recursive:
                 folders.add(path)
-        found = set(filter(self.wanted, found))
+        found = set(filter(self.counts, found))
         if folders:
-            found.update(path for path in list(self.files) if self._still_wanted(path, folders))
+            found.update(path for path in list(self.files) if self._still_counts(path, folders))
             found.update(path for path, _ in self._walk_all(folders))
         return found
 
-    def _still_wanted(self, path: str, folders: set[str]) -> bool:
-        """Return whether a known file lies in one of the folders; one that counts no more is forgotten."""
+    def _still_counts(self, path: str, folders: set[str]) -> bool:
+        """Return whether a known file lies in one of the folders; forget one that no longer counts."""
         if folders.isdisjoint(_above(path)):
             return False
-        if not self.wanted(path):
+        if not self.counts(path):
             del self.files[path]
             return False
         return True
 
     def _walk_all(self, folders: Iterable[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield the files below some folders; those below two of them, once."""
+        """Yield the files below some folders, each once."""
         asked = set(folders)
         for folder in asked:
-            if asked.isdisjoint(_above(folder)) and self.wanted(folder):
+            if asked.isdisjoint(_above(folder)) and self.counts(folder):
                 yield from self._walk(folder)
 
     def _walk(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield the files below a folder. Folders that cannot be read, or vanish, are left out."""
-        folders, wanted = [folder], self.wanted
+        """Yield the files below a folder, but for folders that cannot be read, or vanish."""
+        folders, counts = [folder], self.counts
         while folders and not self._abandoned():
             folder = folders.pop()
             if self.entering is not None:
                 self.entering(folder)
-            for entry in _entries(self._root + folder):
+            for entry in _list_entries(self._root + folder):
                 path = folder + entry.name
                 if not entry.is_dir(follow_symlinks=False):
-                    if wanted(path):
+                    if counts(path):
+                        if entry.is_symlink():
+                            self.links.add(path)
                         yield path, entry
-                elif self._recursive and wanted(path + "/"):
+                elif self._recursive and counts(path + "/"):
                     folders.append(path + "/")
 
     def _difference(self, path: str) -> Change | None:
         if self._abandoned():
             return None
-        before = self.files.get(path)
-        after = fingerprint(self._root + path, before)
-        if after is None:
+        before, status = self.files.get(path), _stat_file(self._root + path)
+        if status is None:
             return Change(path, "deleted", None) if before else None
+        after = _fingerprint(self._root + path, status, before)
+        if status.st_nlink > 1 or ((before is None or before.inode != after.inode) and self.is_link(path)):
+            self.links.add(path)
         if before is None:
             return Change(path, "created", after)
         if after.content != before.content:
             return Change(path, "modified", after)
-        self.files[path] = after  # touched: the next look need not read it
+        if after[:3] != before[:3]:
+            self._rewritten.add(path)
+        self.files[path] = after  # the next look need not read it
         return None
+
+    def is_link(self, path: str) -> bool:
+        """Return whether a path is a symbolic link."""
+        return os.path.islink(self._root + path)  # noqa: PTH114 - as below
 
 
 def fingerprint(path: str, known: Fingerprint | None = None) -> Fingerprint | None:
-    """Return a file's fingerprint, None when there is no regular file; its content is `known`'s while nothing moved."""
+    """Return a file's fingerprint, None without a regular file. A file with the facts of `known` is not read."""
+    status = _stat_file(path)
+    return None if status is None else _fingerprint(path, status, known)
+
+
+def _stat_file(path: str) -> os.stat_result | None:
     try:
         status = os.stat(path)  # noqa: PTH116 - a Path for each of 50,000 files takes longer than the call
     except OSError:
         return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def _fingerprint(path: str, status: os.stat_result, known: Fingerprint | None) -> Fingerprint:
     facts = _facts(status, time.time_ns() - YOUNG)  # compared with the file system's time, which no test moves
     if known and known[:4] == facts and known.ctime != UNSURE:
         return known
     return Fingerprint(*facts, _content(path, status))
-
-
-def _is_folder(path: str) -> bool:
-    return path == "" or path.endswith("/")
 
 
 def _above(path: str) -> Iterator[str]:
@@ -227,7 +282,7 @@ def _above(path: str) -> Iterator[str]:
         yield path
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _list_entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -235,29 +290,21 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _moved(change: Change, gone: dict[tuple[int, int, int], str]) -> Change:
-    """Add where a created file comes from: the one that is gone and had its inode, size and time."""
+def _add_origin(change: Change, gone: dict[tuple[int, int, int], str]) -> Change:
+    """Add the origin of a created file: the deleted one with its inode, size and time."""
     if change.kind != "created" or change.fingerprint is None:
         return change
     return change._replace(moved_from=gone.get(change.fingerprint[:3]))
 
 
 def _facts(status: os.stat_result, old: int) -> Facts:
-    """Return what can be said without reading; `old` is when a file must have changed last to be told from others."""
+    """Return the facts of a file; one that changed after `old` is not sure to show its next change in them."""
     mtime, ctime = status.st_mtime_ns, status.st_ctime_ns
     return status.st_size, mtime, status.st_ino & SIGNED, ctime if mtime < old > ctime else UNSURE
 
 
-def _facts_of(entry: os.DirEntry[str], old: int) -> Facts | None:
-    try:
-        status = entry.stat()
-    except OSError:
-        return None
-    return _facts(status, old) if stat.S_ISREG(status.st_mode) else None
-
-
 def _read_if_unchanged(path: str, known: Fingerprint) -> Fingerprint:
-    """Add its content to a fingerprint, unless the file is no longer the one that it is of."""
+    """Add the content to a fingerprint, unless the file has changed since."""
     try:
         old = time.time_ns() - YOUNG
         status = os.stat(path)  # noqa: PTH116 - as above
@@ -277,11 +324,3 @@ def _content(path: str, status: os.stat_result) -> bytes:
         except OSError:
             pass  # unreadable, or gone again
     return sha256(repr((status.st_size, status.st_mtime_ns)).encode()).digest()[:DIGEST_BYTES]
-
-
-def _whole_digest(path: str) -> str | None:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - as above
-            return file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None

@@ -1,4 +1,7 @@
-"""What other systems than Linux say of a folder, by way of watchdog: this path may have changed."""
+"""Hear of paths that may have changed from the operating system, through watchdog.
+
+watchdog calls from a thread of its own. `PathNotices` brings the paths to the event loop, many at once.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from watchdog.events import (
+    EVENT_TYPE_CREATED,
     DirCreatedEvent,
     DirDeletedEvent,
     DirMovedEvent,
@@ -21,47 +25,85 @@ from watchdog.events import (
 )
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from watchdog.observers.api import BaseObserver
+
+    Notice = Callable[[dict[str, bool]], None]
 
 EVENTS: list[type[FileSystemEvent]] = [
     *(DirCreatedEvent, DirDeletedEvent, DirMovedEvent),
     *(FileCreatedEvent, FileDeletedEvent, FileMovedEvent, FileModifiedEvent),
 ]
+"""The event filter: without one, watchdog 7.1 also hears itself open 5,000 folders, and never comes to an end."""
 BURST = 4096
-"""Events after which the whole folder is looked at: the system drops some, without a word, when they come too fast."""
+"""Events until the next look at the whole folder: some systems drop events of a burst without a word."""
+
+
+class PathNotices:
+    """Paths on their way from any thread to `notice(paths)` on the event loop, each once while it waits.
+
+    The value of a path says whether it appeared: was created, or moved here. The path of a folder ends in a slash, and
+    '' is the watched folder itself: everything may have changed, and appeared when events were lost.
+    """
+
+    def __init__(self, notice: Notice) -> None:
+        import asyncio
+
+        self._notice, self._loop = notice, asyncio.get_running_loop()
+        self._lock = Lock()
+        self._waiting: dict[str, bool] = {}
+
+    def put(self, path: str, *, appeared: bool = False) -> None:
+        """Take a path, from any thread."""
+        with self._lock:
+            is_first = not self._waiting
+            self._waiting[path] = appeared or self._waiting.get(path, False)
+        if is_first:
+            with suppress(RuntimeError):  # the loop was closed
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            paths, self._waiting = self._waiting, {}
+        self._notice(paths)
 
 
 class FolderObserver(FileSystemEventHandler):
-    """Calls `notice(paths)`, on the event loop that starts it, with paths relative to `base` that may have changed.
+    """Watches a folder on macOS, Windows and BSD by the observer that watchdog has for the system."""
 
-    A folder's path ends in a slash; '' is `base` itself, and means that everything may have changed.
-    """
-
-    def __init__(self, base: str, notice: Callable[[list[str]], None], *, recursive: bool) -> None:
+    def __init__(self, base: str, notice: Notice, *, recursive: bool) -> None:
         self._base, self._notice, self._recursive = base, notice, recursive
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._notices: PathNotices | None = None
         self._observer: BaseObserver | None = None
         self._lock, self._stopped = Lock(), False
         self._events = 0
 
     async def start(self) -> None:
-        """Watch; when this returns nothing is missed any more. Raises `OSError`."""
+        """Watch; no change is missed after the return. Raises `OSError`."""
         import asyncio
 
-        self._loop = asyncio.get_running_loop()
+        self._notices = PathNotices(self._notice)
         await asyncio.to_thread(self._start)
 
     async def stop(self) -> None:
-        """End the threads, and wait for them; also one that is being started, or could not be."""
+        """End the threads and wait for them, also during `start` or after its failure."""
         import asyncio
 
         await asyncio.to_thread(self._stop)
 
     def enter(self, folder: str) -> None:
-        """Do nothing: folders are watched with the one that holds them."""
+        """Do nothing: the observer watches all folders below."""
+
+    def dispatch(self, event: FileSystemEvent) -> None:
+        """Turn one event of watchdog into paths."""
+        assert self._notices is not None
+        self._events += 1
+        for path, appeared in (event.src_path, event.event_type == EVENT_TYPE_CREATED), (event.dest_path, True):
+            if path:
+                self._notices.put(self._relative(os.fsdecode(path), folder=event.is_directory), appeared=appeared)
+        if self._events % BURST == 0:
+            self._notices.put("", appeared=True)
 
     def _start(self) -> None:
         from watchdog.observers import Observer
@@ -83,20 +125,6 @@ class FolderObserver(FileSystemEventHandler):
                 observer.stop()
                 if observer.is_alive():
                     observer.join()
-
-    def dispatch(self, event: FileSystemEvent) -> None:
-        """Turn one event into the paths that may have changed."""
-        self._events += 1
-        paths = [
-            self._relative(os.fsdecode(path), folder=event.is_directory)
-            for path in (event.src_path, event.dest_path)
-            if path
-        ]
-        if self._events % BURST == 0:
-            paths.append("")
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop was closed
-                self._loop.call_soon_threadsafe(self._notice, paths)
 
     def _relative(self, path: str, *, folder: bool) -> str:
         below = path.removeprefix(self._base.rstrip(os.sep) + os.sep)

@@ -1,8 +1,12 @@
-"""Path patterns as in a .gitignore file.
+"""Match paths against lists of patterns in the language of .gitignore files.
 
-`*` and `?` stay within one folder, `**` crosses folders. A pattern without a slash matches at any depth, one with a
-slash is relative to the folder they are for; one that ends in a slash matches folders alone. `!` takes back; the last
-pattern that matches decides.
+`*` and `?` stay within a folder, `**` crosses folders. A pattern without a slash matches at any depth, any other is
+relative to the folder of the list; a pattern with a slash at its end matches folders alone. `!` takes back, and the
+last match decides.
+
+pathspec translates the patterns. `IgnoreRules` asks its expressions about one folder after the other, because
+`GitIgnoreSpec.match_file` mixes up a match of the path and a match of a folder above it: with `!a` and then `?/` git
+ignores the file `c/a`, and pathspec does not. Of 129,188 generated cases 1,419 differed so, and none here.
 """
 
 from __future__ import annotations
@@ -12,8 +16,11 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from pathspec import PathSpec
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Sequence
 
 DEFAULT_IGNORES = (
     *(".git/", ".hg/", ".svn/"),
@@ -30,120 +37,98 @@ DEFAULT_IGNORES = (
     ),
     "node_modules/",
     ".amplifier/",
-    *("*~", "*.sw[a-p]", "4913", ".#*", "#*#", ".*.kate-swp", ".goutputstream-*", "*___jb_tmp___", "*___jb_old___"),
+    *("*~", "*.sw[a-p]", "4913", ".#*", r"\#*#", ".*.kate-swp", ".goutputstream-*", "*___jb_tmp___", "*___jb_old___"),
     *(".DS_Store", "Thumbs.db"),
 )
-"""What version control, interpreters, amplifier, editors and desktops write for themselves."""
+"""Files that version control, interpreters, amplifier, editors and desktops write for themselves."""
 
-KEPT = 4096
-"""Names whose verdict is kept in memory, at most: those in one tree are often the same."""
+CACHE_SIZE = 4096
+"""Names with a remembered verdict, at most: names in one tree are often the same."""
+BEHIND_FOLDER = re.compile(r"\(\?P<\w+>/\)")
+"""The part of pathspec's expressions for the slash after a folder, before the paths in it."""
+NEVER = "(?!)"
+TRAILING_SPACES = re.compile(r"(?<!\\) +$")
 
 
-class _Rules(NamedTuple):
-    """Patterns that follow each other and say the same; those of names alone look at the last part of a path."""
+class Rule(NamedTuple):
+    """One pattern, translated; `names_only` means that the last part of a path is enough to decide."""
+
+    regex: str
+    negated: bool
+    folders_only: bool
+    names_only: bool
+
+
+class _Group(NamedTuple):
+    """Consecutive rules of one sign, joined: one expression for any path, one for folders."""
 
     negated: bool
-    names: re.Pattern[str] | None
-    paths: re.Pattern[str] | None
-
-    def match(self, path: str, name: str) -> bool:
-        if self.names is not None and self.names.fullmatch(name):
-            return True
-        return self.paths is not None and self.paths.fullmatch(path) is not None
+    any_path: re.Pattern[str] | None
+    folders: re.Pattern[str] | None
 
 
 class Patterns:
-    """A list of patterns, compiled; what matches a folder matches all that is in it, unless `inside` is false."""
+    """Patterns of files: a match of a folder is a match of all its files. Raises `ValueError` for a bad pattern."""
 
-    def __init__(self, lines: Iterable[str], *, inside: bool = True) -> None:
-        rules = [(line.startswith("!"), line.removeprefix("!")) for line in lines]
-        self._rules = [
-            _compiled(negated, [line for _, line in group], inside)
-            for negated, group in groupby(rules, key=lambda rule: rule[0])
-        ][::-1]
-        self._of_names = all(rules.paths is None for rules in self._rules)
-        self._by_name = lru_cache(KEPT)(lambda name: self._decide(name, name))
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._spec = PathSpec([GitIgnoreSpecPattern(_without_newline(line)) for line in lines if translate(line)])
 
     def match(self, path: str) -> bool:
-        """Return whether a path relative to their folder matches; a folder's ends in a slash."""
-        return bool(self.decide(path))
+        """Return whether a file matches, by its path relative to the folder of the patterns."""
+        return self._spec.match_file(_without_newline(path))
+
+
+class IgnoreRules:
+    """Rules of paths to leave out, as git reads them. Raises `ValueError` for a bad pattern.
+
+    A rule decides on a path itself. Ask about the folders above it first: git never looks into an ignored folder.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        rules = [translate(line) for line in lines]
+        self._groups = [_join(negated, list(group)) for negated, group in groupby(rules, lambda rule: rule.negated)]
+        self._groups.reverse()  # the last match decides, so look from the end
+        self._names_only = all(rule.names_only for rule in rules)
+        self._decide_by_name = lru_cache(CACHE_SIZE)(self._decide)
 
     def decide(self, path: str) -> bool | None:
-        """Return whether a path matches; None when no pattern says anything of it."""
-        name = path[path.rfind("/", 0, -1) + 1 :]
-        return self._by_name(name) if self._of_names else self._decide(path, name)
+        """Return whether a path is ignored, None without any match; the path of a folder ends in a slash."""
+        if self._names_only:
+            return self._decide_by_name(path[path.rfind("/", 0, -1) + 1 :])
+        return self._decide(path)
 
-    def _decide(self, path: str, name: str) -> bool | None:
-        for rules in self._rules:
-            if rules.match(path, name):
-                return not rules.negated
+    def _decide(self, path: str) -> bool | None:
+        itself = _without_newline(path.removesuffix("/"))
+        for negated, any_path, folders in self._groups:
+            if any_path is not None and any_path.search(itself):
+                return not negated
+            if folders is not None and path.endswith("/") and folders.search(itself):
+                return not negated
         return None
 
 
-def lines_of(text: str) -> Iterator[str]:
-    """Yield the patterns of a .gitignore file: no comments, no blank lines, none that cannot be read."""
-    for line in text.splitlines():
-        pattern = re.sub(r"(?<!\\)\s+$", "", line)
-        if pattern and not pattern.startswith("#"):
-            try:
-                Patterns([pattern])
-            except ValueError:
-                continue  # git does not stop at one either
-            yield pattern
+def translate(line: str) -> Rule:
+    """Return the rule of one pattern. Raises `ValueError` for one that is unreadable or matches nothing."""
+    if line.startswith("#"):
+        raise ValueError(f"{line!r} is a comment; write '\\{line}' for files that begin with #")
+    pattern = TRAILING_SPACES.sub("", _without_newline(line))
+    body = pattern.removeprefix("!").removesuffix("/")
+    try:
+        regex, _ = GitIgnoreSpecPattern.pattern_to_regex(body if body[:1] not in ("!", "#") else f"\\{body}")
+        re.compile(regex or "")
+    except (ValueError, re.error) as error:
+        raise ValueError(f"{line!r} cannot be read: {getattr(error, 'msg', 'it ends in a backslash')}") from None
+    if regex is None:
+        raise ValueError(f"{line!r} matches nothing")
+    return Rule(BEHIND_FOLDER.sub(NEVER, regex), pattern.startswith("!"), pattern.endswith("/"), "/" not in body)
 
 
-def translate(pattern: str, *, inside: bool = True) -> str:
-    """Return the regular expression of one pattern. Raises `ValueError` for one that matches nothing."""
-    body = pattern.rstrip("/")
-    if not body:
-        raise ValueError(f"{pattern!r} matches nothing")
-    regex = _translate_parts(body.removeprefix("/").split("/"))
-    folder = pattern.endswith("/")
-    if inside:
-        end = "/.*" if folder else "(?:/.*)?"
-        return ("" if "/" in body else "(?:.*/)?") + regex + end
-    return regex + ("/" if folder else "/?")
+def _join(negated: bool, rules: Sequence[Rule]) -> _Group:
+    any_path = "|".join(rule.regex for rule in rules if not rule.folders_only)
+    folders = "|".join(rule.regex for rule in rules if rule.folders_only)
+    return _Group(negated, re.compile(any_path) if any_path else None, re.compile(folders) if folders else None)
 
 
-def _compiled(negated: bool, lines: list[str], inside: bool) -> _Rules:
-    names = [] if inside else [line for line in lines if "/" not in line.rstrip("/")]
-    paths = [line for line in lines if line not in names]
-    return _Rules(negated, _alternatives(names, inside), _alternatives(paths, inside))
-
-
-def _alternatives(lines: list[str], inside: bool) -> re.Pattern[str] | None:
-    for line in lines:
-        try:
-            re.compile(translate(line, inside=inside))
-        except re.error as error:
-            raise ValueError(f"{line!r} cannot be read: {error.msg}") from None
-    return re.compile("|".join(translate(line, inside=inside) for line in lines), re.DOTALL) if lines else None
-
-
-def _translate_parts(parts: list[str]) -> str:
-    regex = ""
-    for index, part in enumerate(parts):
-        last = index == len(parts) - 1
-        if part == "**" and len(parts) > 1:
-            regex += ".+" if last else "(?:.*/)?"
-        else:
-            regex += _translate_name(part) + ("" if last else "/")
-    return regex
-
-
-_TOKEN = re.compile(r"(?P<stars>\*+)|(?P<any>\?)|\[(?P<negated>[!^]?)(?P<set>\]?[^\]]*)\]|\\?(?P<literal>.)", re.DOTALL)
-
-
-def _translate_name(name: str) -> str:
-    return "".join(_translate_token(token) for token in _TOKEN.finditer(name))
-
-
-def _translate_token(token: re.Match[str]) -> str:
-    if token["stars"]:
-        return "[^/]*"
-    if token["any"]:
-        return "[^/]"
-    if token["set"]:
-        characters = re.sub(r"([\\\[\]^&~|])", r"\\\1", token["set"])
-        return f"[^/{characters}]" if token["negated"] else f"[{characters}]"
-    return re.escape(token["literal"])
+def _without_newline(text: str) -> str:
+    """Replace newlines, which pathspec's expressions take for an end, by a character that no file name has."""
+    return text.replace("\n", "\0")

@@ -1,9 +1,10 @@
-"""Looking again and again, where the operating system does not tell of changes: which paths may have changed."""
+"""Look again and again, on file systems without events."""
 
 from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,32 +16,35 @@ MOUNTS = "/proc/self/mountinfo"
 SILENT = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ncpfs", "vboxsf")
 SILENT_PREFIXES = ("fuse.", "fuse", "virtiofs", "drvfs", "prl_fs", "vmhgfs")
 LOCAL = ("fuseblk", "fusectl", "fuse.lxcfs", "fuse.portal")
-"""Of those that begin alike: disks, and what holds no files of users."""
+"""Kinds with such a prefix that are disks, or hold no files of users."""
 
 
 class Poller:
-    """Knows what every file looked like at the last look; `facts` looks."""
+    """Compares each look of `read_facts` with the one before."""
 
-    def __init__(self, facts: Callable[[], dict[str, Facts]]) -> None:
-        self._facts = facts
+    def __init__(self, read_facts: Callable[[], dict[str, Facts]]) -> None:
+        self._read_facts = read_facts
         self._last: dict[str, Facts] = {}
 
     def look(self) -> list[str]:
-        """Return the paths that look different from how they did."""
-        before, self._last = self._last, self._facts()
+        """Return the paths with other facts than at the last look."""
+        before, self._last = self._last, self._read_facts()
         gone = before.keys() - self._last.keys()
         return [*gone, *(path for path, facts in self._last.items() if before.get(path) != facts)]
 
 
 def silent_file_system(base: str, mounts: Iterable[str] | None = None) -> str | None:
-    """Return the kind of file system that `base` is on, or holds, if others change its files unheard; else None.
+    """Return the kind of file system on or below `base` that has no events of changes by others; None without one.
 
-    `mounts` are the lines of Linux's mountinfo; where there is none, nothing is known to be silent.
+    `mounts` are the lines of Linux's mountinfo; other systems have none, and count as never silent.
     """
     if mounts is None:
-        mounts = _read_mounts()
+        try:
+            mounts = Path(MOUNTS).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        except OSError:
+            return None
     at, here, below = "", None, None
-    for place, kind in map(_mount, mounts):
+    for place, kind in map(_parse_mount, mounts):
         if _inside(base, place) and len(place) >= len(at):
             at, here = place, kind  # of two mounted at one place, the later one is seen
         elif _inside(place, base) and _is_silent(kind):
@@ -48,16 +52,8 @@ def silent_file_system(base: str, mounts: Iterable[str] | None = None) -> str | 
     return here if here and _is_silent(here) else below
 
 
-def _read_mounts() -> list[str]:
-    try:
-        with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - may not exist
-            return file.readlines()
-    except OSError:
-        return []
-
-
-def _mount(line: str) -> tuple[str, str]:
-    """Return where something is mounted, and the kind of its file system."""
+def _parse_mount(line: str) -> tuple[str, str]:
+    """Return the place of a mount, and the kind of its file system."""
     front, _, back = line.partition(" - ")
     place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), front.split()[4])
     return place, back.split()[0]

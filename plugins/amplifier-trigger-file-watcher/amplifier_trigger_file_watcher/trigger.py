@@ -1,40 +1,46 @@
-"""The file watcher as a trigger: what changed is found by comparing, when it has settled."""
+"""Watch files as a trigger: compare settled paths with the manifest, and yield an event for each difference."""
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import TriggerConfigError, TriggerError
+from amplifier_core.errors import TriggerConfigError
 from amplifier_core.triggers import TriggerContext, TriggerType
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from amplifier_core.triggers import TriggerEvent
 
-    from .config import FileWatcherConfig
     from .manifest import Change
+    from .state import Files
 
 NAME = "trigger-file-watcher"
+logger = logging.getLogger(__name__)
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+"""Seconds between two looks for a missing folder: the first, and at most."""
+ABSENCE = 2.0
+"""Seconds after which a folder that was moved away counts as removed."""
 READING_SECONDS = 0.02
-"""How long files are read before it is asked again what has changed meanwhile."""
+"""Time to read files in between two polls for changes."""
 
 
 class FileChangeTrigger:
-    """Fires for each file that differs from what it was; a stopped one is not started again."""
+    """Fires for each file that differs from its last event; a stopped one is not started again."""
 
     def __init__(self) -> None:
         import asyncio
 
         self._context = TriggerContext(NAME)
         self._armed, self._wake = asyncio.Event(), asyncio.Event()
-        self._stopped = False
-        self._unread = self._unsaved = False
-        self._generation = 0
-        self._pending: dict[str, int] = {}
+        self._stopped = self._unread = False
+        self._identity: tuple[int, int] | None = None
+        self._is_missing = False
+        """Whether the missing folder was reported."""
 
     @staticmethod
     def config_schema() -> dict[str, Any]:
@@ -43,31 +49,41 @@ class FileChangeTrigger:
 
         return FileWatcherConfig.model_json_schema()
 
+    @staticmethod
+    def event_names() -> set[str]:
+        """Return the names in its events, for checks of templates and conditions."""
+        return {"path", "change", "absolute", "src_path", "moved_from", "changes", "file_path", "change_type"}
+
     def bind(self, context: TriggerContext) -> None:
         """Take the working folder, the clock, and the state of the last event."""
         self._context = context
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take what is watched. Raises `TriggerConfigError`, also for a folder that does not exist."""
+        """Take the configuration. Raises `TriggerConfigError`, also for a path that is not a folder."""
         from amplifier_core.trigger_config import read_trigger_config
 
+        from .change_detector import ChangeDetector
         from .config import FileWatcherConfig
         from .manifest import Manifest
+        from .repeats import Repeats
         from .scope import Scope
-        from .senses import Senses
 
         self._config = checked = read_trigger_config(NAME, FileWatcherConfig, config)
+        folder = Path(os.path.normpath(self._context.working_dir.absolute() / checked.path))
+        if folder.exists() and not folder.is_dir():
+            raise TriggerConfigError(NAME, "path", f"{folder} is not a folder; name its folder, and it in 'patterns'")
         self._scope = Scope(
-            self._existing_folder(checked),
+            folder,
             self._context.working_dir,
             checked.patterns,
             checked.ignore,
             gitignore=checked.gitignore,
         )
         self._manifest = Manifest(
-            self._scope.base, self._scope.wanted, recursive=checked.recursive, abandoned=lambda: self._stopped
+            self._scope.base, self._scope.counts, recursive=checked.recursive, abandoned=lambda: self._stopped
         )
-        self._senses = Senses(NAME, checked, self._scope, self._manifest, self._context.clock)
+        self._repeats = Repeats()
+        self._detector = ChangeDetector(NAME, checked, self._scope, self._manifest, self._context.clock)
 
     def matches(self, event: TriggerEvent) -> str | None:
         """Return None when a file of the event counts here, else why the first does not."""
@@ -75,170 +91,199 @@ class FileChangeTrigger:
             return f"it fires on changed files, and this is a {event.type.value} event"
         changes = event.data.get("changes")
         listed = [each.get("path") for each in changes if isinstance(each, dict)] if isinstance(changes, list) else []
-        reasons = [self._refusal(path) for path in listed or [event.file_path]]
+        reasons = [self._refuse(path) for path in listed or [event.file_path]]
         return None if None in reasons else reasons[0]
 
-    def _refusal(self, path: str | None) -> str | None:
+    def _refuse(self, path: str | None) -> str | None:
         if not path:
             return "it has no file_path"
-        below = self._scope.below(str(self._context.working_dir.absolute() / path))
+        below = self._scope.relative(str(self._context.working_dir.absolute() / path))
         if below is None:
             return f"{path} is not below {self._scope.folder}"
         if "/" in below and not self._config.recursive:
             return f"{path} is in a folder of the folder, and recursive is false"
-        return self._scope.refusal(below)
-
-    def _existing_folder(self, checked: FileWatcherConfig) -> Path:
-        folder = Path(os.path.normpath(self._context.working_dir.absolute() / checked.path))
-        if folder.is_dir():
-            return folder
-        if folder.exists():
-            raise TriggerConfigError(NAME, "path", f"{folder} is not a folder; name its folder, and it in 'patterns'")
-        raise TriggerConfigError(NAME, "path", f"{folder} does not exist; create it, or name another folder")
+        return self._scope.refuse(below)
 
     async def ready(self) -> None:
-        """Return when no change is missed any more, or the trigger has ended."""
+        """Return when no change is missed any more, or at the end; a missing folder misses none."""
         await self._armed.wait()
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
-        """Yield an event for each file that changed, or for all at once, also for those since the state was stored.
+        """Yield an event for each changed file, or for all at once, also for changes since the state was stored.
 
-        Raises `TriggerError` when the folder cannot be watched, or is removed or replaced.
+        Wait for a missing folder. Raises `TriggerError` when the folder cannot be watched.
         """
-        identity, lost = self._scope.identity(), False
-        try:
-            changes = await self._arm()
-            while not self._stopped:
-                async for event in self._events(changes):
-                    yield event
-                if lost:
-                    raise TriggerError(NAME, f"{self._scope.folder} was removed or replaced; create it again")
-                await self._between()
-                lost = self._scope.identity() != identity
-                changes = await self._compare([""] if lost else self._senses.due())
-        finally:
-            self._armed.set()
-            await self._senses.stop()
-
-    async def stop(self) -> None:
-        """End `watch`, and hear of no more changes."""
-        self._stopped = True
-        self._wake.set()
-        await self._senses.stop()
-
-    async def _arm(self) -> list[Change]:
-        """Listen first, and look at what is there then: nothing falls between. Return what changed before."""
         import asyncio
 
-        from .state import decode
+        from .state import Journal
 
-        await self._senses.start(self._wake)
-        saved = await asyncio.to_thread(decode, self._context.state)
-        if saved is None:
-            changes = await self._begin()
-        else:
-            self._generation, self._manifest.files, self._pending = saved
-            changes = await self._compare([""])
-            changes += self._manifest.unchanged(set(saved.pending) - {change.path for change in changes})
-            self._manifest.find_unread()
+        self._journal = Journal(self._context)
+        try:
+            files = await asyncio.to_thread(self._journal.restore)
+            changes = await (self._arm_first() if files is None else self._arm_again(files))
+            while not self._stopped:
+                async for event in self._make_events(changes):
+                    yield event
+                changes = await self._find_changes()
+        finally:
+            self._armed.set()
+            await self._detector.stop()
+
+    async def stop(self) -> None:
+        """End `watch`, and listen no more."""
+        self._stopped = True
+        self._wake.set()
+        await self._detector.stop()
+
+    async def _listen(self, patience: float) -> None:
+        """Begin to listen; a look at the files afterwards misses nothing. A missing folder has `patience` seconds."""
+        self._identity = await self._wait_for_folder(patience)
+        if self._identity is not None and not self._stopped:
+            await self._detector.start(self._wake)
+
+    async def _arm_first(self) -> list[Change]:
+        """Take the files of the very first start as known; those of a missing folder are none."""
+        await self._listen(0)
+        await self._detector.run_blocking(self._manifest.begin)
+        if not self._stopped:  # else only a part of the folder was looked at
+            self._journal.request_snapshot()
+            await self._journal.save(self._manifest.files)
+        self._unread = True
+        self._armed.set()
+        return []
+
+    async def _arm_again(self, files: Files) -> list[Change]:
+        """Return the changes since these files."""
+        await self._listen(ABSENCE)
+        self._manifest.files = files
+        changes = await self._compare([""])
+        changes += self._manifest.repeat(set(self._journal.pending) - {change.path for change in changes})
+        self._manifest.find_unread()
         self._unread = True
         self._armed.set()
         return changes
 
-    async def _begin(self) -> list[Change]:
-        await self._senses.look(self._manifest.begin)
-        if not self._stopped:  # else only a part of the folder was looked at
-            await self._context.save_state(await self._state())
-        return []
+    async def _wait_for_folder(self, seconds: float | None = None) -> tuple[int, int] | None:
+        """Return the identity of the folder as soon as there is one; None when it does not come, or at the end."""
+        clock, pause = self._context.clock, FIRST_PAUSE
+        end = None if seconds is None else clock.monotonic() + seconds
+        while (identity := self._scope.identity()) is None and not self._stopped:
+            if end is not None and clock.monotonic() >= end:
+                problem = f"{self._scope.folder} does not exist; it is waited for"
+                logger.warning("%s: %s", NAME, problem)
+                self._is_missing = True
+                self._context.report(problem)
+                return None
+            await self._pause(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        if self._is_missing and identity is not None:
+            logger.info("%s: %s is there", NAME, self._scope.folder)
+            self._is_missing = False
+            self._context.report(None)
+        return identity
 
-    async def _between(self) -> None:
-        """Read on, while there are files that were not read; else save what no event carried, and wait."""
+    async def _find_changes(self) -> list[Change]:
+        """Wait for changes and return them, or nothing after a while.
+
+        A folder that was moved away or replaced is compared when it is back: unchanged files do not fire. After
+        `ABSENCE` seconds without a folder, all files fire as deleted.
+        """
+        if self._identity is None:
+            await self._wait_for_folder()
+            return await self._arm_again(self._manifest.files)
+        await self._read_or_pause()
+        if self._scope.identity() != self._identity:
+            await self._detector.stop()
+            return await self._arm_again(self._manifest.files)
+        return await self._compare(self._detector.take_due())
+
+    async def _read_or_pause(self) -> None:
+        """Read on, while there are unread files; else save changes without an event, and wait."""
         if self._unread:
-            self._unread = await self._senses.look(lambda: self._manifest.read_more(READING_SECONDS))
-            self._unsaved |= not self._unread
-        else:
-            if self._unsaved and not self._stopped:
-                await self._context.save_state(await self._state())
-                self._unsaved = False
-            await self._pause()
-        await self._senses.hear()
+            self._unread = await self._detector.run_blocking(lambda: self._manifest.read_more(READING_SECONDS))
+            if not self._unread:
+                self._journal.request_snapshot()
+        elif not self._stopped:
+            await self._journal.save(self._manifest.files)
+            now = self._context.clock.monotonic()
+            waits = [self._detector.seconds_left(), self._repeats.seconds_left(now)]
+            await self._pause(min((wait for wait in waits if wait is not None), default=None))
+        await self._detector.poll_changes()
 
     async def _compare(self, paths: list[str]) -> list[Change]:
-        """Return how these paths differ; files are read in a thread of their own."""
-        if any(map(self._scope.rules, paths)):
+        """Return the differences of these paths, and the paths that fire again."""
+        appeared = self._detector.take_appeared(paths)
+        if any(map(self._scope.is_rules_file, paths)):
             return await self._compare_by_new_rules()
-        return await self._senses.look(lambda: self._foreign(self._manifest.compare(paths))) if paths else []
+        changes = await self._look(paths)
+        folders = [path for path in appeared if path.endswith("/")]
+        active = {*self._manifest.take_rewritten(), *appeared, *self._repeats.find_below(folders)}
+        if "" in appeared:  # events were lost: deleted files may have been there meanwhile
+            active.update(path for path in self._repeats.find_below([""]) if path not in self._manifest.files)
+        now = self._context.clock.monotonic()
+        self._repeats.note_activity(active - {change.path for change in changes}, now)
+        again = self._manifest.repeat(filter(self._scope.counts, self._repeats.take_due(now)))
+        return changes + await self._detector.run_blocking(lambda: self._drop_own(again)) if again else changes
+
+    async def _look(self, paths: list[str]) -> list[Change]:
+        """Return the differences of these paths; a thread reads the files, unless they are few and small."""
+        if not paths:
+            return []
+        if self._manifest.is_quick(paths):
+            return self._drop_own(self._manifest.compare(paths))
+        return await self._detector.run_blocking(lambda: self._drop_own(self._manifest.compare(paths)))
 
     async def _compare_by_new_rules(self) -> list[Change]:
-        """Return what changed; a file that only now counts is no change."""
+        """Return the changes; a file that only now counts is none."""
         before = self._scope.reread()
-        self._manifest.wanted = self._scope.wanted
-        changes = await self._senses.look(lambda: self._foreign(self._manifest.compare([""])))
-        for change in changes:
-            if not before(change.path):
-                self._manifest.apply(change)
+        self._manifest.counts = self._scope.counts
+        changes = await self._look([""])
+        self._apply_silently([change for change in changes if not before(change.path)])
         return [change for change in changes if before(change.path)]
 
-    def _foreign(self, changes: list[Change]) -> list[Change]:
-        """Return the changes that the sessions that were woken have not made; those they have are taken as known."""
+    def _drop_own(self, changes: list[Change]) -> list[Change]:
+        """Return the changes by others than the woken sessions; take the changes by those as known."""
         if self._config.self_trigger or not self._context.own_writes:
             return changes
         own = [change for change in changes if self._is_own(change)]
-        for change in own:
-            self._manifest.apply(change)
-            self._pending.pop(change.path, None)
-            self._unsaved = True
+        self._apply_silently(own)
         return [change for change in changes if change not in own]
 
     def _is_own(self, change: Change) -> bool:
         digest = self._context.own_writes.get(os.path.realpath(os.path.join(self._scope.base, change.path)))  # noqa: PTH118
         return digest is not None and self._manifest.holds(change, digest)
 
-    async def _events(self, changes: list[Change]) -> AsyncIterator[TriggerEvent]:
-        from .events import event_of
-        from .state import carriers
-
-        if self._config.batch:
-            if changes and not self._stopped:
-                yield await self._event_of_all(changes)
-            return
-        carried = carriers(len(changes), len(self._manifest.files))
-        for index, change in enumerate(changes):
-            if self._stopped:
-                return
-            generation, carries = self._pending.pop(change.path, self._generation), index in carried
-            self._manifest.apply(change)
-            state = await self._next_state(changes[later].path for later in carried[index]) if carries else None
-            yield event_of(change, self._scope, self._context, NAME, generation, state)
-
-    async def _event_of_all(self, changes: list[Change]) -> TriggerEvent:
-        from .events import event_of_all
-
+    def _apply_silently(self, changes: list[Change]) -> None:
         for change in changes:
             self._manifest.apply(change)
-            self._pending.pop(change.path, None)
-        generation, state = self._generation, await self._next_state(())
-        return event_of_all(changes, self._scope, self._context, NAME, generation, state)
+            self._journal.pending.pop(change.path, None)
+        self._journal.defer(changes)
 
-    async def _next_state(self, following: Iterable[str]) -> dict[str, Any]:
-        """Return the state after an event, for a restart that may come before or after the following ones."""
-        self._generation += 1
-        self._pending = dict.fromkeys(following, self._generation) | self._pending
-        self._unsaved = False
-        return await self._state()
+    async def _make_events(self, changes: list[Change]) -> AsyncIterator[TriggerEvent]:
+        """Yield an event for each change, or one for all; each is stored when the next one is asked for."""
+        from .events import make_batch_event, make_event
 
-    async def _state(self) -> dict[str, Any]:
+        batches = [changes] if self._config.batch and changes else [[change] for change in changes]
+        for batch in batches:
+            if self._stopped:
+                return
+            for change in batch:
+                self._manifest.apply(change)
+            generation, pending = self._journal.generation, self._journal.pending.get(batch[0].path)
+            rows = self._journal.record(batch)
+            if self._config.batch:
+                yield make_batch_event(batch, self._scope, self._context, NAME, generation, rows)
+            else:
+                key = generation if pending is None else pending
+                yield make_event(batch[0], self._scope, self._context, NAME, key, rows)
+            now = self._context.clock.monotonic()
+            for change in batch:
+                self._repeats.note_event(change.path, now, again=change.again)
+
+    async def _pause(self, seconds: float | None) -> None:
+        """Return after so many seconds, or when a path is noticed or the trigger is stopped."""
         import asyncio
 
-        from .state import Saved, encode
-
-        return await asyncio.to_thread(encode, Saved(self._generation, self._manifest.files, dict(self._pending)))
-
-    async def _pause(self) -> None:
-        """Return when something was noticed, or is due, or the trigger was stopped."""
-        import asyncio
-
-        seconds = self._senses.wait()
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
         if seconds is not None:
             waits.append(asyncio.ensure_future(self._context.clock.sleep(seconds)))

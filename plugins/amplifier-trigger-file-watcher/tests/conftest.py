@@ -34,18 +34,28 @@ class Watcher:
     state: Mapping[str, Any] = field(default_factory=dict)
     trigger: FileChangeTrigger = field(default_factory=FileChangeTrigger)
     events: asyncio.Queue[TriggerEvent] = field(default_factory=asyncio.Queue)
+    problems: list[str | None] = field(default_factory=list)
 
-    async def save(self, state: Mapping[str, Any]) -> None:
-        self.state = json.loads(json.dumps(state))
+    async def save(self, state: Mapping[str, Any], *, merge: bool = False) -> None:
+        """Store a state, or changes of some of its keys; None deletes one."""
+        changes = json.loads(json.dumps(state))
+        kept = {**self.state, **changes} if merge else changes
+        self.state = {key: value for key, value in kept.items() if value is not None}
 
     async def consume(self) -> None:
         async for event in self.trigger.watch():
-            if event.state is not None:
-                await self.save(event.state)
+            if event.state_changes is not None:
+                await self.save(event.state_changes, merge=True)
             self.events.put_nowait(event)
 
     async def next(self) -> TriggerEvent:
         return await asyncio.wait_for(self.events.get(), 10)
+
+    async def until_noticed(self, *paths: str) -> None:
+        """Return when changes of all these paths wait until they are due."""
+        async with asyncio.timeout(60):
+            while not self.trigger._detector._debounce._first.keys() >= set(paths):
+                await asyncio.sleep(0.001)
 
     async def next_change(self) -> tuple[str | None, str | None]:
         event = await self.next()
@@ -80,6 +90,7 @@ def watching(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Watche
                 state=watcher.state,
                 clock=clock or SystemClock(),
                 saver=watcher.save,
+                reporter=watcher.problems.append,
                 own_writes=own_writes if own_writes is not None else {},
             )
         )

@@ -1,21 +1,39 @@
-"""The observer: bursts, and the limits of the system."""
+"""The observers: bursts, lost events, and the limits of the system."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from watchdog.events import FileDeletedEvent
 
-from amplifier_trigger_file_watcher.inotify import InotifyObserver
+from amplifier_trigger_file_watcher.change_detector import LINUX, explain
 from amplifier_trigger_file_watcher.observing import BURST, FolderObserver
-from amplifier_trigger_file_watcher.senses import explain
+
+if LINUX:
+    from watchdog.observers.inotify_c import (
+        CallbackId,
+        InotifyConstants,
+        InotifyEvent,
+        InotifyFD,
+        Mask,
+        WatchCallback,
+        WatchDescriptor,
+    )
+
+    from amplifier_trigger_file_watcher.inotify_tree import InotifyTree
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
 
 PROGRAM = """
 import asyncio, sys
@@ -73,14 +91,14 @@ TOO_MANY_FOLDERS = (
 )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+@pytest.mark.skipif(not LINUX, reason="inotify is Linux's")
 def test_too_many_folders_are_an_error_that_names_the_limit(tmp_path: Path) -> None:
     (tmp_path / "a" / "b" / "c").mkdir(parents=True)
     said = limited("max_inotify_watches", 3, tmp_path, polling=False)
     assert said == [f"TriggerError {TOO_MANY_FOLDERS.format(tmp_path)}"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+@pytest.mark.skipif(not LINUX, reason="inotify is Linux's")
 def test_too_many_folders_are_polled_unless_that_is_forbidden(tmp_path: Path) -> None:
     (tmp_path / "a" / "b" / "c").mkdir(parents=True)
     said = limited("max_inotify_watches", 3, tmp_path, poll_interval=0.05, debounce_ms=20)
@@ -88,7 +106,7 @@ def test_too_many_folders_are_polled_unless_that_is_forbidden(tmp_path: Path) ->
     assert said == [warning, "created a/new.txt"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+@pytest.mark.skipif(not LINUX, reason="inotify is Linux's")
 def test_too_many_watchers_are_polled_with_a_warning_that_names_the_limit(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     warning, event = limited("max_inotify_instances", 0, tmp_path, poll_interval=0.05, debounce_ms=20)
@@ -96,16 +114,16 @@ def test_too_many_watchers_are_polled_with_a_warning_that_names_the_limit(tmp_pa
     assert event == "created a/new.txt"
 
 
-def test_another_fault_of_the_system_is_told_in_its_words() -> None:
+def test_an_error_names_any_other_fault_in_the_words_of_the_system() -> None:
     assert explain(OSError(errno.EIO, "Input/output error"), Path("src")) == "src cannot be watched: Input/output error"
 
 
 async def observed(folder: Path, change: Callable[[], object], last: str) -> list[str]:
-    """Return what watchdog, which is asked on other systems, tells of a change, until it tells of `last`."""
+    """Return the paths that the observer of other systems notices of a change, up to `last`."""
     noticed: list[str] = []
     told = asyncio.Event()
 
-    def notice(paths: list[str]) -> None:
+    def notice(paths: dict[str, bool]) -> None:
         noticed.extend(paths)
         if last in noticed:
             told.set()
@@ -137,23 +155,156 @@ async def test_a_burst_that_the_system_may_have_cut_asks_for_a_look_at_everythin
     noticed: list[str] = []
     observer = FolderObserver(str(tmp_path), noticed.extend, recursive=True)
     await observer.start()
-    for _ in range(BURST):
-        observer.dispatch(FileDeletedEvent(str(tmp_path / "a.txt")))
+    for number in range(BURST):
+        observer.dispatch(FileDeletedEvent(str(tmp_path / f"{number}.txt")))
     await asyncio.sleep(0)
     await observer.stop()
     assert noticed.count("") == 1
-    assert noticed.count("a.txt") == BURST
+    assert len(noticed) == BURST + 1
+
+
+def observers(folder: Path, notice: Callable[[dict[str, bool]], None]) -> Iterator[FolderObserver | InotifyTree]:
+    yield FolderObserver(str(folder), notice, recursive=True)
+    if LINUX:
+        yield InotifyTree(str(folder), notice, every_write=True)
 
 
 async def test_an_observer_that_was_stopped_before_it_started_does_not_start(tmp_path: Path) -> None:
     noticed: list[str] = []
-    for observer in (
-        FolderObserver(str(tmp_path), noticed.extend, recursive=True),
-        InotifyObserver(str(tmp_path), noticed.extend, written=True),
-    ):
+    for observer in observers(tmp_path, noticed.extend):
         await observer.stop()
         await observer.start()
         observer.enter("")
         (tmp_path / "a.txt").write_text("x")
         await observer.stop()
     assert noticed == []
+
+
+async def test_an_observer_leaves_no_thread_and_no_descriptor(tmp_path: Path) -> None:
+    def held() -> tuple[set[str], int]:
+        threads = {thread.name for thread in threading.enumerate() if "asyncio" not in thread.name}
+        return threads, len(os.listdir("/proc/self/fd")) if LINUX else 0  # noqa: PTH208 - one call
+
+    before = held()
+    for observer in observers(tmp_path, lambda paths: None):
+        await observer.start()
+        observer.enter("")
+        assert held() != before
+        await observer.stop()
+        assert held() == before
+
+
+class Tree:
+    """An observer of a tree on Linux, with the paths that it has noticed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.noticed = folder, asyncio.Queue[str]()
+        self.observer = InotifyTree(str(folder), self.take, every_write=True)
+
+    def take(self, paths: dict[str, bool]) -> None:
+        for path in paths:
+            self.noticed.put_nowait(path)
+
+    async def until(self, last: str) -> set[str]:
+        """Return the noticed paths up to this one."""
+        found: set[str] = set()
+        while last not in found:
+            found.add(await asyncio.wait_for(self.noticed.get(), 10))
+        return found
+
+
+@pytest.fixture
+async def tree(tmp_path: Path) -> AsyncIterator[Tree]:
+    if not LINUX:
+        pytest.skip("inotify is Linux's")
+    tree = Tree(tmp_path)
+    await tree.observer.start()
+    tree.observer.enter("")
+    yield tree
+    await tree.observer.stop()
+
+
+def overflow(tree: Tree) -> None:
+    """Keep watchdog's reader from reading until the system drops events."""
+    with tree.observer._lock:  # the reader's callback waits for it
+        for number in range(int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) // 2 + 5_000):
+            (tree.folder / f"{number % 2}.txt").touch()
+            (tree.folder / f"{number % 2}.txt").unlink()
+
+
+async def test_an_overflow_of_the_system_queue_asks_for_a_look_at_everything(tree: Tree) -> None:
+    overflow(tree)
+    await tree.until("")
+    tree.observer.enter("")
+    (tree.folder / "after.txt").touch()
+    await tree.until("after.txt")
+
+
+def test_watchdog_tells_its_callback_of_an_overflow() -> None:
+    told: list[str] = []
+
+    class Callback(WatchCallback):
+        def on_queue_overflow(self) -> None:
+            told.append("overflow")
+
+        def on_event(self, event: InotifyEvent) -> None:
+            told.append("event")
+
+        def on_watch_deleted(self, wd: WatchDescriptor) -> None:
+            told.append("deleted")
+
+    reader = InotifyFD()
+    reader.start()
+    try:
+        reader.add_callback(b"/", Mask(InotifyConstants.IN_CREATE), Callback(), CallbackId(1))
+        lost = InotifyEvent(WatchDescriptor(-1), InotifyConstants.IN_Q_OVERFLOW, 0, b"")
+        reader.handle_event(lost)
+    finally:
+        reader.stop()
+        reader.join()
+    assert told == ["overflow", "deleted"]
+
+
+async def test_a_system_without_a_second_queue_says_so_to_the_next_walk(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(cls: type[InotifyFD]) -> int:
+        raise OSError(errno.EMFILE, "inotify instance limit reached")
+
+    monkeypatch.setattr(InotifyFD, "_create_inotify_fd", classmethod(refuse))
+    tree.observer.on_queue_overflow()
+    await tree.until("")
+    with pytest.raises(OSError, match="instance limit"):
+        tree.observer.enter("")
+
+
+async def test_a_folder_entered_twice_or_under_a_new_name_is_noticed_once_under_its_last_name(tree: Tree) -> None:
+    (tree.folder / "old").mkdir()
+    for _ in range(3):
+        tree.observer.enter("old/")
+    (tree.folder / "old").rename(tree.folder / "new")
+    tree.observer.enter("new/")
+    await tree.until("new/")
+    (tree.folder / "new" / "a.txt").touch()
+    assert "old/a.txt" not in await tree.until("new/a.txt")
+
+
+async def test_a_folder_that_left_is_not_noticed_any_more(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> None:
+    (tree.folder / "box" / "deep").mkdir(parents=True)
+    await tree.until("box/")
+    for folder in ("box/", "box/deep/"):
+        tree.observer.enter(folder)
+    outside = (tree.folder / "box").rename(tmp_path_factory.mktemp("outside") / "box")
+    await tree.until("box/")
+    (outside / "deep" / "a.txt").touch()
+    (tree.folder / "last.txt").touch()
+    assert await tree.until("last.txt") == {"last.txt"}
+
+
+async def test_a_link_to_a_folder_is_not_entered(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (tree.folder / "link").symlink_to(outside, target_is_directory=True)
+    tree.observer.enter("link/")
+    (outside / "a.txt").touch()
+    (tree.folder / "last.txt").touch()
+    assert await tree.until("last.txt") <= {"link", "last.txt"}

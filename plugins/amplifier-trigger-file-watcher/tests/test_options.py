@@ -36,7 +36,7 @@ async def test_a_batch_is_one_event_with_the_full_list(watching: Watching, tmp_p
     async with watching(clock=clock, batch=True, debounce_ms=1000) as watcher:
         (tmp_path / "src" / "sub" / "new.txt").write_text("x")
         (tmp_path / "src" / "old.txt").unlink()
-        await clock.until_sleeping()
+        await watcher.until_noticed("src/sub/new.txt", "src/old.txt")
         await clock.advance(1)
         event = await watcher.next()
     assert (event.file_path, event.change_type) == ("src", "modified")
@@ -178,18 +178,18 @@ def test_gitignore_files_mean_what_they_mean_to_git(tmp_path: Path) -> None:
         )
         ignored = set(listed.stdout.decode().split("\0")) - {""}
         scope = Scope(inner, inner, ["*"], ["!*.py[co]"], gitignore=True)
-        assert {path for path in PATHS if not scope.wanted(path)} == ignored - {"m.pyc"}, chosen
+        assert {path for path in PATHS if not scope.counts(path)} == ignored - {"m.pyc"}, chosen
 
 
 def test_what_is_ignored_with_its_folder_cannot_be_taken_back(tmp_path: Path) -> None:
     scope = Scope(tmp_path, tmp_path, ["*"], ["build/", "!build/kept.txt"])
-    assert not scope.wanted("build/kept.txt")
+    assert not scope.counts("build/kept.txt")
 
 
 def test_the_data_of_amplifier_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "a*b"))
     scope = Scope(tmp_path, tmp_path, ["*"], [])
-    wanted = [path for path in ("a*b/amplifier.db", "axb/kept", ".amplifier/bundles/x.md") if scope.wanted(path)]
+    wanted = [path for path in ("a*b/amplifier.db", "axb/kept", ".amplifier/bundles/x.md") if scope.counts(path)]
     assert wanted == ["axb/kept"]
 
 

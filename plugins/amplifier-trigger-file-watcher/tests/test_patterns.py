@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_trigger_file_watcher.patterns import DEFAULT_IGNORES, Patterns
+from amplifier_trigger_file_watcher.patterns import DEFAULT_IGNORES, IgnoreRules, Patterns
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,27 @@ def test_the_last_pattern_that_matches_decides() -> None:
     assert patterns.match("src/test_kept.py")
 
 
-@pytest.mark.parametrize("pattern", ["", "/", "!", "!/"])
-def test_a_pattern_that_matches_nothing_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match="matches nothing"):
-        Patterns([pattern])
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        *((pattern, "matches nothing") for pattern in ("", "/", "!", "!/", "  ", "[a")),
+        ("[z-a]", "cannot be read: bad character range z-a"),
+        ("a\\", "cannot be read: it ends in a backslash"),
+        ("#a", r"is a comment; write '\\#a'"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Patterns, IgnoreRules])
+def test_a_pattern_that_cannot_match_is_refused(kind: type[Patterns | IgnoreRules], pattern: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(["*.py", pattern])
+
+
+def test_a_folder_is_taken_back_after_the_files_in_it() -> None:
+    patterns = Patterns(["*.md", "!docs/", "docs/kept.md"])
+    assert [path for path in ("a.md", "docs/a.md", "x/docs/a.md", "docs/kept.md") if patterns.match(path)] == [
+        "a.md",
+        "docs/kept.md",
+    ]
 
 
 def test_what_tools_and_editors_write_for_themselves_is_ignored() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import pytest
 
-from amplifier_core.errors import TriggerConfigError, TriggerError
+from amplifier_core.errors import TriggerConfigError
 from amplifier_core.plugins import load_plugins
 from amplifier_core.testing.clock import VirtualClock
 from amplifier_core.testing.trigger_checks import check_trigger
@@ -20,7 +23,6 @@ from amplifier_trigger_file_watcher import FileChangeTrigger
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
     Watching = Callable[..., AbstractAsyncContextManager[Any]]
 
@@ -52,7 +54,12 @@ async def test_created_modified_and_deleted_files_fire(watching: Watching, tmp_p
         file.write_text("one")
         event = await watcher.next()
         assert (event.type, event.source) == (TriggerType.FILE_CHANGE, "trigger-file-watcher")
-        assert event.data == {"path": "a.txt", "change": "created", "absolute": str(file)}
+        assert event.data == {
+            "path": "a.txt",
+            "change": "created",
+            "absolute": str(file),
+            "src_path": str(file),
+        }
         file.write_text("two")
         assert await watcher.next_change() == ("modified", "a.txt")
         file.unlink()
@@ -256,24 +263,98 @@ async def test_a_folder_outside_the_working_folder_is_shown_whole(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names of any bytes are a thing of Linux")
-async def test_a_file_name_that_is_not_unicode_can_be_stored(watching: Watching, tmp_path: Path) -> None:
+async def test_a_file_name_that_is_not_unicode_can_be_stored_and_opened(watching: Watching, tmp_path: Path) -> None:
     async with watching() as watcher:
         (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("x")
-        assert await watcher.next_change() == ("created", "caf\\xe9.txt")
+        event = await watcher.next()
+        assert (event.change_type, event.file_path) == ("created", "caf\\xe9.txt")
+        assert Path(os.fsdecode(unquote_to_bytes(urlsplit(event.data["uri"]).path))).read_text() == "x"
+        (tmp_path / "caf\u00e9.txt").write_text("x")
+        assert "uri" not in (await watcher.next()).data
     async with watching(state=watcher.state) as watcher:
         assert await watcher.changes() == []
 
 
-async def test_a_folder_that_is_removed_fires_its_files_and_ends_with_an_error(
-    watching: Watching, tmp_path: Path
+async def test_a_folder_that_is_removed_fires_its_files_and_is_waited_for(
+    watching: Watching, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watched = tmp_path / "watched"
+    watched, clock = tmp_path / "watched", VirtualClock()
     watched.mkdir()
     (watched / "a.txt").write_text("x")
-    with pytest.raises(TriggerError, match="was removed or replaced"):
-        async with watching(path="watched") as watcher:
-            shutil.rmtree(watched)
-            assert await watcher.next_change() == ("deleted", "watched/a.txt")
+    async with watching(path="watched", clock=clock) as watcher:
+        shutil.rmtree(watched)
+        await run_until(clock, lambda: not watcher.events.empty())
+        assert await watcher.next_change() == ("deleted", "watched/a.txt")
+        problem = f"{watched} does not exist; it is waited for"
+        assert watcher.problems == [problem]
+        await clock.until_sleeping()
+        await clock.advance(3600)
+        watched.mkdir()
+        (watched / "b.txt").write_text("x")
+        await run_until(clock, lambda: not watcher.events.empty())
+        assert await watcher.next_change() == ("created", "watched/b.txt")
+        assert watcher.problems == [problem, None]
+        (watched / "b.txt").write_text("y")
+        await run_until(clock, lambda: not watcher.events.empty())
+        assert await watcher.next_change() == ("modified", "watched/b.txt")
+    assert caplog.messages == [f"trigger-file-watcher: {problem}"]
+
+
+async def run_until(clock: VirtualClock, holds: Callable[[], bool]) -> None:
+    """Let the time pass whenever the watcher sleeps."""
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)
+            await clock.advance(0.25)
+
+
+async def test_a_folder_that_is_not_there_yet_is_waited_for(watching: Watching, tmp_path: Path) -> None:
+    async with watching(path="later/deep") as watcher:
+        assert watcher.state["format"] == 3
+        (tmp_path / "later" / "deep").mkdir(parents=True)
+        (tmp_path / "later" / "deep" / "a.txt").write_text("x")
+        assert await watcher.next_change() == ("created", "later/deep/a.txt")
+
+
+async def test_a_folder_moved_away_and_back_fires_only_its_changes(watching: Watching, tmp_path: Path) -> None:
+    watched, away = tmp_path / "watched", tmp_path / "away"
+    (watched / "sub").mkdir(parents=True)
+    for name in ("a.txt", "sub/b.txt", "c.txt"):
+        (watched / name).write_text("x")
+    async with watching(watched) as watcher:
+        watched.rename(away)
+        (away / "c.txt").write_text("y")
+        shutil.copytree(away, watched)  # back, and another folder
+        assert await watcher.next_change() == ("modified", "c.txt")
+        (watched / "sub" / "b.txt").write_text("y")
+        assert await watcher.next_change() == ("modified", "sub/b.txt")
+        assert watcher.events.empty()
+
+
+async def test_a_folder_that_is_missing_at_a_restart_for_a_moment_fires_nothing(
+    watching: Watching, tmp_path: Path
+) -> None:
+    watched, away = tmp_path / "watched", tmp_path / "away"
+    watched.mkdir()
+    (watched / "a.txt").write_text("x")
+    async with watching(watched) as watcher:
+        pass
+    watched.rename(away)
+    asyncio.get_running_loop().call_later(0.1, away.rename, watched)
+    async with watching(watched, state=watcher.state) as watcher:
+        assert await watcher.changes() == []
+
+
+async def test_a_watcher_that_waits_for_its_folder_stops_at_once(watching: Watching, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    trigger = FileChangeTrigger()
+    trigger.bind(TriggerContext("tests/watcher#0", working_dir=tmp_path, clock=clock))
+    trigger.configure({"path": "missing"})
+    stream = trigger.watch()
+    task = asyncio.ensure_future(anext(stream, None))
+    await clock.until_sleeping()
+    await trigger.stop()
+    assert await asyncio.wait_for(task, 10) is None
 
 
 async def test_a_stopped_watcher_leaves_no_thread(watching: Watching) -> None:
@@ -297,7 +378,6 @@ async def test_a_watcher_stopped_before_it_is_watched_yields_nothing(tmp_path: P
 @pytest.mark.parametrize(
     ("config", "key", "message"),
     [
-        ({"path": "missing"}, "path", "does not exist; create it"),
         ({"path": "file.txt"}, "path", "is not a folder; name its folder"),
         ({"patterns": []}, "patterns", "at least 1 item"),
         ({"patterns": "*.py"}, "patterns", "a list"),

@@ -1,4 +1,4 @@
-"""The trigger `trigger-manual`: declares that a session is woken by hand."""
+"""Offer the trigger `trigger-manual`: people wake its session by hand."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ __all__ = ["ManualTrigger", "amplifier_register_trigger"]
 
 @hookimpl
 def amplifier_register_trigger(register: Register[TriggerFactory]) -> None:
-    """Offer the trigger."""
+    """Register the manual trigger."""
     register(NAME, ManualTrigger)

@@ -1,4 +1,4 @@
-"""What a bundle may say in the `config:` of a trigger that is fired by hand: nothing."""
+"""Refuse any key in the `config:` of a manual trigger."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class ManualConfig(BaseModel):
-    """No keys: whoever fires it brings the data."""
+    """No keys: the data comes with each fire."""
 
     model_config = ConfigDict(extra="forbid", strict=True)

@@ -1,4 +1,4 @@
-"""A trigger that never fires by itself; whoever fires it stores the event beside it."""
+"""Wait without ever firing: `amplifier trigger fire` stores the events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "trigger-manual"
 
 
 class ManualTrigger:
-    """Waits until it is stopped."""
+    """A trigger for people; it only waits until `stop`."""
 
     def __init__(self) -> None:
         import asyncio
@@ -30,7 +30,7 @@ class ManualTrigger:
         return ManualConfig.model_json_schema()
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take nothing. Raises `TriggerConfigError` for any key."""
+        """Accept an empty configuration. Raises `TriggerConfigError` for any key."""
         from amplifier_core.trigger_config import read_trigger_config
 
         from .config import ManualConfig
@@ -38,7 +38,7 @@ class ManualTrigger:
         read_trigger_config(NAME, ManualConfig, config)
 
     def matches(self, event: TriggerEvent) -> str | None:
-        """Return None for an event that somebody fires by hand, else why it is none."""
+        """Return None for an event fired by hand, else the reason against it."""
         manual = event.type is TriggerType.MANUAL
         return None if manual else f"it is fired by hand, and this is a {event.type.value} event"
 

@@ -1,4 +1,4 @@
-"""The trigger `trigger-session-event`: wakes sessions on events of other sessions."""
+"""Offer the trigger `trigger-session-event`: it wakes sessions on events of other sessions."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ __all__ = ["SessionEventTrigger", "amplifier_register_trigger"]
 
 @hookimpl
 def amplifier_register_trigger(register: Register[TriggerFactory]) -> None:
-    """Offer the session event trigger."""
+    """Register the session event trigger."""
     register(NAME, SessionEventTrigger)

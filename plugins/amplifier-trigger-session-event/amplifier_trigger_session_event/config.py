@@ -1,42 +1,55 @@
-"""What a bundle may say in the `config:` of a session event trigger."""
+"""Read the `config:` of a session event trigger in a bundle."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-
-def _condition(text: str) -> str:
-    from amplifier_core.conditions import Condition
-
-    return Condition.parse(text).text
-
-
-def _event_name(name: str) -> str:
-    if "*" in name[:-1]:
-        raise ValueError(f"{name!r}: a * may only be the last character, as in 'work:*'")
-    return name
-
-
-EventName = Annotated[str, Field(min_length=1), AfterValidator(_event_name)]
-ConditionText = Annotated[str, AfterValidator(_condition)]
-SessionId = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(min_length=1)]
 
 
 class SessionEventConfig(BaseModel):
-    """Which events of which sessions fire."""
+    """The events that fire."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    event_names: Annotated[list[EventName], Field(min_length=1, description="Names, prefixes ('work:*') or '*'.")]
+    event_names: Annotated[list[Name], Field(min_length=1, description="Names, prefixes ('work:*') or '*'.")]
     source_sessions: Annotated[
-        list[SessionId] | None, Field(min_length=1, description="Events of these sessions only.")
+        list[Name] | None,
+        Field(min_length=1, description="Only events of these: ids of sessions, or names of background sessions."),
     ] = None
+    origin: Annotated[
+        Literal["project", "any"] | list[Name],
+        Field(alias="from", description="Whose events count: 'project' (its own), 'any', or a list of folders."),
+    ] = "project"
     condition: Annotated[
-        ConditionText | None,
+        str | None,
         Field(alias="if", description="A condition on name, source_session_id and data of an event."),
     ] = None
     self_trigger: Annotated[
-        bool, Field(description="Whether what comes of its own background session's runs wakes that again.")
+        bool, Field(description="Whether events from runs of its own background session wake that session again.")
     ] = False
+
+    @field_validator("event_names")
+    @classmethod
+    def _check_names(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if "*" in name[:-1]:
+                raise ValueError(f"{name!r}: a * may only be the last character, as in 'work:*'")
+        return names
+
+    @field_validator("origin", mode="before")
+    @classmethod
+    def _check_origin(cls, origin: Any) -> Any:
+        folders = isinstance(origin, list) and origin and all(isinstance(each, str) and each for each in origin)
+        if origin not in ("project", "any") and not folders:
+            raise ValueError("must be 'project', 'any', or a list of folders")
+        return origin
+
+    @field_validator("condition")
+    @classmethod
+    def _check_condition(cls, text: str | None) -> str | None:
+        from amplifier_core.conditions import Condition
+
+        return None if text is None else Condition.parse(text).text

@@ -1,4 +1,4 @@
-"""The session event trigger on a log of events that is kept in memory."""
+"""Test the session event trigger on a log of events in memory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from amplifier_core.events import SessionEvent
 from amplifier_core.plugins import load_plugins
 from amplifier_core.testing.trigger_checks import check_trigger
 from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerSource, TriggerType
+from amplifier_foundation import EventRouter
 from amplifier_trigger_session_event import SessionEventTrigger
 
 if TYPE_CHECKING:
@@ -206,8 +207,42 @@ async def test_without_events_to_follow_watching_says_so() -> None:
     await asyncio.wait_for(trigger.ready(), 10)
 
 
+async def test_a_router_without_a_store_is_enough() -> None:
+    router, trigger = EventRouter(), SessionEventTrigger()
+    trigger.configure({"event_names": ["work:*"], "source_sessions": ["s-1"]})
+    trigger.set_event_router(router)
+    await router.emit("work:before", {}, "s-1")
+    async with running(trigger) as events:
+        await router.emit("other", {}, "s-1")
+        await router.emit("work:done", {"n": 1}, "s-2")
+        await router.emit("work:done", {"n": 2}, "s-1")
+        event = await asyncio.wait_for(events.get(), 10)
+        assert (event.event_name, event.data, event.source_session_id) == ("work:done", {"n": 2}, "s-1")
+        assert router.subscriber_count == 1
+    assert (events.empty(), router.subscriber_count) == (True, 0)
+
+
+async def test_a_router_without_a_store_is_followed_from_now_on_and_again_after_a_restart_of_the_trigger() -> None:
+    router, config = EventRouter(), {"event_names": ["work:*"]}
+    await router.emit("work:before", {})
+    trigger = SessionEventTrigger()
+    trigger.bind(TriggerContext("tests/events#0", events=router))
+    trigger.configure(config)
+    async with running(trigger) as events:
+        await router.emit("work:done", {}, "s-1")
+        event = await asyncio.wait_for(events.get(), 10)
+    assert (event.event_name, event.state) == ("work:done", {"sequence": 2})
+    await router.emit("work:meanwhile", {})
+    again = SessionEventTrigger()
+    again.bind(TriggerContext("tests/events#0", events=router, state=event.state or {}))
+    again.configure(config)
+    async with running(again) as events:
+        assert await names(events, 1) == ["work:meanwhile"]
+    assert router.subscriber_count == 0
+
+
 class Broken(Log):
-    """A log that cannot be read."""
+    """A log with a fault while somebody reads it."""
 
     async def follow(
         self, names: Sequence[str], *, sources: Sequence[str] | None = None, since: int | None = None
@@ -232,7 +267,7 @@ async def test_a_fault_of_the_log_ends_the_watch() -> None:
         ({"event_names": ["w*k"]}, "event_names", "'w*k': a * may only be the last character"),
         ({"event_names": ["*"], "source_sessions": []}, "source_sessions", "at least 1 item"),
         ({"event_name": ["*"]}, "event_name", "did you mean 'event_names'?"),
-        ({"event_names": ["*"], "zzz": 1}, "zzz", "known are event_names, source_sessions, if, self_trigger"),
+        ({"event_names": ["*"], "zzz": 1}, "zzz", "known are event_names, source_sessions, from, if, self_trigger"),
         ({"event_names": ["*"], "if": "name = 'a'"}, "if", "column 6: unexpected '='; equal is =="),
         ({"event_names": ["*"], "if": ""}, "if", "column 1: expected a value, not the end"),
         ({"event_names": ["*"], "if": True}, "if", "text"),
@@ -248,7 +283,7 @@ def test_a_configuration_that_cannot_work_is_refused(config: dict[str, Any], key
 
 def test_the_schema_lists_every_key() -> None:
     schema = SessionEventTrigger.config_schema()
-    assert set(schema["properties"]) == {"event_names", "source_sessions", "if", "self_trigger"}
+    assert set(schema["properties"]) == {"event_names", "source_sessions", "from", "if", "self_trigger"}
 
 
 async def test_an_if_keeps_the_events_that_it_is_true_of() -> None:

@@ -1,4 +1,4 @@
-"""The trigger `trigger-timer`: wakes sessions at intervals, or when a cron expression says so."""
+"""Offer the trigger `trigger-timer`: it wakes sessions at intervals, at a time, or by a cron expression."""
 
 from __future__ import annotations
 

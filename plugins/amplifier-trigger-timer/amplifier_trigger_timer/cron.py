@@ -1,33 +1,34 @@
-"""Due times of a cron expression in a time zone, across changes of its clocks."""
+"""Compute due times of a cron expression in a time zone, across changes of its clock."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from calendar import monthrange
+from bisect import bisect_right
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
-from functools import lru_cache
-from itertools import takewhile
+from heapq import merge
+from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Any
 
-from .fields import LAST, read_fields
-from .wall import end_of_gap, shift_at
+from .dst import end_of_gap, shift_at
+from .expression import read_expression
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from croniter import croniter
+
     from .schedule import Due
 
 INSTANT = timedelta(microseconds=1)
-YEARS = 50
-"""An expression without a due time in as many years is never due."""
 
 
 class Cron:
-    """Due by a cron expression in a time zone, across daylight-saving changes as Debian's cron.
+    """A schedule by a cron expression in a time zone; daylight saving as in Debian's cron.
 
-    An expression with a fixed minute and hour fires once a day: at the end of the gap when its time does not exist, the
-    first time when its time comes twice. One with `*` in the minute or hour follows the clock on the wall. When the day
-    of month or the day of week begins with `*`, both must match; otherwise either.
+    An expression with a fixed minute and hour fires once a day: at the end of the gap if the clock skips its time, the
+    first time if the clock shows it twice. An expression with `*` in the minute or hour follows the clock on the wall.
+
+    croniter supplies the days, and never sees a time zone: croniter 7.0 fires a fixed time twice when clocks go back.
     """
 
     on_the_wall = True
@@ -37,31 +38,26 @@ class Cron:
 
         self.zone = ZoneInfo(timezone)
         self._expression = expression
-        minute, hour, day, _, weekday = expression.split()
+        self._times, self._days = read_expression(expression)
+        minute, hour, *_ = expression.split()
         self._fixed = not (minute.startswith("*") or hour.startswith("*"))
-        self._both = day.startswith("*") or weekday.startswith("*")
-        self._fields = fields = read_fields(expression)
-        self._times = [time(hour, minute) for hour in sorted(fields.hours) for minute in sorted(fields.minutes)]
-        self._days_of = lru_cache(maxsize=32)(self._matching_days)
 
     @staticmethod
     def check(expression: str) -> None:
         """Raise `ValueError` for an expression that cannot be read, or is never due."""
         try:
-            read_fields(expression)
+            due = Cron(expression).next_after(datetime(2026, 1, 1, tzinfo=UTC))
         except ValueError as error:
-            raise ValueError(f"{expression!r} is no cron expression: {error}") from None
-        if Cron(expression).after(datetime(2026, 1, 1, tzinfo=UTC)) is None:
-            raise ValueError(f"{expression!r} is no cron expression that is ever due; see its day and month")
+            raise ValueError(f"{expression!r} is not a cron expression: {error}") from None
+        if due is None:
+            raise ValueError(f"the cron expression {expression!r} is never due; check its day and month")
 
-    def after(self, moment: datetime) -> datetime | None:
+    def next_after(self, moment: datetime) -> datetime | None:
         """Return the first due time after `moment`."""
-        for due, _ in self._walk(moment):
-            return due
-        return None
+        return next((due for due, _ in self._walk(moment)), None)
 
-    def missed(self, first: datetime, now: datetime, limit: int) -> list[datetime]:
-        """Return the due times, looking back no farther than needed."""
+    def list_missed(self, first: datetime, now: datetime, limit: int) -> list[datetime]:
+        """Return the due times from `first` to `now`, and look back no farther than needed."""
         span = timedelta(hours=1)
         while True:
             start = max(first, now - span)
@@ -71,8 +67,8 @@ class Cron:
                 return found[-limit:]
             span *= 4
 
-    def coming(self, moment: datetime, origin: datetime) -> Iterator[Due]:
-        """Yield the due times after `moment`, and what of the clocks' changes concerns them."""
+    def walk(self, moment: datetime, origin: datetime) -> Iterator[Due]:
+        """Yield the due times after `moment`; the note tells of a change of the clock."""
         return self._walk(moment)
 
     def describe(self) -> dict[str, Any]:
@@ -80,7 +76,6 @@ class Cron:
         return {"cron": self._expression}
 
     def _walk(self, moment: datetime) -> Iterator[Due]:
-        """Yield the due times after `moment`, by walking over times on the wall."""
         local = moment.astimezone(self.zone)
         start = local.replace(tzinfo=None, fold=0) - max(timedelta(), -shift_at(local))
         last, second_pass = moment, list[tuple[datetime, str]]()
@@ -90,7 +85,7 @@ class Cron:
             if shift or second_pass:
                 dues, repeated = self._at_change(aware, shift)
                 second_pass += repeated
-                if repeated:  # an hour that comes twice is gone through before it is begun again
+                if repeated:  # a repeated hour passes completely before it begins again
                     pending = dues
                 else:
                     pending, second_pass = second_pass + dues, []
@@ -102,50 +97,33 @@ class Cron:
                     yield due
 
     def _at_change(self, wall: datetime, shift: timedelta) -> tuple[list[Due], list[Due]]:
-        """Return when a time on the wall is due, and when it is due once more."""
+        """Return the due times of a time on the wall: at once, and in the second pass of a repeated hour."""
         first, shown = wall.astimezone(UTC), f"{wall:%H:%M}"
         if shift > timedelta():
             note = f"clocks go forward: {shown} does not exist"
             return ([(end_of_gap(wall), note)] if self._fixed else []), []
         if not shift:
             return [(first, "")], []
-        if self._fixed:
-            return [(first, f"clocks go back: {shown} is in the repeated hour: fires once")], []
-        again = wall.replace(fold=1).astimezone(UTC)
         note = f"clocks go back: {shown} is in the repeated hour"
+        if self._fixed:
+            return [(first, f"{note}: fires once")], []
+        again = wall.replace(fold=1).astimezone(UTC)
         return [(first, f"{note}, the first time")], [(again, f"{note}, the second time")]
 
     def _walls(self, start: datetime) -> Iterator[datetime]:
-        """Yield the times on the wall from the minute of `start` on; naive."""
-        began, times = start.date(), self._times
-        skipped = bisect_left(times, start.time().replace(second=0, microsecond=0))
-        for day in self._dates(began):
-            for number in range(skipped if day == began else 0, len(times)):
-                yield datetime.combine(day, times[number])
+        """Yield the times on the wall after the minute of `start`; naive."""
+        today, passed = start.date(), bisect_right(self._times, start.time())
+        first = today if passed < len(self._times) else today + timedelta(days=1)
+        days = merge(*(self._matching_days(days, first) for days in self._days))
+        for day, _ in groupby(days):  # two croniters may give the same day
+            for number in range(passed if day == today else 0, len(self._times)):
+                yield datetime.combine(day, self._times[number])
 
-    def _dates(self, start: date) -> Iterator[date]:
-        first = start.day
-        for month in range(start.year * 12 + start.month - 1, min(start.year + YEARS, 9999) * 12):
-            if month % 12 + 1 in self._fields.months:
-                for day in self._days_of(month // 12, month % 12 + 1):
-                    if day >= first:
-                        yield date(month // 12, month % 12 + 1, day)
-            first = 1
-
-    def _matching_days(self, year: int, month: int) -> list[int]:
-        before, length = monthrange(year, month)  # 0 is a Monday
-        days, found = self._fields.days, []
-        for day in range(1, length + 1):
-            by_date = day in days or (day == length and LAST in days)
-            by_weekday = self._is_weekday((before + day) % 7, day, length)
-            if (by_date and by_weekday) if self._both else (by_date or by_weekday):
-                found.append(day)
-        return found
-
-    def _is_weekday(self, weekday: int, day: int, length: int) -> bool:
-        counted = self._fields.counted
-        return (
-            weekday in self._fields.weekdays
-            or (weekday, (day + 6) // 7) in counted
-            or (day + 7 > length and (weekday, LAST) in counted)
-        )
+    @staticmethod
+    def _matching_days(days: croniter, start: date) -> Iterator[date]:
+        """Yield the days from `start` on, until the calendar ends or croniter finds none in 50 years."""
+        day = datetime.combine(start, time()) - timedelta(minutes=1)
+        with suppress(ValueError, OverflowError):
+            while True:
+                day = days.get_next(datetime, day)
+                yield day.date()

@@ -1,11 +1,10 @@
-"""What happens to ticks that were not fired in time, and how late each may be on purpose."""
+"""Decide which missed ticks fire, and by how much each tick is delayed on purpose."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_core.clock import Clock
@@ -16,45 +15,43 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CATCH_UP_LIMIT = 1000
-"""Ticks that `catch_up: all` fires at most, the newest."""
+"""The most ticks that `catch_up: all` fires: the newest ones."""
 STEADY = 0.5
-"""Seconds by which the clock on the wall and the one that never jumps may part between two ticks."""
+"""Seconds by which the clock on the wall and the monotonic clock may differ between two ticks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Jitter:
-    """Delays each tick by what the name of its timer and its due time say: the same after a restart."""
+class Jitter(NamedTuple):
+    """A delay of each tick, derived from the name of its timer and its due time: the same after a restart."""
 
     seconds: float
     name: str
 
-    def fires(self, schedule: Schedule, due: datetime) -> datetime:
+    def apply(self, schedule: Schedule, due: datetime) -> datetime:
         """Return when a tick fires: less than `seconds` after it is due, and before the next one is."""
         if not self.seconds:
             return due
         from hashlib import sha256
 
-        following, span = schedule.after(due), timedelta(seconds=self.seconds)
+        following, span = schedule.next_after(due), timedelta(seconds=self.seconds)
         if following is not None:
             span = min(span, following - due)
         digest = sha256(f"{self.name} {rfc3339(due)}".encode()).digest()
         return due + span * int.from_bytes(digest[:4]) // 2**32
 
 
-@dataclass(frozen=True, slots=True)
-class CatchUpPolicy:
-    """Which of the ticks that were missed fire."""
+class CatchUpPolicy(NamedTuple):
+    """A choice among missed ticks."""
 
     which: CatchUp
     max_age: float | None = None
 
     @property
     def limit(self) -> int:
-        """How many missed ticks are of interest; one more shows that there were more."""
+        """How many missed ticks matter; one beyond the limit shows that there were more."""
         return CATCH_UP_LIMIT + 1 if self.which == "all" else 1
 
-    def chosen(self, missed: list[datetime], now: datetime, name: str) -> list[datetime]:
-        """Return those of `missed`, oldest first, that fire; `name` is the timer's."""
+    def choose(self, missed: list[datetime], now: datetime, name: str) -> list[datetime]:
+        """Return those of `missed` (oldest first) that fire; `name` is the timer's."""
         if self.which == "skip":
             return []
         if self.max_age is not None:
@@ -65,15 +62,15 @@ class CatchUpPolicy:
         return missed[-CATCH_UP_LIMIT:] if self.which == "all" else missed[-1:]
 
 
-class Jumps:
-    """Tells whether the clock on the wall was set, or stood still with the machine."""
+class ClockWatch:
+    """A detector of jumps: somebody set the clock on the wall, or the machine was suspended."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen = clock.now(), clock.monotonic()
 
-    def noticed(self) -> bool:
-        """Return whether it jumped since this was asked last."""
+    def has_jumped(self) -> bool:
+        """Return whether the clock jumped since the last call."""
         wall, steady = self._seen
         self._seen = now, ticks = self._clock.now(), self._clock.monotonic()
         return abs((now - wall).total_seconds() - (ticks - steady)) > STEADY

@@ -1,49 +1,49 @@
-"""When a timer is due: every so many seconds, once, or as a cron expression says (`cron`)."""
+"""Compute due times: every so many seconds, or once; `cron` has those of cron expressions."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from .wall import end_of_gap, shift_at
+from .dst import end_of_gap, shift_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Due: TypeAlias = "tuple[datetime, str]"
-"""A due time in UTC, and what is special about it."""
+"""A due time in UTC, with a note for people."""
 
 
 class Schedule(Protocol):
     """A sequence of due times, in UTC."""
 
     on_the_wall: bool
-    """Whether its times are those of a calendar: the same one is the same, whatever was done to the clock."""
+    """Whether the times are those of a calendar: a time is the same after somebody has set the clock."""
 
     @property
     def zone(self) -> tzinfo:
-        """What its times are shown in."""
+        """The zone for showing the times."""
         ...
 
-    def after(self, moment: datetime) -> datetime | None:
-        """Return the first due time after `moment`; None when there is none."""
+    def next_after(self, moment: datetime) -> datetime | None:
+        """Return the first due time after `moment`; None if there is none."""
         ...
 
-    def missed(self, first: datetime, now: datetime, limit: int) -> list[datetime]:
+    def list_missed(self, first: datetime, now: datetime, limit: int) -> list[datetime]:
         """Return the due times from `first` (one of them) to `now`, oldest first; at most the newest `limit`."""
         ...
 
-    def coming(self, moment: datetime, origin: datetime) -> Iterator[Due]:
-        """Yield the due times after `moment`, and what is special about each; an interval counts from `origin`."""
+    def walk(self, moment: datetime, origin: datetime) -> Iterator[Due]:
+        """Yield the due times after `moment`, each with a note; an interval counts from `origin`."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Return what an event says of its schedule."""
+        """Return the part of an event's data that names the schedule."""
         ...
 
 
 class Interval:
-    """Due every `seconds` from an origin: a slow handler shifts nothing."""
+    """A schedule of every `seconds` from an origin: a slow handler shifts nothing."""
 
     on_the_wall = False
     zone: tzinfo = UTC
@@ -52,16 +52,16 @@ class Interval:
         self._seconds = seconds
         self._period = timedelta(seconds=seconds)
 
-    def after(self, moment: datetime) -> datetime:
+    def next_after(self, moment: datetime) -> datetime:
         """Return the time one interval after `moment`."""
         return moment + self._period
 
-    def missed(self, first: datetime, now: datetime, limit: int) -> list[datetime]:
-        """Return the due times, without walking through those before the newest `limit`."""
+    def list_missed(self, first: datetime, now: datetime, limit: int) -> list[datetime]:
+        """Return the due times, without a walk through those before the newest `limit`."""
         last = (now - first) // self._period
         return [first + self._period * tick for tick in range(max(0, last + 1 - limit), last + 1)]
 
-    def coming(self, moment: datetime, origin: datetime) -> Iterator[Due]:
+    def walk(self, moment: datetime, origin: datetime) -> Iterator[Due]:
         """Yield the due times after `moment`."""
         due = origin + self._period * ((moment - origin) // self._period + 1)
         while True:
@@ -77,7 +77,7 @@ class Interval:
 
 
 class Once:
-    """Due at one time: an instant, or a time on the wall of a zone, which is due as a cron's would be."""
+    """A schedule of one time: an instant, or a time on the wall of a zone, due as a fixed time of cron."""
 
     on_the_wall = True
 
@@ -95,19 +95,19 @@ class Once:
         elif shift:
             self._note = f"clocks go back: {wall:%H:%M} is in the repeated hour: fires once"
 
-    def after(self, moment: datetime) -> datetime | None:
+    def next_after(self, moment: datetime) -> datetime | None:
         """Return the time, unless it is over."""
         return self._due if self._due > moment else None
 
-    def missed(self, first: datetime, now: datetime, limit: int) -> list[datetime]:
-        """Return the time when it is over."""
+    def list_missed(self, first: datetime, now: datetime, limit: int) -> list[datetime]:
+        """Return the time if it is over."""
         return [first] if first <= now else []
 
-    def coming(self, moment: datetime, origin: datetime) -> Iterator[Due]:
+    def walk(self, moment: datetime, origin: datetime) -> Iterator[Due]:
         """Yield the time, unless it is over."""
         if self._due > moment:
             yield self._due, self._note
 
     def describe(self) -> dict[str, Any]:
-        """Return the time as it was written."""
+        """Return the time as the bundle writes it."""
         return {"at": self._text}

@@ -1,4 +1,4 @@
-"""Timers on a clock that only a test moves, and sets."""
+"""Make timers on a clock that only a test moves, and sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from amplifier_trigger_timer import TimerTrigger
 
 
 class WallClock(VirtualClock):
-    """A clock whose time on the wall may be set; whoever sleeps by it sleeps on."""
+    """A clock with a time on the wall that a test may set; sleepers sleep on."""
 
     def set_by(self, seconds: float) -> None:
         self._start += timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""What the timer promises, by the names that its specification gives the cases."""
+"""Test the timer by the cases of its specification, under their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a timer does when its machine's clock is set, or stands still."""
+"""Test a timer while somebody sets the clock, or the machine is suspended."""
 
 from __future__ import annotations
 

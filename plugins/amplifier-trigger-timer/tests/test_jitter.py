@@ -1,4 +1,4 @@
-"""Ticks that are delayed on purpose."""
+"""Test ticks that are delayed on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Due times across daylight-saving changes."""
+"""Test due times across changes of the clock."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ AUTUMN = datetime(2026, 10, 31, 12, tzinfo=UTC)
 
 
 def due_after(schedule: Cron | Interval, moment: datetime) -> datetime:
-    due = schedule.after(moment)
+    due = schedule.next_after(moment)
     assert due is not None
     return due
 
 
 def walls(expression: str, start: datetime, days: int, zone: str = NEW_YORK) -> list[str]:
-    """Return what the clock on the wall shows, with its offset, whenever the expression is due."""
+    """Return the times on the wall, with their offsets, at which the expression is due."""
     dues: list[datetime] = []
     schedule, moment = Cron(expression, zone), start
     while (moment := due_after(schedule, moment)) < start + timedelta(days=days):
         dues.append(moment)
-    assert schedule.missed(dues[0], dues[-1], 10_000) == dues  # looking back finds the same
+    assert schedule.list_missed(dues[0], dues[-1], 10_000) == dues  # looking back finds the same
     return [due.astimezone(ZoneInfo(zone)).strftime("%m-%d %H:%M %z") for due in dues]
 
 
@@ -70,7 +70,7 @@ def test_every_minute_is_due_whenever_the_wall_shows_it(start: datetime) -> None
     minutes = [start + timedelta(minutes=minute) for minute in range(1, 2880)]
     expected = [moment for moment in minutes if moment.astimezone(ZoneInfo(NEW_YORK)).minute % 7 == 0]
     schedule = Cron("*/7 * * * *", NEW_YORK)
-    assert schedule.missed(expected[0], minutes[-1], 10_000) == expected
+    assert schedule.list_missed(expected[0], minutes[-1], 10_000) == expected
 
 
 def test_a_zone_that_moves_by_half_an_hour_repeats_half_an_hour() -> None:
@@ -86,12 +86,14 @@ def test_a_day_that_a_zone_leaves_out_fires_at_its_end() -> None:
 def test_what_was_missed_is_the_newest_only_up_to_the_limit() -> None:
     first, now = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
     newest = [datetime(2025, 12, 31, 23, 59, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)]
-    assert Cron("* * * * *").missed(first, now, 2) == newest
-    assert Interval(60).missed(first, now, 2) == newest
-    assert Cron("0 0 29 2 *").missed(datetime(2024, 2, 29, tzinfo=UTC), now, 9) == [datetime(2024, 2, 29, tzinfo=UTC)]
+    assert Cron("* * * * *").list_missed(first, now, 2) == newest
+    assert Interval(60).list_missed(first, now, 2) == newest
+    assert Cron("0 0 29 2 *").list_missed(datetime(2024, 2, 29, tzinfo=UTC), now, 9) == [
+        datetime(2024, 2, 29, tzinfo=UTC)
+    ]
 
 
 @pytest.mark.parametrize("schedule", [Cron("* * * * *"), Interval(60)])
 def test_nothing_is_missed_before_the_first_due_time(schedule: Cron | Interval) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    assert schedule.missed(due_after(schedule, now), now, 5) == []
+    assert schedule.list_missed(due_after(schedule, now), now, 5) == []

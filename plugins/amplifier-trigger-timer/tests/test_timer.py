@@ -1,4 +1,4 @@
-"""The timer, driven by a virtual clock."""
+"""Test the timer on a virtual clock."""
 
 from __future__ import annotations
 

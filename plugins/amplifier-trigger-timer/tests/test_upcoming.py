@@ -1,4 +1,4 @@
-"""What a timer knows of its future, and the timer that fires once."""
+"""Test a timer's forecast, and the timer that fires once."""
 
 from __future__ import annotations
 

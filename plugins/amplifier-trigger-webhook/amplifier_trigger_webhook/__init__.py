@@ -1,4 +1,4 @@
-"""The trigger `trigger-webhook`: wakes sessions when somebody posts to its address."""
+"""Offer the trigger `trigger-webhook`: requests to its address wake sessions."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ __all__ = ["WebhookTrigger", "amplifier_register_trigger"]
 
 @hookimpl
 def amplifier_register_trigger(register: Register[TriggerFactory]) -> None:
-    """Offer the webhook."""
+    """Register the webhook."""
     register(NAME, WebhookTrigger)

@@ -1,36 +1,24 @@
-"""What a bundle may say in the `config:` of a webhook."""
+"""Read the `config:` of a webhook in a bundle."""
 
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+
+from amplifier_core.errors import TriggerConfigError
+from amplifier_core.trigger_config import read_trigger_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 Scheme = Literal["github", "plain", "none"]
 MEBIBYTE = 1024 * 1024
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address."""
-    return ip_address(host).is_loopback
-
-
-def _address(host: str) -> str:
-    if host == "localhost":
-        return "127.0.0.1"
-    try:
-        return str(ip_address(host))
-    except ValueError:
-        raise ValueError(f"{host!r} is no address; write one such as 127.0.0.1, or localhost") from None
-
-
-def _lower(names: list[str]) -> list[str]:
-    return [name.lower() for name in names]
-
-
 class WebhookConfig(BaseModel):
-    """Where the webhook is, who may call it, and how often."""
+    """The address of a webhook, its callers, and its limits."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -41,45 +29,80 @@ class WebhookConfig(BaseModel):
             description="The path of its address; default: '/' and the name of the background session.",
         ),
     ] = None
-    port: Annotated[int, Field(ge=0, le=65535, description="The port; 0 takes any that is free, and logs it.")] = 8787
+    port: Annotated[int, Field(ge=0, le=65535, description="The port; 0 takes any free one, and logs it.")] = 8787
     host: Annotated[
         str,
-        AfterValidator(_address),
-        Field(description="The address to listen at; others than loopback need a secret."),
+        Field(description="The address to listen at; one besides loopback needs a secret."),
     ] = "127.0.0.1"
     hosts: Annotated[
-        list[str], AfterValidator(_lower), Field(description="Names that it is called by besides, such as a tunnel's.")
+        list[str],
+        AfterValidator(lambda names: [name.lower() for name in names]),
+        Field(description="Its other names, such as a tunnel's."),
     ] = []
     secret_env: Annotated[
         str | None,
-        Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="The environment variable that holds the secret."),
+        Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="The environment variable with the secret."),
     ] = None
     signature: Annotated[
         Scheme | None,
-        Field(description="How requests are signed; default: 'github' with a secret_env, else 'none'."),
+        Field(description="How senders sign requests; default: 'github' with a secret_env, else 'none'."),
     ] = None
     tolerance: Annotated[
-        float, Field(gt=0, le=86_400, description="Seconds that a signature is good for, and known again.")
+        float, Field(gt=0, le=86_400, description="Seconds that the time in a 'plain' signature may be away.")
     ] = 300.0
     max_bytes: Annotated[int, Field(ge=1, le=64 * MEBIBYTE, description="Bytes of the largest body.")] = MEBIBYTE
     events: Annotated[
         list[str] | None, Field(min_length=1, description="Values of X-GitHub-Event that count; default: all.")
     ] = None
     rate: Annotated[
-        int | None, Field(ge=1, le=1_000_000, description="Requests a minute that are accepted; null: any number.")
+        int | None, Field(ge=1, le=1_000_000, description="The most requests a minute; null: any number.")
     ] = 600
+
+    @field_validator("host")
+    @classmethod
+    def _read_address(cls, host: str) -> str:
+        if host == "localhost":
+            return "127.0.0.1"
+        try:
+            return str(ip_address(host))
+        except ValueError:
+            raise ValueError(f"{host!r} is not an address; write one such as 127.0.0.1, or localhost") from None
 
     @property
     def scheme(self) -> Scheme:
-        """How requests are signed."""
+        """How senders sign requests."""
         return self.signature or ("github" if self.secret_env else "none")
 
-    @model_validator(mode="after")
-    def _signed_where_it_must_be(self) -> WebhookConfig:
-        if self.scheme == "none" and self.secret_env is not None:
-            raise ValueError("signature 'none' checks no secret; drop secret_env, or say 'github' or 'plain'")
-        if self.scheme != "none" and self.secret_env is None:
-            raise ValueError(f"signature '{self.scheme}' needs a secret_env, the environment variable with the secret")
-        if self.scheme == "none" and not is_loopback(self.host):
-            raise ValueError(f"{self.host} can be reached from elsewhere; give a secret_env, or listen at 127.0.0.1")
-        return self
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the address."""
+        return ip_address(self.host).is_loopback
+
+    @property
+    def allowed_hosts(self) -> frozenset[str]:
+        """Names for the Host header; an empty set allows any: an unspecified address has no name of its own."""
+        if not self.hosts and ip_address(self.host).is_unspecified:
+            return frozenset()
+        own = ("localhost", "127.0.0.1", "::1") if self.is_loopback else ()
+        return frozenset((*own, self.host, *self.hosts))
+
+
+def read_config(trigger: str, config: Mapping[str, Any]) -> WebhookConfig:
+    """Return the checked configuration. Raises `TriggerConfigError`."""
+    if "secret" in config:
+        remedy = "a bundle holds no secrets; put it into an environment variable, and name that in secret_env"
+        raise TriggerConfigError(trigger, "secret", remedy)
+    checked = read_trigger_config(trigger, WebhookConfig, config)
+    for key, message in _contradictions(checked):
+        raise TriggerConfigError(trigger, key, message)
+    return checked
+
+
+def _contradictions(config: WebhookConfig) -> Iterator[tuple[str, str]]:
+    """Yield keys that do not go together, each with the remedy."""
+    if config.scheme == "none" and config.secret_env is not None:
+        yield "signature", "'none' checks no secret; remove secret_env, or say 'github' or 'plain'"
+    if config.scheme != "none" and config.secret_env is None:
+        yield "signature", f"'{config.scheme}' needs a secret_env, the environment variable with the secret"
+    if config.scheme == "none" and not config.is_loopback:
+        yield "host", f"other machines can reach {config.host}; give a secret_env, or listen at 127.0.0.1"

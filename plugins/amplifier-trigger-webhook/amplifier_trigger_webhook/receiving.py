@@ -1,11 +1,10 @@
-"""One request after the other: whether it is let in, what event it is, and what it is answered."""
+"""Accept or refuse requests, make events of them, and answer them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -13,10 +12,10 @@ from starlette.responses import JSONResponse
 
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
-from .allowance import Allowance
-from .bodies import Unreadable, read_body
-from .config import is_loopback
-from .signatures import Forged, check_signature
+from .bodies import UnreadableBody, read_body
+from .rate_limit import RateLimit
+from .seen_signatures import SeenSignatures
+from .signatures import BadSignature, check_signature
 from .trigger import NAME
 
 if TYPE_CHECKING:
@@ -26,32 +25,34 @@ if TYPE_CHECKING:
 
     from amplifier_core.triggers import TriggerContext
 
-    from .arrivals import Arrivals
     from .config import WebhookConfig
+    from .pending_requests import PendingRequests
 
 logger = logging.getLogger(__name__)
 
 MOST_REQUESTS = 64
-"""Requests that are read or wait for the store at the same time; one more is answered with 503."""
+"""Requests in reading or storage at the same time; for one more, a body that is still read is given up with 503."""
+TOO_MANY = "too many requests at once"
 BODY_TIME = 10.0
-"""Seconds that a body may take to arrive."""
+"""Seconds until a body must have arrived."""
 STORE_TIME = 30.0
-"""Seconds that a request waits for its event to be stored."""
+"""Seconds until an event must be stored."""
+STOPPED_FOR = 60
+"""Seconds until a client asks a stopped background session again."""
 LINGER = 4 * 1024 * 1024
-"""Bytes of a body that is too large which are read all the same: who still writes does not see an answer."""
-MOST_SIGNATURES = 100_000
-"""Signatures that are known again."""
+"""Bytes to read beyond the limit of a body: a client does not see an answer while it writes."""
+SEEN_FOR = 365 * 86_400.0
+"""Seconds for which a signature without a time in it is recognised again."""
 KEPT_HEADERS = (
     "content-type", "user-agent", "x-amplifier-delivery", "x-github-delivery", "x-github-event", "x-github-hook-id",
 )  # fmt: skip
 LONGEST_HEADER = 512
 
 _DELIVERY = re.compile(r"[\x21-\x7e]{1,128}")
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Refusal(Exception):
-    """A request that is not let in, and what it is answered."""
+    """A request is refused; `status` and `headers` are for the answer."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.headers = status, dict(headers or {})
@@ -59,68 +60,82 @@ class Refusal(Exception):
 
 
 class Receiver:
-    """Answers the requests for one webhook."""
+    """Answers the requests to one webhook."""
 
-    def __init__(self, config: WebhookConfig, secret: bytes, context: TriggerContext, arrivals: Arrivals) -> None:
+    def __init__(self, config: WebhookConfig, secret: bytes, context: TriggerContext, pending: PendingRequests) -> None:
         self._config = config
         self._secret = secret
         self._context = context
-        self._arrivals = arrivals
-        self._allowance = Allowance(config.rate, context.clock)
-        self._hosts = _hosts(config)
+        self._pending = pending
+        self._rate_limit = RateLimit(config.rate, context.clock)
+        self._hosts = config.allowed_hosts
         self._busy = 0
-        self._keys: dict[str, tuple[float, str]] = {}
+        lifetime = SEEN_FOR if config.scheme == "github" else 2 * config.tolerance
+        self._signatures = SeenSignatures(context.state, lifetime)
 
     async def answer(self, request: Request) -> JSONResponse:
-        """Return the answer: 202 for an event that is stored, 200 for one that is not asked for, else an error.
+        """Return the answer: 202 for a stored event, 200 for an event besides `events`, else an error.
 
-        Raises `ClientDisconnect` when nobody is there any more to be answered.
+        Raises `ClientDisconnect` if the client is gone.
         """
         self._busy += 1
         try:
-            return await self._let_in(request)
+            return await self._accept(request)
         except Refusal as refusal:
             logger.info("%s answered %d: %s", self._context.name, refusal.status, refusal)
             return JSONResponse({"error": str(refusal)}, refusal.status, refusal.headers)
         finally:
             self._busy -= 1
 
-    async def _let_in(self, request: Request) -> JSONResponse:
+    async def _accept(self, request: Request) -> JSONResponse:
         self._check_head(request)
         body = await self._read(request)
         signed = self._check_signature(request, body)
+        if self._signatures.is_stored(signed):
+            return JSONResponse({"status": "accepted", "reason": "this request was accepted before"}, 202)
         kind = request.headers.get("x-github-event", "")
         if self._config.events is not None and kind not in self._config.events:
-            return JSONResponse({"status": "ignored", "reason": f"event {kind!r} is not asked for"})
+            return JSONResponse({"status": "ignored", "reason": f"event {kind!r} is not among its events"})
         event = self._event(request, body, signed)
-        if seconds := self._allowance.take():
+        if seconds := self._rate_limit.take():
             raise _later(429, f"more than {self._config.rate} requests a minute", seconds)
-        if not await self._stored(event):
-            raise _later(503, "the event could not be stored")
+        try:
+            async with asyncio.timeout(STORE_TIME):
+                retry_after = await self._pending.submit(event)
+        except TimeoutError:
+            retry_after = 1
+        if retry_after:
+            raise _later(503, "the event could not be stored", retry_after)
+        if signed:
+            self._signatures.mark_stored(signed)
         return JSONResponse({"status": "accepted", "event_id": event.event_id}, 202)
 
     def _check_head(self, request: Request) -> None:
-        """Refuse what the headers alone tell is wrong."""
+        """Refuse a request by its headers alone."""
         headers = request.headers
-        if self._hosts and _host_name(headers.get("host", "")) not in self._hosts:
-            raise Refusal(421, "this is not the host of the request; list its name in `hosts`")
+        host = headers.get("host", "")
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0].lower()
+        if self._hosts and name not in self._hosts:
+            raise Refusal(421, "this is not the host of the request; add its name to `hosts`")
         if request.method != "POST":
             raise Refusal(405, "post the event", {"Allow": "POST"})
         if self._config.scheme == "none" and ("origin" in headers or "sec-fetch-site" in headers):
             raise Refusal(403, "a page in a browser may not call a webhook without a signature")
-        if self._arrivals.closed or self._busy > MOST_REQUESTS:
-            raise _later(503, "stopped" if self._arrivals.closed else "too many requests at once")
+        if self._pending.closed:
+            raise _later(503, "stopped")
+        if self._busy > MOST_REQUESTS and not self._pending.give_up_reader():
+            raise _later(503, TOO_MANY)
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise Refusal(415, "the body is compressed; send it as it is")
         if int(headers.get("content-length", "0")) > self._config.max_bytes + LINGER:
             raise self._too_large()
 
     async def _read(self, request: Request) -> bytes:
-        """Return the body. Raises `Refusal` for one that is too large or too slow."""
+        """Return the body. Raises `Refusal` if it is too large or too slow."""
         body, size, most = bytearray(), 0, self._config.max_bytes
         try:
             async with asyncio.timeout(BODY_TIME) as limit:
-                self._arrivals.reading(limit, True)
+                self._pending.begin_reading(limit, request.client.host if request.client else "")
                 try:
                     async for chunk in request.stream():
                         size += len(chunk)
@@ -129,10 +144,10 @@ class Receiver:
                         elif size > most + LINGER:
                             break
                 finally:
-                    self._arrivals.reading(limit, False)
+                    was_given_up = not self._pending.end_reading(limit)
         except TimeoutError:
-            if self._arrivals.closed:
-                raise _later(503, "stopped") from None
+            if self._pending.closed or was_given_up:
+                raise _later(503, "stopped" if self._pending.closed else TOO_MANY, close=True) from None
             if size <= most:
                 raise Refusal(408, f"the body did not arrive in {BODY_TIME:g} s", {"Connection": "close"}) from None
         if size > most:
@@ -143,30 +158,32 @@ class Receiver:
         return Refusal(413, f"the body is larger than {self._config.max_bytes} bytes", {"Connection": "close"})
 
     def _check_signature(self, request: Request, body: bytes) -> str:
-        """Return the digest of what was signed, '' where nothing is."""
+        """Return the digest of the signed bytes, '' for a webhook without signatures."""
         config = self._config
         if config.scheme == "none":
             return ""
         now = self._context.clock.now()
         try:
             return check_signature(config.scheme, self._secret, request.headers, body, now, config.tolerance)
-        except Forged as forged:
-            raise Refusal(401, str(forged)) from None
+        except BadSignature as error:
+            raise Refusal(401, str(error)) from None
 
     def _event(self, request: Request, body: bytes, signed: str) -> TriggerEvent:
         headers = request.headers
         try:
             value = read_body(headers.get("content-type", ""), body)
-        except Unreadable as error:
+        except UnreadableBody as error:
             raise Refusal(error.status, str(error)) from None
-        event_id = uuid4().hex
+        event_id, now = uuid4().hex, self._context.clock.now()
+        key = self._key(request, signed, now.timestamp()) or event_id
         return TriggerEvent(
             TriggerType.WEBHOOK,
             NAME,
-            timestamp=self._context.clock.now(),
+            timestamp=now,
             event_id=event_id,
-            # the name, because two webhooks of one background session may be sent the same delivery
-            dedupe_key=f"{self._context.name} {self._key(request, signed) or event_id}",
+            # the name, because two webhooks of one background session may get the same delivery
+            dedupe_key=f"{self._context.name} {key}",
+            state_changes=self._signatures.changes(signed, now.timestamp()) if signed else None,
             event_name=headers.get("x-github-event", "")[:LONGEST_HEADER] or None,
             data={
                 "method": request.method,
@@ -177,49 +194,23 @@ class Receiver:
             },
         )
 
-    def _key(self, request: Request, signed: str) -> str:
-        """Return what a request that is sent again has in common with the first.
+    def _key(self, request: Request, signed: str, now: float) -> str:
+        """Return a key that a repeated request shares with the first one; '' if nothing identifies it.
 
-        A delivery's id is not signed. What was signed therefore keeps the key that it came with first, as long as it
-        may come again.
+        A delivery's id is not signed: a signature therefore keeps the key of its first request.
         """
-        key = _delivery(request) or signed
-        if not signed:
-            return key
-        now = self._context.clock.monotonic()
-        while self._keys and (next(iter(self._keys.values()))[0] < now or len(self._keys) >= MOST_SIGNATURES):
-            del self._keys[next(iter(self._keys))]
-        return self._keys.setdefault(signed, (now + 2 * self._config.tolerance, key))[1]
-
-    async def _stored(self, event: TriggerEvent) -> bool:
-        try:
-            async with asyncio.timeout(STORE_TIME):
-                return await self._arrivals.stored(event)
-        except TimeoutError:
-            return False
+        given = request.headers.get("x-github-delivery") or request.headers.get("x-amplifier-delivery") or ""
+        if given and not _DELIVERY.fullmatch(given):
+            raise Refusal(400, "a delivery's id is 1 to 128 characters, without spaces")
+        key = given or signed
+        return self._signatures.key_of(signed, key, now) if signed else key
 
 
-def _later(status: int, message: str, seconds: int = 1) -> Refusal:
-    return Refusal(status, f"{message}; try again", {"Retry-After": str(seconds)})
+async def refuse_stopped(request: Request) -> JSONResponse:
+    """Answer a request to a stopped background session."""
+    return JSONResponse({"error": "this background session is stopped"}, 503, {"Retry-After": str(STOPPED_FOR)})
 
 
-def _hosts(config: WebhookConfig) -> frozenset[str]:
-    """Return the names that a request may call its host by; none: any, as an address for all has no name of its own."""
-    if not config.hosts and ip_address(config.host).is_unspecified:
-        return frozenset()
-    own = _LOOPBACK if is_loopback(config.host) else frozenset[str]()
-    return own | {config.host} | frozenset(config.hosts)
-
-
-def _host_name(header: str) -> str:
-    """Return the name in a Host header, without its port and the brackets of an IPv6 address."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0].lower()
-
-
-def _delivery(request: Request) -> str:
-    given = request.headers.get("x-github-delivery") or request.headers.get("x-amplifier-delivery") or ""
-    if given and not _DELIVERY.fullmatch(given):
-        raise Refusal(400, "a delivery's id is 1 to 128 characters, without spaces")
-    return given
+def _later(status: int, message: str, seconds: int = 1, *, close: bool = False) -> Refusal:
+    headers = {"Retry-After": str(seconds), **({"Connection": "close"} if close else {})}
+    return Refusal(status, f"{message}; try again", headers)

@@ -1,11 +1,12 @@
-"""The webhook as a trigger: what was posted is yielded, and answered when it is stored."""
+"""Yield an event for each posted request, and answer the request once the event is stored."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import TriggerConfigError
+from amplifier_core.errors import QueueFull, StoreUnavailable, TriggerConfigError
 from amplifier_core.triggers import TriggerContext, TriggerType
 
 if TYPE_CHECKING:
@@ -13,13 +14,18 @@ if TYPE_CHECKING:
 
     from amplifier_core.triggers import TriggerEvent
 
-    from .arrivals import Arrivals
+    from .pending_requests import PendingRequests
 
 NAME = "trigger-webhook"
 
 
 class WebhookTrigger:
-    """Fires when its address is posted to; a stopped one is not started again."""
+    """A trigger by requests to its address; a stopped one does not start again.
+
+    A request waits in `PendingRequests` until the runner of the trigger asks for the next event: then it is stored.
+    """
+
+    answers_callers = True
 
     def __init__(self) -> None:
         import asyncio
@@ -27,9 +33,9 @@ class WebhookTrigger:
         self._context = TriggerContext(NAME)
         self._armed = asyncio.Event()
         self._stopped = False
-        self._arrivals: Arrivals | None = None
+        self._pending: PendingRequests | None = None
         self.url = ""
-        """Where it listens, once it is ready."""
+        """Its address, once it is ready."""
 
     @staticmethod
     def config_schema() -> dict[str, Any]:
@@ -38,31 +44,31 @@ class WebhookTrigger:
 
         return WebhookConfig.model_json_schema()
 
+    @staticmethod
+    def event_names() -> set[str]:
+        """Return the names in its events, for checks of templates and conditions."""
+        return {"method", "path", "query", "headers", "body", "event_name"}
+
     def bind(self, context: TriggerContext) -> None:
-        """Take the clock, and the name that the path comes from."""
+        """Take the clock, and the name for the default path."""
         self._context = context
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take the address; where it will listen, the secret must be in the environment. Raises `TriggerConfigError`.
+        """Take the address. Raises `TriggerConfigError`, also for a missing secret if the trigger is to run.
 
-        A bundle can be checked where the secret is not: what only checks has nowhere to save a state.
+        Without a `saver` in its context, it is only checked: a bundle can be checked on a machine without the secret.
         """
-        from amplifier_core.trigger_config import read_trigger_config
+        from .config import read_config
 
-        from .config import WebhookConfig
-
-        if "secret" in config:
-            remedy = "a bundle holds no secrets; put it into an environment variable, and name that in secret_env"
-            raise TriggerConfigError(NAME, "secret", remedy)
-        self._config = read_trigger_config(NAME, WebhookConfig, config)
+        self._config = read_config(NAME, config)
         if self._context.saver is not None:
-            _secret(self._config.secret_env)
+            _read_secret(self._config.secret_env)
         self._path = self._config.path or default_path(self._context.name)
 
     def matches(self, event: TriggerEvent) -> str | None:
-        """Return None for what may be posted to its address, signatures aside, else why not."""
+        """Return None for a request to its address, signatures aside, else the reason against it."""
         if event.type is not TriggerType.WEBHOOK:
-            return f"it fires when it is posted to, and this is a {event.type.value} event"
+            return f"it fires on requests, and this is a {event.type.value} event"
         path = event.data.get("path", self._path)
         if path != self._path:
             return f"its path is {self._path}, not {path}"
@@ -76,39 +82,55 @@ class WebhookTrigger:
         await self._armed.wait()
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
-        """Yield an event for every request that is let in; being asked for the next one answers it with 202.
+        """Yield an event for every accepted request; the call for the next event answers the request with 202.
 
-        Raises `TriggerError` when the port or the path is taken.
+        Its runner throws `StoreUnavailable` in for an event that was not stored: the request gets 503, and the webhook
+        goes on. Raises `TriggerError` if another program has the port, or another webhook the path.
         """
-        from .arrivals import Arrivals
+        from .pending_requests import PendingRequests
         from .receiving import Receiver
-        from .server import listening
+        from .server import listen
 
-        arrivals = self._arrivals = Arrivals()
+        waiting = self._pending = PendingRequests()
         if self._stopped:
-            arrivals.close()
-        receiver = Receiver(self._config, _secret(self._config.secret_env), self._context, arrivals)
+            waiting.close()
+        receiver = Receiver(self._config, _read_secret(self._config.secret_env), self._context, waiting)
         try:
-            async with listening(self._context.name, self._config, self._path, receiver.answer) as self.url:
+            async with listen(self._context.name, self._config, self._path, receiver.answer) as self.url:
                 self._armed.set()
                 try:
-                    while (arrival := await arrivals.next()) is not None:
-                        with arrival:
-                            yield arrival.event
-                            arrival.store()
+                    while (pending := await waiting.next()) is not None:
+                        with suppress(StoreUnavailable, QueueFull), pending:
+                            yield pending.event
+                            pending.mark_stored()
                 finally:
-                    arrivals.close()
+                    waiting.close()
         finally:
             self._armed.set()
 
+    async def stand_by(self) -> None:
+        """Answer every request with 503 until `stop`: the background session is stopped.
+
+        Raises `TriggerError` if another program has the port, or another webhook the path.
+        """
+        from .pending_requests import PendingRequests
+        from .receiving import refuse_stopped
+        from .server import listen
+
+        waiting = self._pending = PendingRequests()
+        if self._stopped:
+            return
+        async with listen(self._context.name, self._config, self._path, refuse_stopped) as self.url:
+            await waiting.next()
+
     async def stop(self) -> None:
-        """End `watch`; requests that wait are answered with 503, and their clients try again."""
+        """End `watch` or `stand_by`; waiting requests get 503, and their clients try again."""
         self._stopped = True
-        if self._arrivals is not None:
-            self._arrivals.close()
+        if self._pending is not None:
+            self._pending.close()
 
 
-def _secret(variable: str | None) -> bytes:
+def _read_secret(variable: str | None) -> bytes:
     if variable is None:
         return b""
     secret = os.environ.get(variable, "")
@@ -120,7 +142,7 @@ def _secret(variable: str | None) -> bytes:
 
 
 def default_path(name: str) -> str:
-    """Return the path for a trigger without one: `/` and its own name, or else that of its background session."""
+    """Return the path for a trigger without one: `/` and its own name, else the name of its background session."""
     *before, own = name.split("/")
     own = own.partition("#")[0]
     return f"/{before[-1] if before and own == NAME else own}"

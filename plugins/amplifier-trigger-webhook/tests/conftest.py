@@ -1,4 +1,4 @@
-"""A webhook on a real socket, and a client that posts to it."""
+"""Run webhooks on real sockets, and post to them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from amplifier_core.errors import QueueFull, StoreUnavailable
 from amplifier_core.testing.clock import VirtualClock
 from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_trigger_webhook import WebhookTrigger
@@ -23,7 +24,7 @@ SECRET = "It's a Secret to Everybody"
 
 @dataclass(slots=True)
 class Answer:
-    """What a request was answered."""
+    """The answer to a request."""
 
     status: int
     headers: dict[str, str]
@@ -32,7 +33,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Running:
-    """A webhook that runs, and what it yielded. `hold` lets its events wait for the store."""
+    """A running webhook and its events. `hold` makes the events wait for the store."""
 
     trigger: WebhookTrigger
     clock: VirtualClock
@@ -82,9 +83,11 @@ def plain(body: bytes, timestamp: int, secret: str = SECRET) -> dict[str, str]:
     return {"X-Amplifier-Signature": f"sha256={digest}", "X-Amplifier-Timestamp": str(timestamp)}
 
 
-def webhook(name: str = "tests/hook#1", clock: VirtualClock | None = None, **config: Any) -> WebhookTrigger:
+def webhook(
+    name: str = "tests/hook#1", clock: VirtualClock | None = None, state: dict[str, Any] | None = None, **config: Any
+) -> WebhookTrigger:
     trigger = WebhookTrigger()
-    trigger.bind(TriggerContext(name, clock=clock or VirtualClock()))
+    trigger.bind(TriggerContext(name, clock=clock or VirtualClock(), state=state or {}))
     trigger.configure({"port": 0, **config})
     return trigger
 
@@ -99,7 +102,7 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run() -> Run:
-    """Run a webhook with this configuration; what it yields is stored at once, unless `hold` was cleared."""
+    """Run a webhook with this configuration; its events are stored at once, unless `hold` is cleared."""
 
     @asynccontextmanager
     async def running(name: str = "tests/hook#1", **config: Any) -> AsyncIterator[Running]:
@@ -119,14 +122,21 @@ def run() -> Run:
 
 
 async def _store(bench: Running) -> None:
-    """Do with the events what whoever runs a trigger does."""
+    """Store the events as the runner of a trigger does."""
     stream = bench.trigger.watch()
     try:
-        async for event in stream:
+        event = await anext(stream, None)
+        while event is not None:
             bench.events.append(event)
             await bench.hold.wait()
-            if bench.failure is not None:
+            if isinstance(bench.failure, (StoreUnavailable, QueueFull)):
+                event = await stream.athrow(bench.failure)  # type: ignore[attr-defined]
+            elif bench.failure is not None:
                 break
+            else:
+                event = await anext(stream, None)
+    except StopAsyncIteration:  # it was stopped while the failure was thrown in
+        pass
     finally:
         close: Callable[[], Awaitable[None]] = stream.aclose  # type: ignore[attr-defined]
         await close()

@@ -1,4 +1,4 @@
-"""What a webhook is answered, and what becomes an event."""
+"""Test the answers of a webhook, and its events."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import asyncio
 import json
 import re
 import socket
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 import amplifier_trigger_webhook.receiving as receiving
+import amplifier_trigger_webhook.seen_signatures as seen_signatures
 import amplifier_trigger_webhook.server as server
-from amplifier_core.errors import TriggerConfigError, TriggerError
+from amplifier_core.errors import QueueFull, StoreUnavailable, TriggerConfigError, TriggerError
 from amplifier_core.plugins import load_plugins
 from amplifier_core.testing.clock import VirtualClock
 from amplifier_core.testing.trigger_checks import check_trigger
 from amplifier_core.triggers import TriggerContext, TriggerSource, TriggerType
 from amplifier_trigger_webhook import WebhookTrigger
-from amplifier_trigger_webhook.allowance import Allowance
+from amplifier_trigger_webhook.rate_limit import RateLimit
+from amplifier_trigger_webhook.seen_signatures import SeenSignatures
 from amplifier_trigger_webhook.trigger import default_path
 
 from .conftest import SECRET, Answer, Run, Running, github, plain, send, webhook
@@ -106,6 +110,37 @@ async def test_an_event_that_could_not_be_stored_is_answered_503(run: Run) -> No
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 
 
+async def test_a_full_queue_is_answered_503_with_the_time_of_the_next_try(run: Run) -> None:
+    async with run() as bench:
+        bench.failure = QueueFull("b/hook", 10)
+        answer = await bench.post({"n": 1})
+        bench.failure = None
+        assert (answer.status, answer.headers["retry-after"]) == (503, "60")
+        assert (await bench.post({"n": 2})).status == 202
+
+
+async def test_a_store_that_fails_closes_no_port(run: Run) -> None:
+    async with run() as bench:
+        bench.failure = StoreUnavailable("/store", "the disk is full")
+        answers = [await bench.post({"n": n}) for n in range(40)]
+        bench.failure = None
+        later = await bench.post({"n": 40})
+    assert {(answer.status, answer.headers["retry-after"]) for answer in answers} == {(503, "1")}
+    assert later.status == 202
+
+
+async def test_a_stopped_background_session_answers_503_until_it_ends() -> None:
+    trigger = webhook()
+    standing_by = asyncio.create_task(trigger.stand_by())
+    while not trigger.url:
+        await asyncio.sleep(0.001)
+    answer = await asyncio.to_thread(send, trigger.url, b"{}", {})
+    await trigger.stop()
+    await standing_by
+    assert (answer.status, answer.headers["retry-after"]) == (503, "60")
+    assert answer.body == {"error": "this background session is stopped"}
+
+
 async def test_a_request_that_waits_for_the_store_too_long_is_answered_503_and_never_yielded(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,9 +159,9 @@ async def test_stop_answers_those_who_wait_and_those_who_still_write(run: Run) -
             slow.sendall(b"POST /hook HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n12345")
             async with asyncio.TaskGroup() as group:
                 posts = [group.create_task(bench.post({"n": n})) for n in range(3)]
-                arrivals = bench.trigger._arrivals
-                assert arrivals is not None
-                while (len(bench.events), len(arrivals._waiting), len(arrivals._reading)) != (1, 2, 1):
+                pending = bench.trigger._pending
+                assert pending is not None
+                while (len(bench.events), len(pending._waiting), len(pending._reading)) != (1, 2, 1):
                     await asyncio.sleep(0)
                 await bench.trigger.stop()
                 bench.hold.set()
@@ -147,11 +182,39 @@ def address(bench: Running) -> tuple[str, int]:
     return host, int(port)
 
 
+@asynccontextmanager
+async def idling(
+    bench: Running, count: int, source: str = "127.0.0.1", sends: bytes = b""
+) -> AsyncIterator[list[socket.socket]]:
+    """Hold so many connections that the server knows; each has sent these bytes."""
+    listeners = server._LISTENERS[asyncio.get_running_loop()].values()
+    [state] = [each._server.server_state for each in listeners if each._server is not None]
+    held: list[socket.socket] = []
+    try:
+        for _ in range(count):
+            known = set(state.connections)
+            held.append(await asyncio.to_thread(socket.create_connection, address(bench), None, (source, 0)))
+            held[-1].sendall(sends)
+            while not state.connections - known:
+                await asyncio.sleep(0)
+        yield held
+    finally:
+        for each in held:
+            each.close()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
 @pytest.mark.parametrize(
     ("body", "headers", "status", "message"),
     [
-        (b"{", {"Content-Type": "application/json"}, 400, "not JSON that can be kept"),
-        (b"", {"Content-Type": "application/problem+json; charset=utf-8"}, 400, "not JSON that can be kept"),
+        (b"{", {"Content-Type": "application/json"}, 400, "not JSON that can be stored"),
+        (b"", {"Content-Type": "application/problem+json; charset=utf-8"}, 400, "not JSON that can be stored"),
         (b'{"n": NaN}', {"Content-Type": "application/json"}, 400, "body.n: nan is not JSON"),
         (b'{"n": [1e999]}', {"Content-Type": "application/json"}, 400, "body.n[0]: inf is not JSON"),
         (b"9" * 5000, {"Content-Type": "application/json"}, 400, "4300"),
@@ -208,7 +271,7 @@ async def test_only_the_events_that_are_asked_for_count(run: Run) -> None:
         answers = [await bench.post({}, {"X-GitHub-Event": kind}) for kind in ("issues", "push")]
         answers.append(await bench.post({}))
     assert [answer.status for answer in answers] == [202, 200, 200]
-    assert answers[1].body == {"status": "ignored", "reason": "event 'push' is not asked for"}
+    assert answers[1].body == {"status": "ignored", "reason": "event 'push' is not among its events"}
     assert [event.event_name for event in bench.events] == ["issues"]
 
 
@@ -221,14 +284,14 @@ async def test_too_many_requests_are_told_when_to_try_again(run: Run) -> None:
     assert len(bench.events) == 3
 
 
-async def test_an_allowance_grows_back_to_its_rate_and_no_further() -> None:
+async def test_a_rate_limit_grows_back_to_its_rate_and_no_further() -> None:
     clock = VirtualClock()
-    allowance = Allowance(60, clock)
-    assert [allowance.take() for _ in range(61)] == [0] * 60 + [1]
+    limit = RateLimit(60, clock)
+    assert [limit.take() for _ in range(61)] == [0] * 60 + [1]
     await clock.advance(1)
-    assert [allowance.take() for _ in range(2)] == [0, 1]
+    assert [limit.take() for _ in range(2)] == [0, 1]
     await clock.advance(3600)
-    assert [allowance.take() for _ in range(61)] == [0] * 60 + [1]
+    assert [limit.take() for _ in range(61)] == [0] * 60 + [1]
 
 
 async def test_requests_that_wait_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,17 +330,44 @@ async def test_a_slow_head_is_given_up(head: bytes, run: Run, monkeypatch: pytes
     assert b"HTTP/1.1 2" not in said
 
 
-async def test_connections_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connections_give_way_to_others_the_longest_idle_first(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
-    async with run() as bench:
-        held = [socket.create_connection(address(bench)) for _ in range(3)]
-        try:
-            with pytest.raises(ConnectionError):
-                if await asyncio.to_thread(held[2].recv, 1) == b"":
-                    raise ConnectionError
-        finally:
-            for each in held:
-                each.close()
+    async with run(**GITHUB) as bench, idling(bench, 2) as held:
+        assert (await bench.signed(b"genuine")).status == 202
+        assert await asyncio.to_thread(is_closed, held[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, 127.0.0.2 is no address of this machine")
+async def test_the_address_with_the_most_connections_gives_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 3)
+    async with run(**GITHUB) as bench, idling(bench, 1, "127.0.0.3") as [lone], idling(bench, 2, "127.0.0.2") as many:
+        assert (await bench.signed(b"genuine")).status == 202
+        assert await asyncio.to_thread(is_closed, many[0])
+        lone.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            is_closed(lone)
+
+
+async def test_a_flood_of_bodies_that_drip_starves_no_signed_caller(run: Run) -> None:
+    head = b"POST /hook HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n1"
+    async with run(**GITHUB) as bench, idling(bench, 70, sends=head), idling(bench, 186):
+        answers = [await bench.signed(b"genuine %d" % number) for number in range(20)]
+    assert {answer.status for answer in answers} == {202}
+
+
+async def test_the_body_that_is_read_longest_gives_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "MOST_REQUESTS", 1)
+    head = b"POST /hook HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1"
+    async with run() as bench, idling(bench, 1, sends=head) as [slow]:
+        while not (bench.trigger._pending and bench.trigger._pending._reading):
+            await asyncio.sleep(0)
+        assert (await bench.post(b"next")).status == 202
+        said = await asyncio.to_thread(slow.makefile("rb").read)
+    assert said.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 1" in said
+    assert [event.data["body"] for event in bench.events] == ["next"]
 
 
 async def test_a_client_that_leaves_is_forgotten(run: Run) -> None:
@@ -343,7 +433,30 @@ async def test_what_is_sent_again_keeps_its_key_also_under_another_delivery(sche
         for delivery in ({"X-Amplifier-Delivery": "a"}, {"X-Amplifier-Delivery": "b"}, {}, {"X-GitHub-Delivery": "c"}):
             assert (await sign(b"body", delivery)).status == 202
         await sign(b"other", {"X-Amplifier-Delivery": "b"})
-    assert [event.dedupe_key for event in bench.events] == ["tests/hook#1 a"] * 4 + ["tests/hook#1 b"]
+    assert [event.dedupe_key for event in bench.events] == ["tests/hook#1 a", "tests/hook#1 b"]
+
+
+async def test_a_captured_delivery_is_no_event_under_another_id_also_after_the_tolerance(run: Run) -> None:
+    first, again = {"X-GitHub-Delivery": "a"}, {"X-GitHub-Delivery": "b"}
+    async with run(**GITHUB, tolerance=300.0) as bench:
+        assert (await bench.signed(b"deploy", first)).status == 202
+        [event] = bench.events
+        await bench.clock.advance(1_000)
+        assert (await bench.signed(b"deploy", again)).body["reason"] == "this request was accepted before"
+    async with run(**GITHUB, state=dict(event.state_changes or {})) as bench:
+        await bench.clock.advance(1_000)
+        assert (await bench.signed(b"deploy", again)).body["reason"] == "this request was accepted before"
+    assert bench.events == []
+
+
+def test_the_seen_signatures_are_bounded_by_age_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_signatures, "MOST_SIGNATURES", 2)
+    seen = SeenSignatures({"old": [5.0, "k-old"], "older": [1.0, "k-older"]}, 10.0)
+    assert (seen.is_stored("old"), seen.key_of("old", "new", 2.0)) == (True, "k-old")
+    assert (seen.key_of("a", "k-a", 2.0), seen.is_stored("a")) == ("k-a", False)
+    assert seen.changes("a", 2.0) == {"older": None, "a": [12.0, "k-a"]}
+    seen.key_of("b", "k-b", 3.0)
+    assert seen.changes("b", 3.0) == {"old": None, "b": [13.0, "k-b"]}
 
 
 async def test_a_signed_request_without_a_delivery_is_known_by_what_was_signed(run: Run) -> None:
@@ -419,13 +532,13 @@ async def saved(state: Mapping[str, Any]) -> None:
         ({"secret_env": "NO_SUCH_VARIABLE"}, "secret_env", "NO_SUCH_VARIABLE is not set"),
         ({"secret_env": "EMPTY"}, "secret_env", "EMPTY is not set"),
         ({"secret_env": "a b"}, "secret_env", "match"),
-        ({"signature": "github"}, "", "needs a secret_env"),
-        ({"signature": "plain"}, "", "needs a secret_env"),
-        ({"signature": "none", **GITHUB}, "", "checks no secret"),
+        ({"signature": "github"}, "signature", "needs a secret_env"),
+        ({"signature": "plain"}, "signature", "needs a secret_env"),
+        ({"signature": "none", **GITHUB}, "signature", "checks no secret"),
         ({"signature": "md5"}, "signature", "'github', 'plain' or 'none'"),
-        ({"host": "0.0.0.0"}, "", "can be reached from elsewhere"),
-        ({"host": "::"}, "", "can be reached from elsewhere"),
-        ({"host": "example.org"}, "host", "is no address"),
+        ({"host": "0.0.0.0"}, "host", "other machines can reach 0.0.0.0"),
+        ({"host": "::"}, "host", "other machines can reach ::"),
+        ({"host": "example.org"}, "host", "is not an address"),
         ({"path": "hook"}, "path", "match"),
         ({"path": "/a b"}, "path", "match"),
         ({"port": 65536}, "port", "at most"),

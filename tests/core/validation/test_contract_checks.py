@@ -19,7 +19,7 @@ from amplifier_core.message_models import ChatRequest, ChatResponse, Message, Te
 from amplifier_core.models import ModelInfo, ProviderInfo
 from amplifier_core.testing import check_provider, check_runner, check_storage
 from amplifier_core.testing.storage_checks import STORAGE_CHECKS
-from amplifier_foundation.runners import InProcessRunner
+from amplifier_foundation.spawning.runners import InProcessRunner
 from amplifier_provider_playbook.config import read_config
 from amplifier_provider_playbook.provider import PlaybookProvider
 
@@ -285,8 +285,8 @@ class Idle(InProcessRunner):
         (Repeating, "must execute the request's instruction once"),
         (Leaving, "must leave the session before it ends"),
         (Mixing, "must return the final text of its own request's session"),
-        (Soothing, "must raise what the session raised; it returned 'it will be fine'"),
-        (Renaming, "must raise what the session raised, not OSError"),
+        (Soothing, "must raise the session's own error; it returned 'it will be fine'"),
+        (Renaming, "must raise the session's own error, not OSError"),
         (Unimpressed, "must raise CancelledError: it returned 'cancelled, perhaps'"),
         (Stubborn, "must end promptly when it is cancelled"),
         (Idle, "run must end; it did not within"),
@@ -466,6 +466,12 @@ class Generous(Yes):
         return ChatResponse(content=[], usage=Usage(input_tokens=-1, output_tokens=0, total_tokens=-1))
 
 
+class Frugal(Yes):
+    async def complete(self, request: ChatRequest, **kwargs: Any) -> Any:
+        usage = Usage(input_tokens=3, output_tokens=1, total_tokens=4, cache_read_tokens=2, cache_write_tokens=5)
+        return ChatResponse(content=[], usage=usage)
+
+
 class NoTools(Yes):
     async def complete(self, request: ChatRequest, **kwargs: Any) -> Any:
         if any(message.role == "tool" for message in request.messages):
@@ -495,6 +501,7 @@ class NoTools(Yes):
         (Meddling, "complete must not change the request"),
         (Easygoing, "must have an id and a name"),
         (Generous, "must not be counted below zero"),
+        (Frugal, "input_tokens must count cached tokens, too: 7 are more than 3"),
         (NoTools, "not ValueError: no tools here"),
     ],
 )

@@ -105,8 +105,9 @@ def test_a_section_that_no_session_reads_is_warned_of() -> None:
 
 
 def test_the_message_says_what_was_found_and_what_should_be_there() -> None:
-    messages = [check.message for check in validate(plan(tools=[{"id": "x"}], hooks={})).errors]
+    messages = [check.message for check in validate(plan(tools=[{"id": "x"}, {"module": 5}], hooks={})).errors]
     assert messages == [
-        "tools[0] has no 'module', only id; write {'module': 'tool-…'}",
+        "'module' is missing in tools[0], there is only id; write {'module': 'tool-…'}",
+        "the module of tools[1] must be a string, not int",
         "hooks must be a list of modules, not dict",
     ]

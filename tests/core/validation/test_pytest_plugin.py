@@ -120,7 +120,7 @@ def test_suites_that_nothing_would_await_are_refused(workshop: Workshop, sources
     workshop.write("tool-shout", sources["tool-shout"])
     done = workshop.run("-p", "no:asyncio")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "is async. Install what runs it with: pip install pytest-asyncio" in done.stdout + done.stderr
+    assert "is async. Install its runner with: pip install pytest-asyncio" in done.stdout + done.stderr
 
 
 def test_a_module_s_own_tests_use_the_fixtures_and_override_them(workshop: Workshop, sources: dict[str, str]) -> None:

@@ -159,7 +159,7 @@ DEFECTS = [
         (EVERY,),
         "must be async",
     ),
-    provider("mount-takes-no-config", ", config=None):", "):", (EVERY,), "must take a coordinator and a config"),
+    provider("mount-takes-no-config", ", config=None):", "):", (EVERY,), "must take 2 parameters"),
     provider(
         "mount-fails",
         "    provider = Yes",
@@ -172,7 +172,7 @@ DEFECTS = [
         "    await coordinator.mount",
         "    return None\n    await coordinator.mount",
         (EVERY,),
-        "mounted no provider",
+        "No provider was mounted",
     ),
     provider(
         "is-mounted-as-a-tool", '"providers", provider', '"tools", provider', (EVERY,), "mounted nothing at providers"
@@ -466,7 +466,7 @@ DEFECTS = [
         '    await coordinator.mount("orchestrator", OnceOrchestrator())',
         "    return OnceOrchestrator()",
         (EVERY,),
-        "is no substitute",
+        "is not enough",
     ),
 ]
 

@@ -221,6 +221,10 @@ async def ready_for_nobody() -> None:
     """Take no coordinator."""
 
 
+async def ready_for_anybody(coordinator: object = None) -> None:
+    """Take a coordinator, or none."""
+
+
 @pytest.mark.parametrize(
     ("ready", "fault"),
     [
@@ -228,6 +232,7 @@ async def ready_for_nobody() -> None:
         (async_ready, None),
         (lambda coordinator: None, "must be async"),
         (ready_for_nobody, "must take the coordinator"),
+        (ready_for_anybody, "without a default"),
         (5, "must be async"),
     ],
 )
@@ -240,6 +245,44 @@ def test_on_session_ready_is_async_and_takes_the_coordinator(ready: Any, fault: 
     if check is not None:
         assert (check.name, check.passed, check.severity) == ("on_session_ready_async", False, "error")
         assert str(fault) in check.message
+
+
+async def test_on_session_ready_is_looked_at_after_mount(workshop: Workshop, sources: dict[str, str]) -> None:
+    source = sources["tool-shout"] + "\n\nasync def on_session_ready(coordinator=None):\n    pass\n"
+    result = await ToolValidator().validate(package_of(workshop.write("tool-ready", source)))
+    names = [check.name for check in result.checks]
+    assert names[names.index("mount_signature") + 1] == "on_session_ready_async"
+    assert [check.name for check in result.errors] == ["on_session_ready_async"]
+
+
+@pytest.mark.parametrize(
+    ("validator", "source", "name", "words"),
+    [
+        (ToolValidator, "async def mount(coordinator):\n    pass\n", "mount_signature", "2 parameters"),
+        (
+            ToolValidator,
+            "async def mount(coordinator, config):\n    pass\n",
+            "protocol_compliance",
+            "No tool was mounted",
+        ),
+        (
+            ProviderValidator,
+            "async def mount(coordinator, config):\n    pass\n",
+            "protocol_compliance",
+            "No provider was mounted",
+        ),
+    ],
+)
+async def test_a_message_has_the_words_that_tools_look_for(
+    workshop: Workshop, validator: type[Any], source: str, name: str, words: str
+) -> None:
+    result = await validator().validate(package_of(workshop.write("tool-odd", source)))
+    assert [words in check.message for check in result.errors if check.name == name] == [True]
+
+
+async def test_a_folder_without_init_is_told_so(tmp_path: Path) -> None:
+    result = await ToolValidator().validate(tmp_path)
+    assert [(check.name, "__init__.py" in check.message) for check in result.errors] == [("module_importable", True)]
 
 
 def test_only_errors_keep_a_result_from_passing() -> None:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core import TriggerConfigError, TriggerEvent, TriggerType, hookimpl
 from amplifier_foundation import BackgroundSessionConfig
+from amplifier_foundation.background.status_log import BACKGROUND_STATE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from amplifier_core import Delivery, TriggerContext
+    from amplifier_core import Delivery, SessionEvent, TriggerContext
     from amplifier_core.storage import DurableStore
     from amplifier_core.testing import VirtualClock
     from amplifier_foundation import Activity, BackgroundSessionManager, EventRouter
@@ -48,6 +49,44 @@ async def mount(coordinator, config):
     await coordinator.mount("providers", Held())
 """
 """A model that answers when it is told to `go`, and knows what it was asked and how many asked at once."""
+
+FLAKY = """
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock, llm_errors
+
+class Flaky:
+    name = "flaky"
+    asked = 0
+
+    def __init__(self, answers): self.answers = answers
+    def get_info(self): return ProviderInfo(id="flaky", display_name="Flaky")
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return []
+    async def complete(self, request, **kwargs):
+        prompt = request.messages[-1].content
+        answer = self.answers[min(Flaky.asked, len(self.answers) - 1)]
+        if "poison" in prompt:
+            answer = {"kind": "ProviderUnavailableError", "status_code": 500}
+        else:
+            Flaky.asked += 1
+        if isinstance(answer, dict):
+            facts = dict(answer)
+            if "finish_reason" in facts:
+                return ChatResponse(content=[TextBlock(text="Once upon")], finish_reason=facts["finish_reason"])
+            kind = facts.pop("kind")
+            if kind == "RuntimeError":
+                raise RuntimeError("it said no")
+            raise getattr(llm_errors, kind)("it said no", provider="flaky", **facts)
+        return ChatResponse(content=[TextBlock(text=answer)])
+
+async def mount(coordinator, config):
+    await coordinator.mount("providers", Flaky(config["answers"]))
+"""
+"""A model that gives its answers, or raises them, one after the other; a `poison` it never takes."""
+
+
+async def events_of(store: DurableStore) -> list[SessionEvent]:
+    """Return the events of the log but those about the status of background sessions."""
+    return [event for event in await store.events() if event.name != BACKGROUND_STATE]
 
 
 class FedTrigger:
@@ -107,8 +146,12 @@ class Bench:
         return FedTrigger.made[-1]
 
     async def start(self, **fields: Any) -> str:
-        fields = {"name": "lane", "triggers": [{"module": "trigger-fed"}], **fields}
+        fields = {"name": "queue", "triggers": [{"module": "trigger-fed"}], **fields}
         return await self.manager.start(BackgroundSessionConfig(**fields))
+
+    def statuses(self) -> dict[str, str]:
+        """Return the status of each background session by its name."""
+        return {row["name"]: row["status"] for row in self.manager.get_status().values()}
 
     def kinds(self) -> list[str]:
         return [activity.kind for activity in self.seen if activity.kind != "state"]

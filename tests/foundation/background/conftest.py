@@ -15,7 +15,7 @@ from amplifier_core.storage import DurableStore
 from amplifier_core.testing import VirtualClock
 from amplifier_foundation import BackgroundSessionManager, EventRouter, PreparedBundle
 
-from .bench import HELD, Bench, FedTrigger, Feeds
+from .bench import FLAKY, HELD, Bench, FedTrigger, Feeds
 
 
 @pytest.fixture
@@ -32,7 +32,9 @@ def open_bench(
     ) -> AsyncIterator[Bench]:
         clock, router = clock or VirtualClock(), EventRouter(store)
         bundle = make_bundle("family", **sections)
-        async with BackgroundSessionManager(parent, router, store, plugins, bundle=bundle, clock=clock) as manager:
+        async with BackgroundSessionManager(
+            parent, router, store, plugins=plugins, bundle=bundle, clock=clock
+        ) as manager:
             yield Bench(manager, store, router, clock)
 
     return bench
@@ -43,3 +45,10 @@ def held(tmp_path: Path) -> list[dict[str, Any]]:
     """Providers of a bundle whose model answers when a test lets it."""
     (tmp_path / "held.py").write_text(HELD)
     return [{"module": "provider-held", "source": "./held.py"}]
+
+
+@pytest.fixture
+def flaky(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Return the providers of a bundle whose model gives these answers, or raises them."""
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    return lambda *answers: [{"module": "provider-flaky", "source": "./flaky.py", "config": {"answers": answers}}]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from amplifier_foundation import BackgroundSessionConfig
-from amplifier_foundation.bundles import InvalidBundle, load_bundle_sync
+from amplifier_foundation.bundle import InvalidBundle, load_bundle_sync
 
-HEAD = "---\nbundle: {name: demo}\nbackground_sessions:\n  - name: lane\n"
+HEAD = "---\nbundle: {name: demo}\nbackground_sessions:\n  - name: queue\n"
 
 
 def written(folder: Path, lines: str) -> str:
@@ -90,7 +90,7 @@ def test_durations_are_numbers_of_seconds_or_text(tmp_path: Path) -> None:
         ("timeout: 0", "5:14", "must be more than 0"),
         ("pool_sizes: 2", "5:5", "pool_size"),
         ("triggers:\n  - {type: timer, self_trigger: true}", "6:23", "unknown key"),
-        ("triggers:\n  - {type: timer, module: trigger-timer}", "6:9", "the same thing"),
+        ("triggers:\n  - {type: timer, module: trigger-timer}", "6:9", "the same meaning"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_where_it_stands(tmp_path: Path, lines: str, place: str, what: str) -> None:
@@ -103,8 +103,8 @@ def test_what_cannot_be_meant_is_refused_where_it_stands(tmp_path: Path, lines: 
 
 def test_names_of_background_sessions_are_unique_in_a_bundle(tmp_path: Path) -> None:
     path = written(tmp_path, "pool_size: 1")
-    Path(path).write_text(Path(path).read_text().replace("---\nDo it", "  - name: lane\n---\nDo it"))
-    with pytest.raises(InvalidBundle, match=r"bundle\.md:6:11: .*lane"):
+    Path(path).write_text(Path(path).read_text().replace("---\nDo it", "  - name: queue\n---\nDo it"))
+    with pytest.raises(InvalidBundle, match=r"bundle\.md:6:11: .*queue"):
         load_bundle_sync(path)
 
 

@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from amplifier_core import SpawnOutcome, TriggerError, TriggerEvent, TriggerType, hookimpl
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
-from amplifier_foundation.background.instruction import MAX_DATA
+from amplifier_foundation.bundle.templates import MAX_DATA
 
-from .bench import FedTrigger
+from .bench import FedTrigger, events_of
 
 OpenBench = Callable[..., Any]
 Held = list[dict[str, Any]]
@@ -34,9 +36,11 @@ async def test_trigger_spawns_session(open_bench: OpenBench, store: DurableStore
     assert (status["status"], status["trigger_count"], status["restart_count"]) == ("running", 1, 0)
     [delivery] = await store.deliveries()
     record = await store.get(delivery.session_id or "")
-    assert (delivery.state, delivery.attempts, delivery.lane) == ("done", 1, "family/lane")
+    assert (delivery.state, delivery.attempts, delivery.queue) == ("done", 1, "family/queue")
     assert (record.status, record.parent_id, record.event_id) == ("completed", "parent-1", delivery.event.event_id)
     assert bench.kinds() == ["armed", "accepted", "started", "session", "completed"]
+    assert bench.told("armed", "trigger") == bench.told("accepted", "trigger") == [delivery.trigger]
+    assert bench.told("armed", "module") == ["trigger-fed"]
 
 
 async def test_trigger_emits_completion(open_bench: OpenBench, store: DurableStore) -> None:
@@ -50,8 +54,8 @@ async def test_trigger_emits_completion(open_bench: OpenBench, store: DurableSto
     assert told.data["success"] is True
     assert told.data["output"].startswith("You said: Triggered by trigger-fed")
     assert told.data["trigger"] == {"n": 1}
-    assert (told.data["session_name"], told.data["turn_count"]) == ("lane", 1)
-    assert [event.event_id for event in await store.events()] == [told.event_id]
+    assert (told.data["session_name"], told.data["turn_count"]) == ("queue", 1)
+    assert [event.event_id for event in await events_of(store)] == [told.event_id]
 
 
 async def test_trigger_emits_error(open_bench: OpenBench, store: DurableStore) -> None:
@@ -59,7 +63,7 @@ async def test_trigger_emits_error(open_bench: OpenBench, store: DurableStore) -
         await bench.start(max_attempts=1)
         bench.trigger.feed(1)
         await bench.until("dead")
-    [told] = await store.events()
+    [told] = await events_of(store)
     assert (told.name, told.data["error_type"]) == ("session:error", "InvalidRequestError")
     assert "no rule" in told.data["error"]
 
@@ -69,13 +73,15 @@ async def test_custom_complete_event(open_bench: OpenBench, store: DurableStore)
         await bench.start(on_complete_emit="work:done", on_error_emit="work:failed", instruction_template="hello")
         bench.trigger.feed(1)
         await bench.until("completed")
-    _, told = await store.events()
+    _, told = await events_of(store)
     [delivery] = await store.deliveries()
     assert (told.name, told.source_session_id) == ("work:done", delivery.session_id)
     assert told.data == {
-        "session_name": "lane",
+        "session_name": "queue",
         "session_id": delivery.session_id,
         "trigger": {"n": 1},
+        "trigger_id": delivery.event.event_id,
+        "duration": pytest.approx(told.data["duration"]),
         "output": "You said: hello",
     }
 
@@ -85,7 +91,7 @@ async def test_custom_error_event(open_bench: OpenBench, store: DurableStore) ->
         await bench.start(on_complete_emit="work:done", on_error_emit="work:failed", max_attempts=1)
         bench.trigger.feed(1)
         await bench.until("dead")
-    _, told = await store.events()
+    _, told = await events_of(store)
     assert told.name == "work:failed"
     assert "no rule" in told.data["error"]
 
@@ -110,7 +116,7 @@ async def test_what_a_session_did_is_recorded_with_its_usage_and_time(
     assert (outcome.status, outcome.turn_count, outcome.error) == ("completed", 1, None)
     assert outcome.duration > 0
     assert record.metadata["usage"] == dict(outcome.usage)
-    assert (record.turn_count, record.bundle, record.name) == (1, "family", "lane")
+    assert (record.turn_count, record.bundle, record.name) == (1, "family", "queue")
 
 
 # what a session is asked
@@ -150,9 +156,9 @@ async def test_event_data_that_is_no_json_is_text_and_fails_nobody(open_bench: O
         session_id = await bench.start(triggers=[])
         moment = datetime(2026, 1, 1, tzinfo=UTC)
         failed = await asyncio.gather(
-            bench.manager.fire("lane", {"path": Path("a.py"), "at": moment}), return_exceptions=True
+            bench.manager.fire("queue", {"path": Path("a.py"), "at": moment}), return_exceptions=True
         )
-        assert await bench.manager.fire("lane", {"plain": 1})
+        assert await bench.manager.fire("queue", {"plain": 1})
         await bench.until("completed")
         assert bench.manager.get_status(session_id)["status"] == "running"
         assert [type(each) for each in failed] in ([bool], [TypeError])
@@ -194,7 +200,7 @@ async def test_a_pool_handles_as_many_events_at_once_as_it_says(open_bench: Open
         assert await bench.states() == ["done"] * 7
 
 
-async def test_events_of_one_lane_with_one_dedupe_key_are_one(open_bench: OpenBench) -> None:
+async def test_events_of_one_queue_with_one_dedupe_key_are_one(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
         await bench.start()
         for n in range(3):
@@ -213,7 +219,7 @@ async def test_the_state_of_a_trigger_is_there_again_when_it_is_made_anew(open_b
     async with open_bench() as bench:
         await bench.start()
         assert bench.trigger.context.state == {"cursor": 41}
-        assert bench.trigger.context.name == "family/lane/trigger-fed#1"
+        assert bench.trigger.context.name == "family/queue/trigger-fed#1"
 
 
 async def test_plugins_may_skip_an_event_and_see_what_came_of_the_others(
@@ -245,15 +251,15 @@ async def test_plugins_may_skip_an_event_and_see_what_came_of_the_others(
 
 
 async def test_a_failing_event_is_tried_again_later_and_then_set_aside_with_its_cause(
-    open_bench: OpenBench, store: DurableStore
+    open_bench: OpenBench, store: DurableStore, flaky: Callable[..., Any]
 ) -> None:
-    async with open_bench(providers=FAILS) as bench:
+    async with open_bench(providers=flaky({"kind": "RuntimeError"})) as bench:
         await bench.start(max_attempts=3, retry={"delay": 8, "max_delay": 12})
         bench.trigger.feed(1)
         await bench.until("dead", step=1)
     [delivery] = await store.deliveries()
     assert (delivery.state, delivery.attempts) == ("dead", 3)
-    assert "no rule" in (delivery.reason or "")
+    assert "it said no" in (delivery.reason or "")
     assert (await store.get(delivery.session_id or "")).status == "failed"
     assert bench.kinds().count("started") == 3
     first, second = bench.told("retried", "delay")
@@ -357,10 +363,10 @@ async def test_an_event_whose_process_keeps_dying_is_set_aside(open_bench: OpenB
     event = TriggerEvent(TriggerType.MANUAL, "trigger-manual")
     async with open_bench() as bench:
         project = bench.manager._project
-        await store.offer(project, "family/lane", "t", event, now=bench.clock.now())
+        await store.enqueue(project, "family/queue", "t", event, now=bench.clock.now())
         for _ in range(2):
             now = bench.clock.now()
-            await store.claim(project, "family/lane", owner="dead", lease=60, session_id="lane-x", now=now)
+            await store.claim(project, "family/queue", owner="dead", lease=60, session_id="queue-x", now=now)
             assert await store.release(project) == 1
         await bench.start(max_attempts=2)
         await bench.until("dead")

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.storage import DurableStore
+from amplifier_core.testing import MemoryStore
 
 OpenBench = Callable[..., Any]
 
-OWN = "it comes from what this background session did itself (the trigger's self_trigger: true accepts it)"
+OWN = "this background session caused it itself (self_trigger: true in the trigger's config accepts it)"
 EMITS = """
 from amplifier_core import ChatResponse, ProviderInfo, TextBlock
 
@@ -38,7 +39,7 @@ def woken_by(*names: str, **config: Any) -> list[dict[str, Any]]:
 async def test_a_session_does_not_wake_itself(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
         await bench.start(triggers=woken_by("again"), on_complete_emit="again")
-        await bench.manager.fire("lane")
+        await bench.manager.fire("queue")
         await bench.until("refused")
         assert await bench.states() == ["done", "refused"]
         assert bench.told("refused", "reason") == [OWN]
@@ -51,7 +52,7 @@ async def test_sessions_do_not_wake_each_other_in_a_circle(open_bench: OpenBench
         await bench.manager.fire("a")
         await bench.until("refused")
         first, second, refused = await bench.deliveries()
-        assert [each.lane for each in (first, second, refused)] == ["family/a", "family/b", "family/a"]
+        assert [each.queue for each in (first, second, refused)] == ["family/a", "family/b", "family/a"]
         assert (refused.state, refused.reason) == ("refused", OWN)
         assert (first.event.depth, second.event.depth, refused.event.depth) == (0, 1, 2)
         assert second.event.source_session_id == first.session_id
@@ -61,7 +62,7 @@ async def test_sessions_do_not_wake_each_other_in_a_circle(open_bench: OpenBench
 async def test_a_circle_that_is_wanted_goes_on_to_max_depth(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
         await bench.start(triggers=woken_by("again", self_trigger=True), on_complete_emit="again", max_depth=4)
-        await bench.manager.fire("lane")
+        await bench.manager.fire("queue")
         await bench.until("refused")
         assert await bench.states() == ["done"] * 5 + ["refused"]
         assert bench.told("refused", "reason") == ["its chain of causes is longer than max_depth (4)"]
@@ -80,26 +81,35 @@ async def test_what_a_session_emits_itself_continues_the_chain(open_bench: OpenB
     (tmp_path / "emits.py").write_text(EMITS)
     async with open_bench(providers=[{"module": "provider-emits", "source": "./emits.py"}]) as bench:
         await bench.start(triggers=woken_by("again", self_trigger=True), max_depth=3)
-        await bench.manager.fire("lane")
+        await bench.manager.fire("queue")
         await bench.until("refused")
         await bench.until("completed", count=4)
         assert await bench.states() == ["done"] * 4 + ["refused"]
 
 
-async def test_more_than_a_rate_that_sessions_cause_is_refused_and_what_others_cause_is_not(
-    open_bench: OpenBench,
-) -> None:
+async def test_events_of_sessions_above_a_rate_are_delayed_and_others_are_not(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
         await bench.start(rate_limit={"limit": 2, "period": 60})
-        for n in range(4):
+        for n in range(5):
             bench.trigger.feed(n, depth=1)
-        bench.trigger.feed(4)
+        bench.trigger.feed(5)
+        await bench.until("accepted", count=6)
         await bench.until("completed", count=3)
-        assert await bench.states() == ["done", "done", "refused", "refused", "done"]
-        assert bench.told("refused", "reason")[0] == "sessions cause more than 2 events in 60 s (rate_limit)"
+        assert await bench.numbers() == [0, 1, 5]
         await bench.clock.advance(61)
-        bench.trigger.feed(5, depth=1)
-        await bench.until("completed", count=4)
+        await bench.until("completed", count=5)
+        await bench.clock.advance(61)
+        await bench.until("completed", count=6)
+        assert await bench.states() == ["done"] * 6
+
+
+async def test_a_burst_of_events_of_sessions_is_refused_by_no_default(open_bench: OpenBench) -> None:
+    async with open_bench(store=MemoryStore()) as bench:
+        await bench.start(pool_size=8)
+        for n in range(2_000):
+            bench.trigger.feed(n, depth=1)
+        await bench.until("accepted", count=2_000)
+        assert {each.state for each in await bench.deliveries()} <= {"pending", "claimed", "done"}
 
 
 async def test_a_file_that_a_session_wrote_is_no_news_and_one_that_a_person_wrote_is(

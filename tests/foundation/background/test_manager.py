@@ -16,13 +16,19 @@ import pytest
 from amplifier_core import AmplifierSession, SessionConflict, SessionNotFound, TriggerConfigError, UnknownName
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
-from amplifier_foundation import Activity, BackgroundSessionConfig, BackgroundSessionManager, EventRouter, brought_up
-from amplifier_foundation.background import lane as lane_module
-from amplifier_foundation.bundles import load_bundle
+from amplifier_foundation import (
+    Activity,
+    BackgroundSessionConfig,
+    BackgroundSessionManager,
+    EventRouter,
+    run_background,
+)
+from amplifier_foundation.background import status_log
+from amplifier_foundation.bundle import load_bundle
 from amplifier_foundation.cli import exits
 from amplifier_foundation.cli.exits import exit_code
 
-from .bench import FedTrigger
+from .bench import FedTrigger, events_of
 
 OpenBench = Callable[..., Any]
 Held = list[dict[str, Any]]
@@ -48,10 +54,15 @@ def test_config_defaults() -> None:
     assert (config.start_on_parent_start, config.stop_on_parent_stop) == (True, True)
     assert (config.on_complete_emit, config.on_error_emit, config.triggers) == (None, None, [])
     assert (config.timeout, config.max_attempts, config.max_depth) == (1800, 5, 8)
-    assert (config.rate_limit.limit, config.rate_limit.period) == (120, 60)
-    assert [config.key, config.debounce, config.throttle, config.condition, config.fork_from, config.runner] == [
-        None
-    ] * 6
+    assert [
+        config.rate_limit,
+        config.key,
+        config.debounce,
+        config.throttle,
+        config.condition,
+        config.fork_from,
+        config.runner,
+    ] == [None] * 7
 
 
 def test_config_custom_values() -> None:
@@ -81,14 +92,14 @@ def test_config_custom_values() -> None:
 async def test_start_creates_task(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
         await bench.start()
-        [task] = [task for task in asyncio.all_tasks() if task.get_name() == "background-lane"]
+        [task] = [task for task in asyncio.all_tasks() if task.get_name() == "background-queue"]
         assert not task.done()
 
 
 async def test_start_returns_session_id(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
         first, second = await bench.start(), await bench.start(name="other")
-    assert [bool(re.fullmatch(r"bg-(lane|other)-\d{4}", each)) for each in (first, second)] == [True, True]
+    assert [bool(re.fullmatch(r"bg-(queue|other)-\d{4}", each)) for each in (first, second)] == [True, True]
     assert first != second
 
 
@@ -107,7 +118,7 @@ async def test_stop_cancels_task(open_bench: OpenBench) -> None:
         assert await bench.manager.stop(session_id)
         assert not await bench.manager.stop(session_id)
         assert asyncio.all_tasks() == tasks
-        assert bench.manager.get_status() == {}
+        assert bench.manager.get_status(session_id)["status"] == "stopped"
 
 
 async def test_stop_waits_until_the_trigger_has_stopped(open_bench: OpenBench, held: Held) -> None:
@@ -125,12 +136,10 @@ async def test_stop_all_stops_all(open_bench: OpenBench) -> None:
         await bench.start()
         await bench.start(name="other")
         await bench.manager.stop_all()
-        assert bench.manager.get_status() == {}
-        assert [(each.lane, each.facts["status"]) for each in bench.seen if each.facts.get("status") == "stopped"] == [
-            ("lane", "stopped"),
-            ("other", "stopped"),
-        ]
+        assert bench.statuses() == {"queue": "stopped", "other": "stopped"}
+        assert {each.name for each in bench.seen if each.facts.get("status") == "stopped"} == {"queue", "other"}
         await bench.start()
+        assert bench.statuses() == {"other": "stopped", "queue": "running"}
 
 
 async def test_who_is_cancelled_while_it_stops_is_told_so(open_bench: OpenBench, held: Held) -> None:
@@ -152,7 +161,7 @@ async def test_get_status_returns_all(open_bench: OpenBench) -> None:
         ids = [await bench.start(), await bench.start(name="other")]
         status = bench.manager.get_status()
         assert list(status) == ids
-        assert [row["name"] for row in status.values()] == ["lane", "other"]
+        assert [row["name"] for row in status.values()] == ["queue", "other"]
         assert bench.manager.get_status(ids[1]) == status[ids[1]]
         assert bench.manager.get_status("other") == status[ids[1]]
         with pytest.raises(SessionNotFound):
@@ -186,10 +195,10 @@ async def test_names_are_unique_and_bad_triggers_are_refused_at_the_start(open_b
             await bench.start(triggers=[{"module": "trigger-nowhere"}])
         assert bench.manager.get_status() == {}
         with pytest.raises(SessionNotFound):
-            await bench.manager.fire("lane")
+            await bench.manager.fire("queue")
         both = await asyncio.gather(bench.start(), bench.start(), return_exceptions=True)
         [refusal] = [each for each in both if isinstance(each, SessionConflict)]
-        assert "'lane' runs already" in str(refusal)
+        assert "'queue' runs already" in str(refusal)
         assert len(bench.manager.get_status()) == 1
 
 
@@ -218,7 +227,7 @@ async def test_an_observer_that_fails_changes_nothing(open_bench: OpenBench, cap
 
 async def test_every_state_is_told_to_who_subscribes(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
-        news = bench.router.subscribe([lane_module.BACKGROUND_STATE])
+        news = bench.router.subscribe([status_log.BACKGROUND_STATE])
         session_id = await bench.start(max_restarts=0)
         bench.trigger.fail("the disk is gone")
         await bench.until("trigger_failed")
@@ -230,7 +239,7 @@ async def test_every_state_is_told_to_who_subscribes(open_bench: OpenBench) -> N
         ("stopping", ""),
         ("stopped", ""),
     ]
-    assert {(each["session_id"], each["name"]) for each in told} == {(session_id, "lane")}
+    assert {(each["session_id"], each["name"]) for each in told} == {(session_id, "queue")}
 
 
 async def test_the_bundle_of_a_session_is_prepared_once_and_its_parent_stays_as_it_was(
@@ -260,9 +269,9 @@ async def test_the_end_of_the_parent_stops_what_shall_stop_with_it(
 ) -> None:
     async with open_bench() as bench:
         await bench.start()
-        kept = await bench.start(name="kept", triggers=[], stop_on_parent_stop=False)
+        await bench.start(name="kept", triggers=[], stop_on_parent_stop=False)
         await parent.cleanup()
-        assert list(bench.manager.get_status()) == [kept]
+        assert bench.statuses() == {"queue": "stopped", "kept": "running"}
 
 
 async def test_bundle_parses_background_sessions(tmp_path: Path) -> None:
@@ -277,7 +286,7 @@ async def test_orchestrator_initializes_manager(
 ) -> None:
     (tmp_path / "bundle.md").write_text(BUNDLE)
     bundle = await load_bundle(str(tmp_path / "bundle.md"))
-    async with brought_up([bundle], store, plugins) as [up]:
+    async with run_background([bundle], store, plugins) as [up]:
         assert isinstance(up.manager, BackgroundSessionManager)
         assert await up.manager.fire("notes")
         assert up.root.coordinator.get_capability("session.working_dir") == str(tmp_path)
@@ -288,7 +297,7 @@ async def test_orchestrator_starts_configured_sessions(
 ) -> None:
     (tmp_path / "bundle.md").write_text(BUNDLE)
     bundle = await load_bundle(str(tmp_path / "bundle.md"))
-    async with brought_up([bundle], store, plugins) as [up]:
+    async with run_background([bundle], store, plugins) as [up]:
         assert [row["name"] for row in up.manager.get_status().values()] == ["notes"]
         await up.manager.start(bundle.background_sessions[1])
         assert [row["name"] for row in up.manager.get_status().values()] == ["notes", "later"]
@@ -297,9 +306,9 @@ async def test_orchestrator_starts_configured_sessions(
 async def test_orchestrator_stops_on_cleanup(tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins) -> None:
     (tmp_path / "bundle.md").write_text(BUNDLE)
     tasks = asyncio.all_tasks()
-    async with brought_up([await load_bundle(str(tmp_path / "bundle.md"))], store, plugins) as [up]:
+    async with run_background([await load_bundle(str(tmp_path / "bundle.md"))], store, plugins) as [up]:
         assert (await store.get(up.root.session_id)).status == "running"
-    assert up.manager.get_status() == {}
+    assert [row["status"] for row in up.manager.get_status().values()] == ["stopped"]
     assert asyncio.all_tasks() == tasks
     assert (await store.get(up.root.session_id)).status == "idle"
 
@@ -307,7 +316,7 @@ async def test_orchestrator_stops_on_cleanup(tmp_path: Path, home: Path, store: 
 async def test_event_router_registered(tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins) -> None:
     (tmp_path / "bundle.md").write_text(BUNDLE)
     done = asyncio.Event()
-    async with brought_up(
+    async with run_background(
         [await load_bundle(str(tmp_path / "bundle.md"))],
         store,
         plugins,
@@ -316,7 +325,7 @@ async def test_event_router_registered(tmp_path: Path, home: Path, store: Durabl
         await up.root.coordinator.get_capability("event.emit")("note", {"text": "remember"})
         async with asyncio.timeout(20):
             await done.wait()
-    [note, completed] = await store.events()
+    [note, completed] = await events_of(store)
     assert (note.name, note.source_session_id) == ("note", up.root.session_id)
     [delivery] = await store.deliveries()
     assert (completed.name, completed.cause) == ("session:completed", delivery.event.event_id)
@@ -328,9 +337,9 @@ async def test_a_second_one_on_the_same_data_folder_is_told_who_the_first_is(
 ) -> None:
     (tmp_path / "bundle.md").write_text(BUNDLE)
     bundle = await load_bundle(str(tmp_path / "bundle.md"))
-    async with brought_up([bundle], store, plugins) as [up]:
+    async with run_background([bundle], store, plugins) as [up]:
         with pytest.raises(SessionConflict, match=rf"process {os.getpid()} runs family since") as refusal:
-            async with brought_up([bundle], store, plugins):
+            async with run_background([bundle], store, plugins):
                 raise AssertionError("two of them")
         assert exit_code(refusal.value) == exits.CONFLICT
         assert list(up.manager.get_status()) == ["bg-notes-0001"]
@@ -342,7 +351,7 @@ async def test_a_second_one_on_the_same_data_folder_is_told_who_the_first_is(
 async def test_what_waits_is_handled_after_a_change_whatever_catch_up_says(
     open_bench: OpenBench, held: Held, make_bundle: Callable[..., Any]
 ) -> None:
-    config = {"name": "lane", "triggers": [{"module": "trigger-fed"}], "catch_up": "skip"}
+    config = {"name": "queue", "triggers": [{"module": "trigger-fed"}], "catch_up": "skip"}
     async with open_bench(providers=held) as bench:
         await bench.start(catch_up="skip")
         for n in range(3):
@@ -350,7 +359,7 @@ async def test_what_waits_is_handled_after_a_change_whatever_catch_up_says(
         await bench.until("session")
         await bench.until("accepted", count=3)
         changed = make_bundle("family", providers=held, background_sessions=[{**config, "pool_size": 2}])
-        assert await bench.manager.reconcile(changed, grace=0) == ["lane"]
+        assert await bench.manager.reconcile(changed, grace=0) == ["queue"]
 
         def all_are_done_when_let_go() -> bool:
             for session in bench.told("session", "session"):
@@ -383,10 +392,15 @@ async def test_managers_of_one_store_and_router_share_nothing_else(
     async with open_bench() as bench:
         await bench.start(triggers=[])
         other = BackgroundSessionManager(
-            parent, EventRouter(bench.store), bench.store, plugins, bundle=make_bundle("other"), clock=bench.clock
+            parent,
+            EventRouter(bench.store),
+            bench.store,
+            plugins=plugins,
+            bundle=make_bundle("other"),
+            clock=bench.clock,
         )
         async with other:
-            await other.start(BackgroundSessionConfig(name="lane"))
-            assert await bench.manager.fire("lane")
+            await other.start(BackgroundSessionConfig(name="queue"))
+            assert await bench.manager.fire("queue")
             await bench.until("completed")
             assert [row["trigger_count"] for row in other.get_status().values()] == [0]

@@ -10,7 +10,8 @@ import pytest
 from amplifier_core import SessionRecord, SpawnRequest, UnknownName, hookimpl
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
-from amplifier_foundation.runners import InProcessRunner, text_of
+from amplifier_foundation.sessions.history import text_of
+from amplifier_foundation.spawning.runners import InProcessRunner
 
 OpenBench = Callable[..., Any]
 
@@ -63,7 +64,7 @@ async def test_a_run_before_that_somebody_deleted_is_not_remembered(open_bench: 
     assert [text_of(each) for each in await store.read(second.session_id)] == ["1", "You said: 1"]
 
 
-async def test_a_lane_remembers_nothing_of_another(open_bench: OpenBench, store: DurableStore) -> None:
+async def test_a_queue_remembers_nothing_of_another(open_bench: OpenBench, store: DurableStore) -> None:
     async with open_bench() as bench:
         for name in ("a", "b"):
             await bench.start(name=name, fork_from="last", instruction_template="{source}")

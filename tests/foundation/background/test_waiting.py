@@ -67,7 +67,7 @@ async def test_single_events_skip_what_comes_meanwhile(open_bench: OpenBench, he
         bench.trigger.feed(2)
         await bench.until("completed", count=2)
         assert await bench.states() == ["done", "skipped", "done"]
-        assert bench.told("refused", "reason") == ["an earlier one of its key is not over"]
+        assert bench.told("refused", "reason") == ["an earlier delivery with the same key is unfinished"]
 
 
 async def test_restart_events_take_the_place_of_the_one_at_work(open_bench: OpenBench, held: Held) -> None:
@@ -157,8 +157,8 @@ async def test_the_higher_priority_goes_first_and_equals_in_their_order(open_ben
         project, event = bench.manager._project, bench.trigger.feed(1)
         await bench.until("accepted", count=2)
         urgent = type(event)(event.type, event.source, data={"n": 2})
-        await bench.store.offer(
-            project, "family/lane", "t", urgent, admission=Admission(priority=8), now=bench.clock.now()
+        await bench.store.enqueue(
+            project, "family/queue", "t", urgent, admission=Admission(priority=8), now=bench.clock.now()
         )
         bench.held().go.set()
         await bench.until("completed", count=3)
@@ -181,20 +181,20 @@ async def test_an_event_that_another_process_stored_is_found(open_bench: OpenBen
     async with open_bench() as bench:
         await bench.start()
         event = TriggerEvent(TriggerType.MANUAL, "trigger-manual")
-        await bench.store.offer(bench.manager._project, "family/lane", "t", event, now=bench.clock.now())
+        await bench.store.enqueue(bench.manager._project, "family/queue", "t", event, now=bench.clock.now())
         await bench.until("completed", step=0.5)
 
 
 async def test_a_trigger_is_not_asked_for_more_before_its_event_is_stored(
     open_bench: OpenBench, store: DurableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored, offer = asyncio.Event(), store.offer
+    stored, enqueue = asyncio.Event(), store.enqueue
 
     async def slow(*event: Any, **given: Any) -> Any:
         await stored.wait()
-        return await offer(*event, **given)
+        return await enqueue(*event, **given)
 
-    monkeypatch.setattr(store, "offer", slow)
+    monkeypatch.setattr(store, "enqueue", slow)
     async with open_bench() as bench:
         await bench.start()
         for n in range(3):
@@ -210,7 +210,7 @@ async def test_a_trigger_is_not_asked_for_more_before_its_event_is_stored(
 
 
 async def _waited(open_bench: OpenBench, **fields: Any) -> Any:
-    """Accept events 0 to 3 on lane `lane` while none of them is handled, and start it as `fields` say."""
+    """Accept events 0 to 3 on queue `queue` while none of them is handled, and start it as `fields` say."""
     async with open_bench() as bench:
         session_id = await bench.start(throttle={"limit": 1, "period": 60}, **fields)
         for n in range(5):
@@ -255,7 +255,7 @@ async def test_nothing_that_waited_is_handled_but_what_was_begun(open_bench: Ope
         assert await bench.numbers("skipped") == [1, 2]
 
 
-async def test_lanes_do_not_wait_for_each_other(open_bench: OpenBench, held: Held) -> None:
+async def test_queues_do_not_wait_for_each_other(open_bench: OpenBench, held: Held) -> None:
     async with open_bench(providers=held) as bench:
         await bench.start()
         slow = bench.trigger

@@ -129,14 +129,14 @@ def test_what_cannot_be_read_is_an_error_and_the_rest_is_read(
     results = load_mentions_sync(text, resolver)
     assert errors(results) == {
         "@binary": "byte 0x89 is not UTF-8; save the file as UTF-8",
-        "@nul.txt": "holds the character U+0000: it is no text",
+        "@nul.txt": "contains the character U+0000: not a text file",
         "@docs": "docs: is a folder; mention a file in it",
         "@sparse.txt": "is larger than 1024 KiB; mention a smaller file with the part that matters",
         "@pipe": "pipe: is not a regular file",
         "@pipe.md": "pipe.md: is not a regular file",
         "@out.md": "out.md: leads out of .; mention a file in it",
         "@../outside.md": "../outside.md: leads out of .; mention a file in it",
-        "@loop.md": "loop.md: is a link that leads nowhere",
+        "@loop.md": "loop.md: is a broken link",
         "@godo.md": "godo.md: no such file; did you mean 'good.md'?",
         "@kti:x": "no bundle or folder is registered as 'kti'; did you mean 'kit'? Registered: kit",
         f"@{'n' * 300}": "File name too long",
@@ -218,5 +218,5 @@ def test_mentions_without_end_end_with_one_result_for_all_others(write: Write, r
     results = load_mentions_sync("@a.md @b:c", resolver)
     assert len(results) == MAX_MENTIONS + 1
     assert results[-1] == MentionResult(
-        f"@kti:{MAX_MENTIONS - 2}", error="this and all further mentions are left out: only 10,000 are looked at"
+        f"@kti:{MAX_MENTIONS - 2}", error="this and all further mentions are left out: the limit is 10,000"
     )

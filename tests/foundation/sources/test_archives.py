@@ -89,10 +89,10 @@ def test_an_entry_that_could_land_elsewhere_refuses_the_archive(
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        ({"a": "file", "a/b": "below a file"}, r"names that cannot be written"),
-        ({"a": "one", "./a": "two"}, r"names that cannot be written \(File exists\)"),
-        ({".": "the folder itself"}, r"names that cannot be written"),
-        ({"x" * 300: "long"}, r"names that cannot be written \(File name too long\)"),
+        ({"a": "file", "a/b": "below a file"}, r"file names impossible here"),
+        ({"a": "one", "./a": "two"}, r"file names impossible here \(File exists\)"),
+        ({".": "the folder itself"}, r"file names impossible here"),
+        ({"x" * 300: "long"}, r"file names impossible here \(File name too long\)"),
     ],
 )
 def test_names_that_cannot_be_written_refuse_the_archive(
@@ -112,7 +112,7 @@ def test_an_encrypted_archive_is_refused(cache: SourceCache, write_zip: Write) -
 def test_a_compression_that_is_not_zip_s_own_is_refused(cache: SourceCache, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("a", "a")
-    with pytest.raises(SourceRefused, match="is compressed in a way that is not read here"):
+    with pytest.raises(SourceRefused, match="uses an unsupported compression"):
         cache.fetch(f"zip+file://{tmp_path}/a.zip")
 
 
@@ -120,34 +120,34 @@ def test_what_unpacks_to_too_much_is_refused(cache: SourceCache, write_zip: Writ
     zeros = bytes(65 * 1024**2)
     path = write_zip(dict.fromkeys("abcd", zeros))
     assert path.stat().st_size < 1024**2
-    with pytest.raises(SourceRefused, match="holds more than 256 MiB when unpacked"):
+    with pytest.raises(SourceRefused, match="is larger than 256 MiB when unpacked"):
         cache.fetch(f"zip+file://{path}")
     assert list(cache.folder.iterdir()) == []
 
 
 def test_what_lies_about_its_size_is_refused(cache: SourceCache, write_zip: Write) -> None:
     uri = patched(write_zip({"a": bytes(1024**2)}), (LOCAL, 22, b"\1\0\0\0"), (CENTRAL, 24, b"\1\0\0\0"))
-    with pytest.raises(SourceRefused, match="is not a zip archive that can be read"):
+    with pytest.raises(SourceRefused, match="is not a readable zip archive"):
         cache.fetch(uri)
     assert list(cache.folder.iterdir()) == []
 
 
 def test_too_many_entries_are_refused(cache: SourceCache, write_zip: Write) -> None:
     path = write_zip({f"{number}": "" for number in range(20_001)})
-    with pytest.raises(SourceRefused, match="holds more than 20000 entries"):
+    with pytest.raises(SourceRefused, match="has more than 20000 entries"):
         cache.fetch(f"zip+file://{path}")
 
 
 def test_a_list_of_entries_that_would_fill_the_memory_is_refused_before_it_is_read(
     cache: SourceCache, write_zip: Write
 ) -> None:
-    with pytest.raises(SourceRefused, match="holds more than 20000 entries"):
+    with pytest.raises(SourceRefused, match="has more than 20000 entries"):
         cache.fetch(patched(write_zip({"a": "a"}), (END, 12, struct.pack("<L", 2**31))))
     path = write_zip({"b": "b"}, "large.zip")
     content = path.read_bytes()
     end = content.find(END)
     path.write_bytes(content[:end] + b"PK\6\7" + bytes(16) + content[end:])
-    with pytest.raises(SourceRefused, match="or is of the kind for that"):
+    with pytest.raises(SourceRefused, match="or is a zip64 archive"):
         cache.fetch(f"zip+file://{path}")
 
 
@@ -156,7 +156,7 @@ def test_a_list_of_entries_that_would_fill_the_memory_is_refused_before_it_is_re
 )
 def test_what_is_no_archive_is_refused(cache: SourceCache, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.zip").write_bytes(content)
-    with pytest.raises(SourceRefused, match="is not a zip archive|holds more than"):
+    with pytest.raises(SourceRefused, match="is not a zip archive|has more than"):
         cache.fetch(f"zip+file://{tmp_path}/a.zip")
     assert list(cache.folder.iterdir()) == []
 
@@ -177,7 +177,7 @@ def test_no_damage_to_an_archive_is_more_than_a_refusal(cache: SourceCache, writ
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("zip+ftp://host/a.zip", "is no place of an archive. Write zip"),
+        ("zip+ftp://host/a.zip", "is not an address of an archive. Write zip"),
         ("zip+https://host", r"names no archive. Write zip\+https://host/archive.zip"),
         ("zip+file://host/a.zip", "names no archive. Write zip"),
         ("zip+file:///missing/a.zip", "there is no such file. Check its path"),

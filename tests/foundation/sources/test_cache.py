@@ -233,7 +233,7 @@ def test_who_waited_for_a_lock_that_was_removed_waits_for_the_one_that_took_its_
                 held.close()
             return 0.0
 
-    with entry.locked(Waiting(30)):
+    with entry.lock(Waiting(30)):
         seen.append("has it")
     assert seen == ["waits", "waits", "has it"]
 
@@ -320,7 +320,7 @@ def test_a_subdirectory_that_is_not_there_is_told(cache: SourceCache, repository
 
 @pytest.mark.parametrize("uri", ["/folder", "./folder", "file:///folder", "name", "name:path", "ftp://host/x", ""])
 def test_what_is_not_fetched_is_refused(cache: SourceCache, uri: str) -> None:
-    with pytest.raises(SourceRefused, match=r"is no place to fetch from. Use git\+https://"):
+    with pytest.raises(SourceRefused, match=r"cannot be fetched. Use git\+https://"):
         cache.fetch(uri)
 
 

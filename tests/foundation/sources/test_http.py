@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import ssl
 import subprocess
@@ -15,6 +14,7 @@ from threading import Event, Thread
 import pytest
 
 from amplifier_foundation.sources import SourceCache, SourceNotFound, SourceRefused
+from tests.programs import require
 
 from .conftest import Server, left_in
 
@@ -95,13 +95,13 @@ def test_redirects_are_followed_and_take_no_password_along(
 def test_redirects_without_end_or_to_elsewhere_are_not_followed(
     cache: SourceCache, web: Path, serve: Callable[..., Server], target: str
 ) -> None:
-    with pytest.raises(SourceNotFound, match=r"leads on too often, or to nowhere \(HTTP 302\)"):
+    with pytest.raises(SourceNotFound, match=r"redirects too often, or to nowhere \(HTTP 302\)"):
         cache.fetch(f"http://{serve(web).address}/to?{target}")
     assert left_in(cache.folder) == []
 
 
 def test_redirects_lead_to_web_addresses_alone(cache: SourceCache, web: Path, serve: Callable[..., Server]) -> None:
-    with pytest.raises(SourceRefused, match="leads on to what is not http or https. Use another address"):
+    with pytest.raises(SourceRefused, match="redirects to another scheme than http or https. Use another address"):
         cache.fetch(f"http://{serve(web).address}/to?ftp://127.0.0.1/x")
     assert left_in(cache.folder) == []
 
@@ -152,7 +152,7 @@ def test_a_file_of_just_the_limit_is_taken(cache: SourceCache, web: Path, serve:
         (HEAD + b"X: y\r\n" * 200 + b"\r\n", "cannot be reached .got more than 100 headers"),
         (HEAD + b"X: " + b"y" * 70_000, "cannot be reached"),
         (b"HTTP/1.1 503 Later\r\n\r\n", r"the server cannot answer now \(HTTP 503\). Try again later"),
-        (b"HTTP/1.1 403 No\r\n\r\n", r"does not let us in \(HTTP 403\)"),
+        (b"HTTP/1.1 403 No\r\n\r\n", r"denies access \(HTTP 403\)"),
     ],
 )
 def test_a_broken_answer_is_told_and_nothing_half_stays(
@@ -202,8 +202,8 @@ def test_nobody_there_is_told(cache: SourceCache, silent: socket.socket) -> None
         ("https://host/a%2f..", "names no file"),
         ("https://host/a%00", "names no file"),
         (f"https://host/{'x' * 256}", "names no file"),
-        ("https://host/bundle.md#subdirectory=x", "is one file, which has no subdirectory. Use git"),
-        ("http://127.0.0.1:port/bundle.md", "cannot be asked for|cannot be reached"),
+        ("https://host/bundle.md#subdirectory=x", "is one file and has no subdirectory. Use git"),
+        ("http://127.0.0.1:port/bundle.md", "cannot be requested|cannot be reached"),
     ],
 )
 def test_what_cannot_be_asked_for_is_told(cache: SourceCache, uri: str, message: str) -> None:
@@ -215,12 +215,11 @@ def test_what_cannot_be_asked_for_is_told(cache: SourceCache, uri: str, message:
 @pytest.fixture
 def secure(serve: Callable[..., Server], web: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of a server that speaks TLS, with a certificate that this process trusts."""
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make a certificate with")
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
+        [require("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+         "-keyout", key, "-out", certificate],
         check=True, capture_output=True,
     )  # fmt: skip
     server = serve(web)
@@ -238,7 +237,7 @@ def test_https_is_spoken(cache: SourceCache, secure: str) -> None:
 
 def test_https_is_not_led_on_to_http(cache: SourceCache, secure: str, web: Path, serve: Callable[..., Server]) -> None:
     plain = serve(web)
-    with pytest.raises(SourceRefused, match="leads on to what is not https. Use another address"):
+    with pytest.raises(SourceRefused, match="redirects to another scheme than https. Use another address"):
         cache.fetch(f"https://{secure}/to?http://{plain.address}/bundle.md")
     assert plain.asked == []
 

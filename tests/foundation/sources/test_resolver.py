@@ -63,13 +63,13 @@ async def test_paths_are_taken_as_they_are(tmp_path: Path) -> None:
     [
         ("./missing", SourceNotFound, "./missing: no such file or folder. Check the path"),
         ("file://host/x", SourceRefused, "is a path of another machine"),
-        ("~nobody-here/x", SourceRefused, "home of a user who is not known"),
+        ("~nobody-here/x", SourceRefused, "home folder of an unknown user"),
         ("./a\0b", SourceRefused, r"U\+0000"),
         (".#subdirectory=../x", SourceRefused, "leads out of the source"),
         (".#subdirectory=x", SourceNotFound, "has no such file or folder"),
         ("my-bundle", SourceNotFound, "my-bundle: is a name, not a place. Use a path, or a URL such as git"),
         ("my-bundle:behaviors/y", SourceNotFound, "is a name, not a place"),
-        ("s3://bucket/x", SourceRefused, "is no place to fetch from"),
+        ("s3://bucket/x", SourceRefused, "cannot be fetched"),
     ],
 )
 async def test_what_is_nowhere_is_told(tmp_path: Path, uri: str, kind: type[Exception], message: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_foundation.sources import ParsedURI, normalize_path, parse_uri, shown
+from amplifier_foundation.sources import ParsedURI, normalize_path, parse_uri, redact_uris
 
 COMMIT = "0123456789ABCDEF0123456789abcdef01234567"
 
@@ -19,7 +19,7 @@ COMMIT = "0123456789ABCDEF0123456789abcdef01234567"
             ParsedURI("git+https", "host", "/org/repo", "main", "a/b"),
             "git",
         ),
-        ("git+https://host/org/repo", ParsedURI("git+https", "host", "/org/repo"), "git"),
+        ("git+https://host/org/repo", ParsedURI("git+https", "host", "/org/repo", "main", is_default_ref=True), "git"),
         (
             "git+ssh://git@host:22/org/repo@feature/x",
             ParsedURI("git+ssh", "git@host:22", "/org/repo", "feature/x"),
@@ -29,7 +29,7 @@ COMMIT = "0123456789ABCDEF0123456789abcdef01234567"
         ("git+git@host:org/repo", ParsedURI("git", "", "git@host:org/repo"), "git"),
         (
             "GIT+HTTPS://host/r#egg=x&subdirectory=a%20b",
-            ParsedURI("git+https", "host", "/r", subpath="a b"),
+            ParsedURI("git+https", "host", "/r", "main", "a b", is_default_ref=True),
             "git",
         ),
         ("zip+https://host/a.zip#subdirectory=in", ParsedURI("zip+https", "host", "/a.zip", subpath="in"), "zip"),
@@ -44,6 +44,8 @@ COMMIT = "0123456789ABCDEF0123456789abcdef01234567"
         ("../rel", ParsedURI("file", "", "../rel"), "file"),
         ("~/x", ParsedURI("file", "", "~/x"), "file"),
         (".", ParsedURI("file", "", "."), "file"),
+        ("C:\\bundles\\a.md", ParsedURI("file", "", "C:\\bundles\\a.md"), "file"),
+        ("d:/bundles#subdirectory=b", ParsedURI("file", "", "d:/bundles", subpath="b"), "file"),
         ("my-bundle", ParsedURI("", "", "my-bundle"), "package"),
         ("my-bundle:behaviors/y", ParsedURI("", "", "my-bundle", subpath="behaviors/y"), "package"),
         ("package/inside", ParsedURI("", "", "package", subpath="inside"), "package"),
@@ -85,7 +87,13 @@ def test_a_whole_commit_pins_a_source_and_nothing_else_does() -> None:
     ],
 )
 def test_what_is_shown_holds_no_secret_and_moves_no_cursor(uri: str, safe: str) -> None:
-    assert shown(uri) == safe
+    assert redact_uris(uri) == safe
+
+
+def test_an_address_without_a_ref_says_main_and_means_the_default_branch() -> None:
+    source = parse_uri("git+https://host/org/repo")
+    assert (source.ref, source.written_ref, str(source)) == ("main", "", "git+https://host/org/repo")
+    assert parse_uri("git+https://host/org/repo@main").written_ref == "main"
 
 
 def test_a_parsed_source_is_safe_to_show() -> None:

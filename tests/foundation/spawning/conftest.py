@@ -65,6 +65,18 @@ async def mount(coordinator, config):
     told = f"{find('session.working_dir')} {find('session.spawn') is not None} {config.get('mark', '')}"
     await coordinator.mount("tools", Probe(told), name=config.get("name", "probe"))
 """,
+    # Waits until it is cancelled.
+    "tool-waiting": """
+import asyncio
+
+class Waiting:
+    name, description, input_schema = "wait", "Waits.", {"type": "object", "properties": {}}
+    async def execute(self, input):
+        await asyncio.Event().wait()
+
+async def mount(coordinator, config):
+    await coordinator.mount("tools", Waiting())
+""",
     # Fails at the step that its config names.
     "tool-faulty": """
 async def mount(coordinator, config):

@@ -140,6 +140,20 @@ async def test_the_first_preference_that_is_there_is_the_provider_and_model(
     assert result["output"] == f"user:go{model}"
 
 
+@pytest.mark.parametrize(
+    ("options", "model"),
+    [
+        ({"provider_override": "echo", "model_override": "large-1"}, "large-1"),
+        ({"model_override": "small-*"}, "small-2"),
+        ({"provider_override": "provider-echo"}, ""),
+        ({"model_override": "large-1", "provider_preferences": [{"provider": "echo", "model": "small-1"}]}, "small-1"),
+    ],
+)
+async def test_an_override_of_provider_or_model_is_a_preference(lead: Any, options: Any, model: str) -> None:
+    session = await lead(agents={"below": {}}, tools=[])
+    assert (await spawner(session)("below", "one", **options))["output"] == f"user:one{model}"
+
+
 # going on
 
 

@@ -16,7 +16,7 @@ import pytest
 from amplifier_core import AmplifierSession
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import PreparedBundle, spawn_bundle
-from amplifier_foundation.usage import children_usage
+from amplifier_foundation.sessions.usage import children_usage
 
 MakeBundle = Callable[..., PreparedBundle]
 

@@ -16,7 +16,7 @@ from amplifier_core.module_sources import ModuleNotFoundError
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import EventRouter, PreparedBundle, spawn_bundle
-from amplifier_foundation.history import open_calls
+from amplifier_foundation.sessions.history import open_calls
 from amplifier_foundation.spawning.family import Family
 
 MakeBundle = Callable[..., PreparedBundle]
@@ -90,7 +90,7 @@ async def told_of(store: DurableStore) -> list[tuple[str, str]]:
             id="orchestrator",
         ),
         pytest.param({"providers": [{"module": "provider-faulty"}]}, "OSError: broken provider", id="provider"),
-        pytest.param({"inherit_providers": False}, "RuntimeError: No providers mounted", id="no provider"),
+        pytest.param({"inherit_providers": False}, "NoProviderMounted: No providers mounted", id="no provider"),
     ],
 )
 async def test_what_a_child_cannot_do_without_is_raised_stored_and_told_once(

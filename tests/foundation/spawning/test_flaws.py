@@ -62,11 +62,18 @@ from amplifier_core import (
     hookimpl,
 )
 from amplifier_core.plugins import Plugins
-from amplifier_core.storage import DurableStore
-from amplifier_foundation import Bundle, EventRouter, PreparedBundle, load_bundle, spawn_bundle
-from amplifier_foundation.history import open_calls
+from amplifier_core.storage import DurableStore, SessionStorage
+from amplifier_foundation import (
+    Bundle,
+    ContentDeduplicator,
+    EventRouter,
+    PreparedBundle,
+    load_bundle,
+    spawn_bundle,
+)
+from amplifier_foundation.sessions.history import open_calls
+from amplifier_foundation.sessions.usage import children_usage
 from amplifier_foundation.spawning.inheritance import Depth, Scope
-from amplifier_foundation.usage import children_usage
 
 MakeBundle = Callable[..., PreparedBundle]
 Parent = AmplifierSession
@@ -358,6 +365,52 @@ async def test_instances_of_one_module_are_inherited_as_they_are(
         assert (await spawn_bundle(telling, "hello", parent, inherit_tools=True)).output.endswith(" c")
 
 
+# displays and mentions of a child
+
+
+class Nesting:
+    """A display that shows on which level a message is."""
+
+    def __init__(self) -> None:
+        self.level = 0
+        self.levels: list[int] = []
+
+    def show_message(self, message: str, level: str, source: str = "hook") -> None:
+        """Show nothing."""
+
+    def push_nesting(self) -> None:
+        self.level += 1
+        self.levels.append(self.level)
+
+    def pop_nesting(self) -> None:
+        self.level -= 1
+
+
+async def test_a_display_with_levels_shows_children_below_their_parent(
+    parent: Parent, make_bundle: MakeBundle, words: Any
+) -> None:
+    display = Nesting()
+    parent.coordinator.display_system = display
+    await spawn_bundle(make_bundle(), "hello", parent)
+    with pytest.raises(OSError, match="broken provider"):
+        await spawn_bundle(make_bundle(providers=[words.entry("provider-faulty")]), "hello", parent)
+    assert (display.levels, display.level) == ([1, 1], 0)
+
+
+async def test_a_child_has_a_deduplicator_of_its_own(parent: Parent, make_bundle: MakeBundle, watched: Any) -> None:
+    await spawn_bundle(make_bundle(), "hello", parent)
+    [child] = watched.children
+    kept = [each.coordinator.get_capability("mention_deduplicator") for each in (parent, child)]
+    assert all(isinstance(each, ContentDeduplicator) for each in kept)
+    assert kept[0] is not kept[1]
+
+
+def test_the_storage_contract_is_imported_from_where_programs_look_for_it() -> None:
+    from amplifier_foundation.spawn import SessionStorage as published
+
+    assert published is SessionStorage
+
+
 # S21
 
 
@@ -368,26 +421,45 @@ async def test_an_id_that_is_stored_is_refused_unless_it_is_resumed(
     await spawn_bundle(echo, "hello", parent, **fixed)
     with pytest.raises(SessionExists, match="fixed-1"):
         await spawn_bundle(echo, "again", parent, **fixed)
-    other = make_bundle(providers=words.playbook(say="asked again"))
-    assert (await spawn_bundle(other, "hello", parent, resume=True, **fixed)).output == "user:hello"
     assert len(await store.read("fixed-1")) == 2
 
 
+async def test_a_finished_session_that_is_resumed_takes_the_instruction_as_its_next_turn(
+    parent: Parent, echo: PreparedBundle, store: DurableStore
+) -> None:
+    fixed: Any = {"session_id": "fixed-1", "session_storage": store}
+    await spawn_bundle(echo, "first", parent, **fixed)
+    second = await spawn_bundle(echo, "second", parent, resume=True, **fixed)
+    assert (second.output, second.turn_count) == ("user:first|assistant:user:first|user:second", 2)
+    again = await spawn_bundle(echo, "second", parent, resume=True, background=True, **fixed)
+    assert (await again.wait()).turn_count == 3
+    assert (await spawn_bundle(echo, "", parent, resume=True, **fixed)).turn_count == 3
+    assert [message["content"] for message in await store.read("fixed-1")][::2] == ["first", "second", "second"]
+
+
+@pytest.mark.parametrize(("instruction", "output"), [("read note.txt", "the note"), ("", "the note"), ("no", "no")])
 async def test_a_turn_that_was_cut_goes_on_and_its_open_call_is_recorded_as_interrupted(
-    parent: Parent, make_bundle: MakeBundle, store: DurableStore, words: Any, tmp_path: Path
+    instruction: str,
+    output: str,
+    parent: Parent,
+    make_bundle: MakeBundle,
+    store: DurableStore,
+    words: Any,
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "note.txt").write_text("the note")
-    child = make_bundle(providers=words.playbook(READS, TELLS), tools=FILES)
+    child = make_bundle(providers=words.playbook(READS, TELLS, say="{prompt}"), tools=FILES)
     await spawn_bundle(child, "read note.txt", parent, session_id="whole", session_storage=store)
     messages = await store.read("whole")
     await store.create(replace(await store.get("whole"), session_id="cut", message_count=0, turn_count=0))
     await store.append("cut", messages[:2], at=0)
     assert open_calls(await store.read("cut"))
     cut: Any = {"session_id": "cut", "session_storage": store, "resume": True}
-    result = await spawn_bundle(child, "not asked again", parent, **cut)
+    result = await spawn_bundle(child, instruction, parent, **cut)
     resumed = await store.read("cut")
-    assert (result.output, open_calls(resumed)) == ("the note", [])
-    assert [message["role"] for message in resumed] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert (result.output, open_calls(resumed)) == (output, [])
+    roles = ["user", "assistant", "tool", *(["user"] if output == "no" else ["assistant", "tool"]), "assistant"]
+    assert [message["role"] for message in resumed] == roles
     assert '"interrupted": true' in resumed[2]["content"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from amplifier_core import Transcript
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import PreparedBundle, spawn_bundle
-from amplifier_foundation.history import open_calls
+from amplifier_foundation.sessions.history import open_calls
 from amplifier_foundation.spawning.inheritance import Depth, Inheritance, Scope
 
 

@@ -14,7 +14,7 @@ from amplifier_core import AmplifierSession, SpawnRefused
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import PreparedBundle, spawn_bundle
-from amplifier_foundation.bundles import BundleProblems, load_bundle_sync
+from amplifier_foundation.bundle import BundleProblemsError, load_bundle_sync
 from amplifier_foundation.spawning.family import Family
 from amplifier_foundation.spawning.limits import time_limit
 
@@ -150,7 +150,7 @@ def test_a_limit_that_cannot_be_is_told_where_it_stands(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, section)
-    with pytest.raises(BundleProblems) as caught:
+    with pytest.raises(BundleProblemsError) as caught:
         load_bundle_sync("bundle.md")
     assert [str(each) for each in caught.value.problems] == [problem]
 

@@ -13,7 +13,7 @@ import pytest
 from amplifier_core import AmplifierSession, SpawnTimeout
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import Bundle, EventRouter, PreparedBundle, SpawnHandle, SpawnResult, spawn_bundle
-from amplifier_foundation.history import open_calls
+from amplifier_foundation.sessions.history import open_calls
 
 MakeBundle = Callable[..., PreparedBundle]
 Parent = AmplifierSession
@@ -178,6 +178,8 @@ async def test_session_persistence(
     small = Folder(tmp_path)
     result = await spawn_bundle(make_bundle(), "hello", parent, session_storage=small)
     transcript, metadata = small.load(result.session_id)
+    assert {"session_id", "parent_id", "bundle_name", "created", "turn_count"} <= metadata.keys()
+    assert (metadata["session_id"], metadata["bundle_name"]) == (result.session_id, "child")
     assert [message["role"] for message in transcript] == ["user", "assistant"]
     assert (metadata["parent_id"], metadata["status"], metadata["turn_count"]) == ("parent-1", "completed", 1)
 
@@ -187,9 +189,18 @@ async def test_timeout_handling(parent: Parent, make_bundle: MakeBundle, store: 
     with pytest.raises(TimeoutError) as caught:
         await spawn_bundle(slow, "hello", parent, session_id="slow", session_storage=store, timeout=0.05)
     assert isinstance(caught.value, SpawnTimeout)
-    assert (caught.value.session_id, caught.value.seconds) == ("slow", 0.05)
+    assert (caught.value.session_id, caught.value.seconds, caught.value.partial) == ("slow", 0.05, "")
+    assert str(caught.value) == "session 'slow' was stopped after 0.05 s"  # no command could go on with it everywhere
     assert (await store.get("slow")).status == "failed"
     assert [message["content"] for message in await store.read("slow")] == ["hello"]
+
+
+async def test_a_timeout_tells_the_partial_answer(parent: Parent, make_bundle: MakeBundle, words: Any) -> None:
+    rules = {"when": {"user": "."}, "say": "Let me look.", "call": {"tool": "wait", "input": {}}}
+    tools = [words.entry("tool-waiting")]
+    with pytest.raises(SpawnTimeout) as caught:
+        await spawn_bundle(make_bundle(providers=words.playbook(rules), tools=tools), "hello", parent, timeout=1.5)
+    assert caught.value.partial == "Let me look."
 
 
 async def test_background_execution(parent: Parent, make_bundle: MakeBundle, until: Any) -> None:

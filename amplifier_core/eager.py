@@ -1,0 +1,45 @@
+"""Run a coroutine up to its first wait at once: one that never waits needs no timer.
+
+A timer costs as much as a small mount (4 µs on CPython 3.11), and cannot end code that does not wait anyway.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+
+T = TypeVar("T")
+
+
+class Waiting(Generic[T]):
+    """A coroutine that waits; to await it goes on, in the same task."""
+
+    __slots__ = ("_awaited", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: Any) -> None:
+        self._coroutine = coroutine
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        try:
+            while True:
+                try:
+                    sent = yield self._awaited
+                except BaseException as error:
+                    self._awaited = self._coroutine.throw(error)
+                else:
+                    self._awaited = self._coroutine.send(sent)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def start(coroutine: Coroutine[Any, Any, T]) -> Waiting[T] | T:
+    """Run `coroutine` in the current task; return its result, or where it waits. Raises what it raises."""
+    try:
+        return Waiting(coroutine, coroutine.send(None))
+    except StopIteration as end:
+        result: T = end.value
+        return result

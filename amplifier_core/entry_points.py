@@ -1,0 +1,190 @@
+"""Find entry points, and name their distributions."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from contextlib import suppress
+from functools import lru_cache
+from importlib import import_module
+from importlib.machinery import PathFinder
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    import importlib_metadata
+
+    class Keeper(Protocol):
+        """Keeps values between processes."""
+
+        def find(self, path: str, about: str) -> Any:
+            """Return an object with the `values` that were kept for `path` with the same `about`, else None."""
+
+        def keep(self, path: str, about: str, values: dict[str, Any] | None = None) -> None:
+            """Keep the values of `path`."""
+
+
+_LOCK = Lock()
+_PLAIN = (PathFinder,)
+"""The finders of distributions in plain folders."""
+
+_Stamp: TypeAlias = "tuple[str, int, int]"
+"""A path with its time of change and its size."""
+
+
+class Distribution(NamedTuple):
+    """An installed distribution; "?" without a version stands for an unknown one."""
+
+    name: str = "?"
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}".strip()
+
+
+class EntryPoint(NamedTuple):
+    """A name that a distribution offers for an object: `package.module:attribute`, or a module."""
+
+    name: str
+    value: str
+    dist: Distribution = Distribution()
+
+    @property
+    def module(self) -> str:
+        """The name of the module."""
+        return self.value.partition("[")[0].partition(":")[0].strip()
+
+    def load(self) -> Any:
+        """Import and return the object. Raises every error of the import, and `AttributeError`."""
+        found: Any = import_module(self.module)
+        attributes = self.value.partition("[")[0].partition(":")[2].strip()  # "[...]" names extras
+        for attribute in filter(None, attributes.split(".")):
+            found = getattr(found, attribute)
+        return found
+
+
+_keepers: list[Keeper] = []
+
+
+def keep_with(keeper: Keeper | None) -> None:
+    """Keep entry points between processes; None: scan the environment in each process.
+
+    To import the library and to scan takes as long as the start of Python. Kept entry points are valid until a
+    distribution comes or goes, or a file about one changes.
+    """
+    _keepers[:] = [] if keeper is None else [keeper]
+
+
+def find_entry_points(group: str, name: str | None = None) -> list[EntryPoint]:
+    """Return the entry points of a group (of one name), sorted by name; none is imported.
+
+    The library importlib-metadata finds them 10 to 20 % faster than the standard module of Python 3.11.
+    """
+    stamps = tuple(_stamp(path or os.curdir) for path in sys.path)
+    with _LOCK:  # two threads must not scan at the same time: the second one takes the result of the first
+        found = _find(group, stamps)
+    return [entry for entry in found if name in (None, entry.name)]
+
+
+@lru_cache(maxsize=32)
+def _find(group: str, stamps: tuple[_Stamp, ...]) -> tuple[EntryPoint, ...]:
+    folders = _list_distributions(stamps)
+    if folders is None or not _keepers:
+        return _scan(group, folders, stamps)
+    environment, about = repr((group, os.path.realpath(os.curdir), sys.path)), _describe(folders, stamps)
+    kept = _keepers[0].find(environment, about)
+    found = _read(kept.values) if kept is not None else None
+    if found is None:
+        found = _scan(group, folders, stamps)
+        rows = [[entry.name, entry.value, *entry.dist] for entry in found]
+        _keepers[0].keep(environment, about, {"entries": rows})
+    return found
+
+
+@lru_cache(maxsize=8)
+def _describe(folders: tuple[str, ...], stamps: tuple[_Stamp, ...]) -> str:
+    """Return the state of the files about distributions; those without entry points have only a place."""
+    offers = [_stamp(f"{folder}/entry_points.txt") for folder in folders]
+    owners = [path.removesuffix("entry_points.txt") for path, time, _ in offers if time]
+    return repr((offers, [_stamp(owner + name) for owner in owners for name in ("METADATA", "PKG-INFO")]))
+
+
+def _read(values: Any) -> tuple[EntryPoint, ...] | None:
+    """Return kept entry points; None for anything else."""
+    rows = values.get("entries") if isinstance(values, dict) else None
+    if not isinstance(rows, list):
+        return None
+    if any(not isinstance(row, list) or list(map(type, row)) != [str] * 4 for row in rows):
+        return None
+    return tuple(EntryPoint(name, value, Distribution(*dist)) for name, value, *dist in rows)
+
+
+def _scan(group: str, folders: tuple[str, ...] | None, stamps: tuple[_Stamp, ...]) -> tuple[EntryPoint, ...]:
+    """Find the entry points of a group, unless no distribution in `folders` may offer it.
+
+    Most environments lack the rarer groups; importing the library to learn that takes twice as long as reading the
+    files.
+    """
+    if folders is not None and not any(_has_heading(f"[{group}]".encode(), folder) for folder in folders):
+        return ()
+    found = [entry for entry in _find_all(stamps) if entry.group == group]
+    entries = (EntryPoint(each.name, each.value, _distribution_of(each)) for each in found)
+    return tuple(sorted(entries, key=lambda entry: entry.name))
+
+
+def _has_heading(heading: bytes, folder: str) -> bool:
+    with suppress(OSError), open(f"{folder}/entry_points.txt", "rb") as file:  # noqa: PTH123 - pathlib is not imported here
+        return heading in file.read()
+    return False
+
+
+@lru_cache(maxsize=8)
+def _list_distributions(stamps: tuple[_Stamp, ...]) -> tuple[str, ...] | None:
+    """Return the folders about the distributions of the import path.
+
+    None: an archive or an egg on the path, or another finder of distributions, may offer anything.
+    """
+    if any(hasattr(finder, "find_distributions") for finder in sys.meta_path if finder not in _PLAIN):
+        return None
+    found: list[str] = []
+    for path, _, _ in stamps:
+        try:
+            with os.scandir(path) as entries:
+                found += sorted(entry.path for entry in entries if entry.name.endswith(("-info", ".egg")))
+        except NotADirectoryError:
+            return None
+        except OSError:
+            continue
+    return None if any(path.endswith(".egg") for path in found) else tuple(found)
+
+
+@lru_cache(maxsize=8)
+def _find_all(stamps: tuple[_Stamp, ...]) -> tuple[importlib_metadata.EntryPoint, ...]:
+    """Return all entry points: a scan reads a file of every distribution, and a bundle asks for each of its modules."""
+    from importlib_metadata import entry_points
+
+    return tuple(entry_points())
+
+
+def _stamp(path: str) -> _Stamp:
+    """Return the time of the last change and the size of a file or folder: an installation changes its folder."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - pathlib is not imported here
+    except OSError:
+        return path, 0, 0
+    return path, status.st_mtime_ns, status.st_size
+
+
+def _distribution_of(entry: importlib_metadata.EntryPoint) -> Distribution:
+    """Return the distribution of `entry`.
+
+    Its name and version are read here: `entry.dist.metadata` imports a parser of e-mails, which takes longer than to
+    find every entry point.
+    """
+    metadata = (entry.dist.read_text("METADATA") or entry.dist.read_text("PKG-INFO") or "") if entry.dist else ""
+    headers = (re.search(rf"^{name}:(.*)$", metadata, re.MULTILINE) for name in ("Name", "Version"))
+    name, version = (found[1].strip() if found else "" for found in headers)
+    return Distribution(name or "?", version)

@@ -1,0 +1,71 @@
+"""Write Python's plain values as JSON text, and name the place of any other value."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from math import isfinite
+from pathlib import PurePath
+from typing import Any
+
+
+def to_json(value: object, where: str = "value", indent: int | None = None) -> str:
+    """Return `value` as JSON, compact without `indent`; `Decimal`, `datetime` and paths become text, tuples lists.
+
+    Raises `TypeError` for any other value, also for NaN and infinity, naming its place below `where`.
+    """
+    encoder = _COMPACT if indent is None else _encoder(indent)
+    try:
+        return encoder.encode(value)
+    except (TypeError, ValueError) as error:
+        place, reason = next(_culprits(value, where), (where, str(error)))
+        raise TypeError(f"{place}: {reason}") from None
+    except RecursionError:
+        raise TypeError(f"{where}: nested too deeply") from None
+
+
+def _as_json(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, PurePath) or _is_decimal(value):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _is_decimal(value: object) -> bool:
+    decimal = sys.modules.get("decimal")  # not imported here: without it there is no such value
+    return decimal is not None and isinstance(value, decimal.Decimal)
+
+
+def _encoder(indent: int | None) -> json.JSONEncoder:
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.JSONEncoder(ensure_ascii=False, separators=separators, indent=indent, allow_nan=False, default=_as_json)
+
+
+_COMPACT = _encoder(None)  # made once: that takes as long as a short message
+
+
+def _culprits(value: object, where: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield (place, reason) of each part without a JSON form, in the order of the encoder."""
+    if id(value) in above:
+        yield where, "contains itself"
+    elif isinstance(value, Mapping):
+        yield from _culprits_in_mapping(value, where, (*above, id(value)))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _culprits(item, f"{where}[{index}]", (*above, id(value)))
+    elif isinstance(value, float) and not isfinite(value):
+        yield where, f"{value} is not JSON"
+    elif not isinstance(value, (str, int, float, datetime, PurePath, type(None))) and not _is_decimal(value):
+        yield where, f"{type(value).__name__} is not JSON"
+
+
+def _culprits_in_mapping(value: Mapping[Any, Any], where: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+    for key, item in value.items():
+        if not isinstance(key, (str, int, float, type(None))):
+            yield where, f"a key that is a {type(key).__name__} is not JSON"
+        yield from _culprits(item, f"{where}.{key}", above)

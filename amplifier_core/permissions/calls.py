@@ -1,0 +1,171 @@
+"""Describe a tool call by what it reaches: paths, commands, hosts, events and bundles.
+
+A tool may say so itself: its attribute `accesses` maps the name of an argument to `read`, `write`, `command`, `host`,
+`event` or `bundle`. Without it the usual names of arguments count, and a path is read by tools whose names say so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ..frozen import frozen
+from .protected import fold
+
+if TYPE_CHECKING:
+    import ipaddress
+    from collections.abc import Iterator, Mapping
+
+Kind = Literal["read", "write", "command", "host", "event", "bundle", "other"]
+
+_USUAL: dict[Kind, str] = {
+    "write": "path paths file files file_path file_paths filepath filename directory dir folder root cwd working_dir "
+    "old_path new_path source_path destination destination_path target_path output_path input_path",
+    "command": "command commands cmd shell script",
+    "host": "url urls uri host hosts hostname endpoint base_url",
+    "event": "event event_name events",
+    "bundle": "agent bundle",
+}
+_KINDS: dict[str, Kind] = {name: kind for kind, names in _USUAL.items() for name in names.split()}
+_READING = frozenset(("read", "list", "ls", "glob", "grep", "search", "find", "get", "view", "show", "stat", "tree"))
+# Patterns are texts: most sessions use none of them, and to compile one takes as long as to import a module.
+_CONTROL = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+_NUMERIC = r"(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d+)){0,3}"
+_ESCAPING = r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|fd)(?:/|$)"
+
+
+class Access(NamedTuple):
+    """One thing that a call reaches; a path is relative to the working folder with `/`, or absolute outside of it."""
+
+    kind: Kind
+    value: str
+    problem: str = ""
+    """Why no rule can allow it."""
+
+
+@frozen
+class Call:
+    """A tool call with its accesses."""
+
+    tool: str
+    accesses: tuple[Access, ...]
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, tool: str, arguments: Mapping[str, Any], folder: Path | str, declared: Mapping[str, Any] = {}) -> Call:
+        """Return the call of a tool in a working folder; `declared` are the kinds of its arguments by name."""
+        reads = not _READING.isdisjoint(tool.lower().split("_"))
+        accesses: list[Access] = []
+        for name, value in arguments.items():
+            kind = declared.get(name) or _KINDS.get(name)
+            if kind is None:
+                continue
+            if kind == "write" and reads and name not in declared:
+                kind = "read"
+            accesses += [_access(kind, each, str(folder)) for each in _texts(value)]
+        return cls(tool, tuple(accesses), arguments)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def _access(kind: Kind, value: str, folder: str) -> Access:
+    if kind in ("read", "write"):
+        return _path_access(kind, value, folder)
+    if kind == "host":
+        return _host_access(value)
+    return Access(kind, value, _why_unprintable(value.replace("\n", " ") if kind == "command" else value))
+
+
+def _why_unprintable(value: str) -> str:
+    return "it has control or invisible characters" if not value.isprintable() and re.search(_CONTROL, value) else ""
+
+
+def _path_access(kind: Kind, value: str, folder: str) -> Access:
+    """Return the access to a path, with its links followed as far as it exists."""
+    if problem := _why_unprintable(value):
+        return Access(kind, value, problem)
+    given = str(Path(value).expanduser()) if value.startswith("~") else value
+    whole = os.path.normpath(given if given.startswith("/") else f"{folder}/{given}")
+    if whole.startswith("/proc/") and re.match(_ESCAPING, whole):
+        return Access(kind, whole, "it leads through a process to other folders")
+    relative = _below(folder, whole)
+    names = 1 if relative is None else _count_names(folder, relative)
+    if relative is None or not names:
+        whole = os.path.realpath(whole)
+        relative = _below(os.path.realpath(folder), whole)
+    problem = "it has a second name, elsewhere (a hard link)" if names > 1 and kind == "write" else ""
+    return Access(kind, whole if relative is None else relative, problem)
+
+
+def _below(folder: str, path: str) -> str | None:
+    """Return a normal path relative to a folder; None outside of it."""
+    if path == folder:
+        return "."
+    return path[len(folder) + 1 :] if path.startswith(f"{folder}/") else None
+
+
+def _count_names(folder: str, relative: str) -> int:
+    """Return the number of names of a file below a folder, 1 for a missing one; 0 when a link is on the way."""
+    path = folder
+    for part in relative.split("/"):
+        path = f"{path}/{part}"
+        try:
+            status = os.lstat(path)
+        except OSError:  # nothing below exists, either
+            return 1
+        if stat.S_ISLNK(status.st_mode):
+            return 0
+    return status.st_nlink if stat.S_ISREG(status.st_mode) else 1
+
+
+def _host_access(value: str) -> Access:
+    if problem := _why_unprintable(value) or ("it has a backslash" if "\\" in value else ""):
+        return Access("host", value, problem)
+    from urllib.parse import urlsplit  # most sessions reach no host
+
+    try:
+        parts = urlsplit(value if "://" in value else f"//{value}")
+        host, user = parts.hostname or "", parts.username
+    except ValueError:
+        return Access("host", value, "it is no address")
+    if user is not None:
+        return Access("host", host, "it names a user before the host")
+    host = fold(host).rstrip(".")
+    return Access("host", host, _why_internal(host))
+
+
+def _why_internal(host: str) -> str:
+    """Return why a host is not to be reached: this machine and the network around it; "" for any other."""
+    if not host:
+        return "it is no address"
+    address = _ip(host)
+    internal = host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
+    if internal or (address is not None and not address.is_global):
+        return "it is this machine, or its own network"
+    return ""
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that a system makes of a host, also of `0x7f.1` and `2130706433`; None for a name."""
+    import ipaddress
+    import socket
+
+    try:
+        if ":" in host:
+            address = ipaddress.IPv6Address(host.partition("%")[0])
+            return address.ipv4_mapped or address
+        return ipaddress.IPv4Address(socket.inet_aton(host)) if re.fullmatch(_NUMERIC, host) else None
+    except (OSError, ValueError):
+        return None

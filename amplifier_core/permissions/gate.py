@@ -1,0 +1,135 @@
+"""Stand ahead of every handler of `tool:pre`: decide, ask, and look again at what a handler changed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from amplifier_core.models import HookResult
+
+    from .calls import Call
+    from .policy import Decision, Policy
+    from .rules import Rule
+
+ONCE, SESSION, ALWAYS, DENY = "Allow once", "Allow for this session", "Allow always", "Deny"
+
+
+class Grants:
+    """What a person allowed for the rest of a session: exact calls, by the hash of their arguments."""
+
+    def __init__(self) -> None:
+        self._calls: set[str] = set()
+        self._rules: list[Rule] = []
+
+    def add(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Allow a call with exactly these arguments."""
+        self._calls.add(call_hash(tool, arguments))
+
+    def add_rule(self, text: str) -> None:
+        """Allow what a rule covers. Raises `PermissionRuleError`."""
+        from .rules import parse_rule
+
+        self._rules.append(parse_rule("allow", text, "this session"))
+
+    def cover(self, call: Call) -> bool:
+        """Return whether a call was allowed before."""
+        if call_hash(call.tool, call.arguments) in self._calls:
+            return True
+        return bool(call.accesses) and all(
+            any(rule.names(call.tool) and rule.fits(access) for rule in self._rules) for access in call.accesses
+        )
+
+
+def call_hash(tool: str, arguments: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a call and its exact arguments, in hex."""
+    import hashlib
+
+    exact = json.dumps([tool, arguments], sort_keys=True, ensure_ascii=True, default=repr)
+    return hashlib.sha256(exact.encode()).hexdigest()
+
+
+class PermissionGate:
+    """The policy of one session. `refusal`, when set, refuses every call: a guard is missing."""
+
+    def __init__(self, policy: Policy, folder: Path | str, grants: Grants | None = None) -> None:
+        self.policy = policy
+        self.folder = str(folder)
+        self.grants = grants or Grants()
+        self.refusal = ""
+        self._asked: dict[str, Call] = {}
+
+    def decide(self, tool: str, arguments: Any, declared: Mapping[str, Any] | None = None) -> Decision:
+        """Return the decision about a call; `declared` are the kinds of its arguments (`accesses` of the tool)."""
+        from .calls import Call
+        from .policy import Decision
+
+        if self.refusal:
+            return Decision("deny", self.refusal)
+        if not isinstance(arguments, dict):
+            return Decision("deny", "its arguments are no mapping")
+        call = Call.of(tool, arguments, self.folder, declared or {})
+        decision = self.policy.decide(call)
+        if decision.effect == "ask" and self.grants.cover(call):
+            return Decision("allow", "allowed before in this session")
+        return decision
+
+    def check(self, data: Mapping[str, Any], tools: Mapping[str, Any]) -> HookResult | None:
+        """Return the refusal of a call, or the question about it; None: it may run."""
+        from amplifier_core.models import HookResult
+
+        from .calls import Call
+
+        tool = str(data.get("tool_name"))
+        arguments, declared = data.get("tool_input"), getattr(tools.get(tool), "accesses", None)
+        decision = self.decide(tool, arguments, declared if isinstance(declared, dict) else None)
+        if decision.effect == "allow":
+            return None
+        if decision.effect == "deny":
+            return HookResult(action="deny", reason=describe_refusal(decision))
+        call = Call.of(tool, arguments or {}, self.folder, declared if isinstance(declared, dict) else {})
+        rule = self._rule_for_good(call)
+        prompt = describe_question(call, decision)
+        self._asked[prompt] = call
+        return HookResult(
+            action="ask_user",
+            approval_prompt=prompt,
+            approval_options=[ONCE, SESSION, *([f"{ALWAYS}: {rule}"] if rule else []), DENY],
+            approval_default="deny",
+        )
+
+    def hear(self, prompt: str, answer: str) -> None:
+        """Take in the answer to a question of `check`: it may hold for the session, or for good."""
+        call = next((self._asked.pop(each) for each in list(self._asked) if prompt.endswith(each)), None)
+        if call is None:
+            return
+        if answer == SESSION:
+            self.grants.add(call.tool, call.arguments)
+        elif answer.startswith(ALWAYS) and self.policy.remember is not None and (rule := self._rule_for_good(call)):
+            self.grants.add_rule(rule)
+            self.policy.remember(rule)
+
+    def _rule_for_good(self, call: Call) -> str | None:
+        """Return the narrowest rule that allows a call from now on; None where none does, or nobody keeps it."""
+        from .rules import narrowest_rule, parse_rule
+
+        rule = narrowest_rule(call) if self.policy.remember is not None else None
+        if rule is None or self.policy.with_own(parse_rule("allow", rule)).decide(call).effect != "allow":
+            return None
+        return rule
+
+
+def describe_refusal(decision: Decision) -> str:
+    """Return the sentence about a refusal for the model and the person."""
+    place = f" ({decision.rule.place})" if decision.rule is not None and decision.rule.place else ""
+    source = f" of {decision.source}" if decision.source else ""
+    return f"not permitted: {decision.reason}{source}{place}"
+
+
+def describe_question(call: Call, decision: Decision) -> str:
+    """Return the question about a call, with its exact arguments."""
+    shown = ", ".join(f"{name}={json.dumps(value, default=repr)}" for name, value in call.arguments.items())
+    return f"{call.tool}({shown}): {decision.reason}"

@@ -1,0 +1,172 @@
+"""Read one rule: `write_file`, `write_file(src/**)`, `bash(git status*)`, `fetch(*.example.com)`, `emit(review:*)`.
+
+The name is that of a tool, with `*` for any characters. The pattern is compared with each thing that the call reaches:
+
+- a path, relative to the working folder or absolute: `*` and `?` within a name, `**` for any folders; `~` is the home;
+- a command: its words, `*` for any characters. An `allow` fits plain commands only: no shell syntax, no assignments;
+- a host: whole, or with `*.` before it for the host and all below it;
+- events, agents and bundles: `*` for any characters.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from amplifier_core.errors import AmplifierError
+
+from ..frozen import frozen
+from .protected import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .calls import Access, Call, Kind
+
+Effect = Literal["allow", "ask", "deny"]
+
+_RULE = r"\s*([\w.*-]+)\s*(?:\((.*)\))?\s*"
+_PLAIN_COMMAND = r"(?! *\w+=)[\w@%+=:,./ -]+"
+
+
+class PermissionRuleError(AmplifierError, ValueError):
+    """A rule cannot be read."""
+
+    def __init__(self, text: object, problem: str) -> None:
+        super().__init__(f"not a rule: {text!r}: {problem}. Write a tool, or tool(pattern), such as write_file(src/**)")
+
+
+@frozen
+class Rule:
+    """What to do with the calls of a tool, or with those that reach what the pattern describes."""
+
+    effect: Effect
+    tool: str
+    pattern: str | None = None
+    """None: every call of the tool."""
+    place: str = ""
+    """The file and line of the rule."""
+
+    def __str__(self) -> str:
+        return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
+
+    @property
+    def is_specific(self) -> bool:
+        """Whether it names more than a whole tool: only such a rule allows a protected file."""
+        return self.pattern is not None and bool(self.pattern.strip("*/. "))
+
+    def names(self, tool: str) -> bool:
+        """Return whether it is about a tool."""
+        return self.tool == tool or ("*" in self.tool and re.fullmatch(_text_regex(self.tool), tool) is not None)
+
+    def fits(self, access: Access) -> bool:
+        """Return whether it is about an access of a call of its tool."""
+        return RuleGroup(self.effect, (self,), access.kind).find(access.value) is not None
+
+
+class RuleGroup:
+    """The rules with one effect about one tool, for accesses of one kind; compared all at once.
+
+    Rules that refuse compare paths as a case-blind disk does: a second spelling of a name is no way around them.
+    """
+
+    __slots__ = ("_fit", "_folds", "_needs_plain", "_rules")
+
+    def __init__(self, effect: Effect, rules: Sequence[Rule], kind: Kind) -> None:
+        self._rules = tuple(rules)
+        self._folds = kind == "host" or (effect != "allow" and kind in ("read", "write"))
+        self._needs_plain = effect == "allow" and kind == "command"
+        patterns = (f"({_regex(rule.pattern, kind, folds=self._folds)})" for rule in rules)
+        self._fit = re.compile("|".join(patterns), re.DOTALL).fullmatch
+
+    def find(self, value: str) -> Rule | None:
+        """Return the first rule that fits a value."""
+        fit = self._fit(fold(value) if self._folds else value)
+        if fit is None or fit.lastindex is None or (self._needs_plain and not is_plain_command(value)):
+            return None
+        return self._rules[fit.lastindex - 1]
+
+
+def parse_rule(effect: Effect, text: object, place: str = "") -> Rule:
+    """Return the rule of a text. Raises `PermissionRuleError`."""
+    if not isinstance(text, str):
+        raise PermissionRuleError(text, "it is no text")
+    found = re.fullmatch(_RULE, text, re.DOTALL)
+    if found is None:
+        raise PermissionRuleError(text, "it is neither a name nor name(pattern)")
+    tool, pattern = found[1], found[2]
+    if pattern is not None and not pattern.strip():
+        raise PermissionRuleError(text, "there is nothing between the brackets")
+    return Rule(effect, tool, pattern, place)
+
+
+def narrowest_rule(call: Call) -> str | None:
+    """Return the narrowest rule that covers a call, for a person who says "always"; None where there is none.
+
+    There is none for a command with shell syntax: a rule for it would cover other commands, too.
+    """
+    values = {(access.kind, access.value) for access in call.accesses}
+    if len(values) > 1 or any(access.problem for access in call.accesses):
+        return None
+    for kind, value in values:
+        if kind == "command" and not is_plain_command(value):
+            return None
+        return f"{call.tool}({_escape(value)})"
+    return None if call.arguments else call.tool
+
+
+def is_plain_command(command: str) -> bool:
+    """Return whether a command is one program with literal words."""
+    return re.fullmatch(_PLAIN_COMMAND, command, re.ASCII) is not None
+
+
+def _escape(value: str) -> str:
+    return re.sub(r"([*?\[\]\\])", r"\\\1", value)
+
+
+def _regex(pattern: str | None, kind: Kind, *, folds: bool) -> str:
+    if pattern is None:
+        return ".*"
+    if pattern.startswith("~") and kind in ("read", "write"):
+        pattern = str(Path(pattern).expanduser())
+    text = fold(pattern) if folds else pattern
+    if kind in ("read", "write"):
+        return _path_regex(text)
+    if kind == "host":
+        host = text.rstrip(".")
+        return rf"(?:.*\.)?{re.escape(host[2:])}" if host.startswith("*.") else _text_regex(host)
+    if kind == "command" and text.endswith(" *"):  # `git status *` is `git status`, too
+        return f"{_text_regex(text[:-2])}(?: .*)?"
+    return _text_regex(text)
+
+
+def _text_regex(pattern: str) -> str:
+    """Return the regular expression of a text: `*` stands for any characters, `\\*` for a star."""
+    pieces = (
+        ".*" if each == "*" else re.escape(each[1:] if len(each) == 2 else each)
+        for each in re.findall(r"\\.|.", pattern, re.DOTALL)
+    )
+    return "".join(pieces)
+
+
+def _path_regex(pattern: str) -> str:
+    """Return the regular expression of a path pattern; a folder's pattern `x/**` fits the folder, too."""
+    regex = ""
+    pattern = pattern.removeprefix("./")
+    for piece in re.findall(r"/\*\*$|\*\*/|\*\*|\*|\?|\[[^\]/]+\]|\\.|.", pattern, re.DOTALL):
+        if piece == "/**":
+            regex += "(?:/.*)?"
+        elif piece == "**/":
+            regex += "(?:.*/)?"
+        elif piece == "**":
+            regex += ".*"
+        elif piece == "*":
+            regex += "[^/]*"
+        elif piece == "?":
+            regex += "[^/]"
+        elif piece[0] == "[" and len(piece) > 2:
+            regex += "[" + ("^" + piece[2:-1] if piece[1] == "!" else piece[1:-1]).replace("\\", r"\\") + "]"
+        else:
+            regex += re.escape(piece[1:] if len(piece) == 2 else piece)
+    return regex

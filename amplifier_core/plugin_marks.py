@@ -1,0 +1,103 @@
+"""Note the plugin that a process is loading: the next process then knows the plugin that ended it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from typing import Self
+
+_PREFIX = "loading-"
+_PROBE = (
+    "import sys; from amplifier_core.plugins import load_plugins; print('begun', flush=True); "
+    "load_plugins(environ={'AMPLIFIER_LOAD_PLUGINS': sys.argv[1]}); print('survived')"
+)
+
+
+class LoadingMarks:
+    """The marks in one folder: each loading process keeps a locked file with the name of the present plugin.
+
+    The lock ends with the process, and a living process removes its file: a file without a lock accuses a plugin.
+    Without a writable folder nothing is noted.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._mark: tuple[Path, int] | None = None
+        self._accusing: dict[str, list[Path]] = {}
+
+    def __enter__(self) -> Self:
+        if self._folder is None:
+            return self
+        import fcntl
+
+        for path in self._folder.glob(f"{_PREFIX}*"):
+            name = _read_stale_mark(path)
+            if name is not None:
+                self._accusing.setdefault(name, []).append(path)
+        path = self._folder / f"{_PREFIX}{os.getpid()}-{time.time_ns()}"
+        with suppress(OSError):
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._mark = path, file
+            fcntl.flock(file, fcntl.LOCK_EX)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for paths in self._accusing.values():  # of blocked or removed plugins
+            _remove(paths)
+        if self._mark is not None:
+            path, file = self._mark
+            _remove([path])
+            os.close(file)
+
+    def note(self, name: str) -> None:
+        """Note the loading of plugin `name`."""
+        if self._mark is not None:
+            with suppress(OSError):  # a full disk
+                os.ftruncate(self._mark[1], 0)
+                os.pwrite(self._mark[1], name.encode(), 0)
+
+    def is_guilty(self, name: str) -> bool:
+        """Return whether plugin `name` is accused and, loaded in a new process, ends that process too.
+
+        The marks of an innocent plugin are removed: something else ended its process.
+        """
+        marks = self._accusing.pop(name, [])
+        is_guilty = bool(marks) and _ends_its_process(name)
+        _remove(() if is_guilty else marks)
+        return is_guilty
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _read_stale_mark(path: Path) -> str | None:
+    """Return the name in the mark of a finished process; None for a living process."""
+    import fcntl
+
+    try:
+        with path.open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return file.read()
+    except (OSError, ValueError):
+        return None
+
+
+def _ends_its_process(name: str) -> bool:
+    import subprocess
+
+    command = [sys.executable, "-P", "-c", _PROBE, name]
+    try:
+        tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"begun" in tried.stdout and b"survived" not in tried.stdout

@@ -1,0 +1,56 @@
+"""Import the packages of providers in a thread: the SDK of a model takes seconds, and nothing else waits for it.
+
+A module may offer a function `preload()` beside `mount`, to import what it imports at its first request otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import Future
+from threading import Lock, Thread
+from typing import TYPE_CHECKING
+
+from .entry_points import find_entry_points
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_imports: dict[str, Future[None]] = {}
+"""Imports by the name of their module; each is begun once in a process."""
+_lock = Lock()
+
+
+def preload(module_ids: Iterable[str], group: str) -> None:
+    """Begin to import installed modules, unless that was begun; return at once.
+
+    A name that is not installed, and an import that fails, are nobody's error here: the mount reports them.
+    """
+    with _lock:
+        fresh = {name: Future[None]() for name in dict.fromkeys(module_ids) if name not in _imports}
+        _imports.update(fresh)
+    if fresh:
+        # A daemon: a program that ends does not wait for an import.
+        Thread(target=_import_all, args=(fresh, group), name="preload", daemon=True).start()
+
+
+async def wait_for_import(module_id: str, group: str) -> None:
+    """Return when a module is imported, or cannot be; the event loop goes on meanwhile."""
+    preload([module_id], group)
+    done = _imports[module_id]
+    if not done.done():
+        from asyncio import shield, wrap_future
+
+        await shield(wrap_future(done))
+
+
+def _import_all(imports: dict[str, Future[None]], group: str) -> None:
+    for name, done in imports.items():
+        try:
+            for entry in find_entry_points(group, name):
+                more = getattr(sys.modules.get(getattr(entry.load(), "__module__", "")), "preload", None)
+                if callable(more):
+                    more()
+        except BaseException:
+            pass
+        finally:
+            done.set_result(None)

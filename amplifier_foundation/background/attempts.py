@@ -1,0 +1,100 @@
+"""Prepare the session of one attempt at a delivery."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import SpawnRefused
+from amplifier_core.transcript import Transcript
+
+from ..bundle.templates import instruction_for
+from ..security import NotTrusted, TrustUnreadable
+from ..sessions.accounts import queue_account
+from ..spawning.child import Spawn, prepare_spawn, spawn_request
+from ..spawning.family import TREE, Tree
+from ..spawning.inheritance import child_config
+from ..spawning.own_loops import run_in_own_loop
+from ..spawning.runners import InProcessRunner
+from .shared_history import share_history
+
+if TYPE_CHECKING:
+    from amplifier_core.storage import Delivery
+
+    from .state import BackgroundSessionState, Engine
+
+logger = logging.getLogger(__name__)
+
+CODE = "code of the bundle"
+"""The component that has a problem while changed code waits for trust."""
+
+
+async def prepare_attempt(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> Spawn:
+    """Return the prepared spawn of the delivery's session. Raises the errors of `prepare_spawn`.
+
+    Raises `SpawnRefused` when code of its bundle has changed and nobody trusts it: the delivery waits for that.
+    """
+    config, parent, prepared = background.config, engine.parent, background.prepared
+    _check_code(engine, background)
+    spawn = Spawn(
+        prepared=prepared,
+        request=spawn_request(
+            parent,
+            prepared,
+            instruction_for(delivery.event, config, background.declared.get(delivery.trigger)),
+            child_config(prepared.mount_plan, parent.config, providers=True, tools=False, hooks=True),
+            delivery.session_id,
+            config.name,
+        ),
+        parent=parent,
+        transcript=Transcript(),
+        store=engine.store,
+        router=engine.router,
+        plugins=engine.plugins,
+        cause=delivery.event,
+        observe=lambda session: engine.notify("session", background, session=session),
+        accepts_unfinished=config.accept_unfinished,
+        capabilities={TREE: _make_tree(engine, background, delivery)},
+    )
+    if config.runner is not None:
+        spawn.runner = engine.plugins.runners.get(config.runner)()
+    if config.fork_from is not None:
+        await share_history(spawn, engine.store, background, config.fork_from)
+    await prepare_spawn(spawn, resume=delivery.epoch > 1)  # the first claim made the id up
+    if engine.loops is not None and isinstance(spawn.runner, InProcessRunner):
+        run_in_own_loop(spawn, engine.loops, partial(_report_stall, engine, background, spawn.request.session_id))
+    return spawn
+
+
+def _check_code(engine: Engine, background: BackgroundSessionState) -> None:
+    """Raise `SpawnRefused` for code that is not as it was trusted, and show it in the status."""
+    bundle = background.prepared.bundle
+    if bundle.guard is None:
+        return
+    try:
+        for source in bundle.local_sources.values():
+            bundle.guard.check_code(source.path)
+    except (NotTrusted, TrustUnreadable) as error:
+        engine.report_problem(background, CODE, "degraded", str(error))
+        raise SpawnRefused(engine.parent.session_id, str(error)) from error
+    engine.clear_problem(background, CODE)
+
+
+def _make_tree(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> Tree:
+    """Return the tree of the delivery's session, charged to the background session and its budget."""
+    own = background.allowance.own
+    return Tree.below(
+        str(delivery.session_id),
+        background.prepared.bundle,
+        delivery.created,
+        queue=(queue_account(background.project, background.queue), own.copy() if own is not None else None),
+        observers=[engine.files.observer(delivery), *engine.session_observers],
+        clock=engine.clock,
+    )
+
+
+def _report_stall(engine: Engine, background: BackgroundSessionState, session_id: str, text: str) -> None:
+    text = f"session {session_id} {text}"
+    logger.warning("background session '%s': %s", background.config.name, text)
+    engine.report_stall(background, text)

@@ -1,0 +1,54 @@
+"""Make the events that tell how the handling of an event ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.events import SessionEvent
+
+from ..spawning.life import outcome_event
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from amplifier_core.hook_data import SpawnOutcome
+    from amplifier_core.storage import Delivery
+
+    from ..bundle.background_config import BackgroundSessionConfig
+    from ..spawning.child import Spawn
+
+
+def completion_events(
+    config: BackgroundSessionConfig, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome, now: datetime
+) -> list[SessionEvent]:
+    """Return `session:completed` or `session:error`, and the bundle's own event, if it names one.
+
+    They come from the session, and continue the chain of the handled event.
+    """
+
+    def make_event(name: str, data: dict[str, Any]) -> SessionEvent:
+        cause = delivery.event
+        return SessionEvent(
+            name,
+            data,
+            delivery.session_id,
+            timestamp=now,
+            cause=cause.event_id,
+            depth=cause.depth,
+            project=delivery.project,
+        )
+
+    name, data = outcome_event(spawn, outcome)
+    facts = {
+        "trigger": dict(delivery.event.data),
+        "trigger_id": delivery.event.event_id,
+        "duration": outcome.duration,
+    }
+    events = [make_event(name, {**data, **facts})]
+    failed = outcome.error is not None
+    custom = config.on_error_emit if failed else config.on_complete_emit
+    if custom:
+        result = {"error": outcome.error} if failed else {"output": outcome.output}
+        session = {"session_name": config.name, "session_id": outcome.session_id}
+        events.append(make_event(custom, {**session, **facts, **result}))
+    return events

@@ -1,0 +1,44 @@
+"""Wait until everything is handled: the end of `amplifier up --once`."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .manager import BackgroundSessionManager
+
+QUIET = 1.0
+"""Seconds without work until nothing more is expected."""
+LOOK_EVERY = 0.05
+"""Seconds."""
+
+
+async def drain(managers: Sequence[BackgroundSessionManager]) -> bool:
+    """Return when every trigger is caught up and every accepted event is handled; stop the triggers before.
+
+    Events accepted while the triggers stop are handled too. Postponed events, and events of paused background sessions,
+    stay for the next start. False when an event was given up or a trigger has failed.
+    """
+    await _wait_until_idle(managers, caught_up=True, quiet=QUIET)
+    await asyncio.gather(*(manager.stop_triggers() for manager in managers))
+    await _wait_until_idle(managers)
+    return not any(manager.has_trouble for manager in managers)
+
+
+async def _wait_until_idle(
+    managers: Sequence[BackgroundSessionManager], *, caught_up: bool = False, quiet: float = 0.0
+) -> None:
+    idle_since: float | None = None
+    while idle_since is None or monotonic() - idle_since < quiet:
+        await asyncio.sleep(LOOK_EVERY)
+        try:
+            idle = all([await manager.is_idle(caught_up=caught_up) for manager in managers])
+        except StoreUnavailable:  # it may hold deliveries all the same
+            idle = False
+        idle_since = (idle_since or monotonic()) if idle else None

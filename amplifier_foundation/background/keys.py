@@ -1,0 +1,29 @@
+"""Name the queues and the triggers of background sessions in the store, the same at every start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..bundle.background_config import TriggerConfig
+
+MANUAL = "trigger-manual"
+"""The source of events fired by hand."""
+
+
+def queue_key(bundle: str, session: str) -> str:
+    """Return the name of a background session's queue."""
+    return f"{bundle}/{session}"
+
+
+def triggers_by_key(queue: str, triggers: Sequence[TriggerConfig]) -> dict[str, TriggerConfig]:
+    """Return the triggers of a queue in their order, each by its key in the store."""
+    return {f"{queue}/{each.name or each.module}#{number}": each for number, each in enumerate(triggers, start=1)}
+
+
+def manual_key(queue: str, triggers: Sequence[TriggerConfig]) -> str:
+    """Return the trigger key of events fired by hand: of the declared `trigger-manual`, if any."""
+    declared = triggers_by_key(queue, triggers).items()
+    return next((key for key, trigger in declared if trigger.module == MANUAL), f"{queue}/{MANUAL}")

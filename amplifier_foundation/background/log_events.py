@@ -1,0 +1,10 @@
+"""Name the events about background sessions in the log of events."""
+
+BACKGROUND_STATE = "background:state"
+"""A background session has changed its status; `at` is the time of the change."""
+BACKGROUND_STALLED = "background:stalled"
+"""A blocking call holds up a session, or the triggers; `text` says which, and where."""
+BACKGROUND_RELOADED = "background:reloaded"
+"""A bundle has changed, or could not be loaded anew."""
+TRIGGER_ERROR = "trigger:error"
+"""A trigger of a background session has failed."""

@@ -1,0 +1,50 @@
+"""Tell mistakes, outages of providers and a machine at its limits from failures of the work itself."""
+
+from __future__ import annotations
+
+import errno
+
+from amplifier_core.errors import AnswerUnfinished, BundleError, NameTaken, TriggerError, UnknownName
+from amplifier_core.loader import ModuleValidationError
+
+from ..sessions.failures import causes_of, find_provider_error
+from ..sessions.once import EffectsUncertain
+
+MISTAKES = (
+    AnswerUnfinished,
+    BundleError,
+    EffectsUncertain,
+    ModuleValidationError,
+    NameTaken,
+    TriggerError,
+    UnknownName,
+)
+"""Errors about names, bundles, templates and modules, unfinished answers, and tool calls that wait for a person's
+decision."""
+NO_PROVIDER = "No providers mounted"
+"""The words of a session without a provider, in whatever process it ran."""
+
+
+def is_mistake(error: BaseException | None) -> bool:
+    """Return whether another attempt would fail the same way: a person has to change something first.
+
+    For a required module, the session raises a `RuntimeError` from the module's error. A provider says of its errors
+    whether they are `retryable`.
+    """
+    if error is None:
+        return False
+    refusal = find_provider_error(error)
+    return (
+        isinstance(error, MISTAKES)
+        or isinstance(error.__cause__, MISTAKES)
+        or NO_PROVIDER in str(error)
+        or (refusal is not None and not refusal.retryable)
+    )
+
+
+def is_exhausted(error: BaseException | None) -> bool:
+    """Return whether no file descriptor was free, for this process or the machine."""
+    return any(
+        isinstance(each, OSError) and each.errno in (errno.EMFILE, errno.ENFILE)
+        for each in causes_of(error, handled=True)
+    )

@@ -1,0 +1,66 @@
+"""Wait for a provider that is out: its events are postponed, and that costs them no attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from amplifier_core.llm_errors import LLMError
+
+PROVIDER = "provider"
+"""The component with the problem when a provider is out."""
+LONGEST_WAIT = 86_400.0
+"""Seconds at most until a provider is asked again, whatever it says."""
+
+
+@dataclass(slots=True)
+class Outage:
+    """The failures of the providers of one background session since its last answer.
+
+    One event that fails while others are answered is no outage: its next failures count as attempts.
+    """
+
+    failures: int = 0
+    until: datetime | None = None
+    """No session begins before."""
+    _failed: set[str] = field(default_factory=set)
+    """Ids of the deliveries that failed since the last answer."""
+    _suspect: set[str] = field(default_factory=set)
+    """Ids of deliveries that failed while others were answered."""
+
+    def excuses(self, delivery_id: str) -> bool:
+        """Return whether the failure of a delivery is one of the service."""
+        return delivery_id not in self._suspect
+
+    def add(self, delivery_id: str, now: datetime, pause: float) -> datetime:
+        """Note a failure, and return the time of the next try, `pause` seconds from now."""
+        self.failures += 1
+        self._failed.add(delivery_id)
+        due = now + timedelta(seconds=pause)
+        self.until = max(due, self.until or due)
+        return due
+
+    def end(self) -> None:
+        """Note that the provider has answered."""
+        self.failures, self.until = 0, None
+        self._suspect |= self._failed
+        self._failed.clear()
+
+    def forget(self, delivery_id: str) -> None:
+        """Forget a delivery that is done or dead."""
+        self._failed.discard(delivery_id)
+        self._suspect.discard(delivery_id)
+
+    def seconds_left(self, now: datetime) -> float:
+        """Return the seconds until sessions may begin; 0 without an outage."""
+        return max(0.0, (self.until - now).total_seconds()) if self.until is not None else 0.0
+
+
+def asked_wait(error: LLMError | None) -> float | None:
+    """Return the seconds that a provider wants to be left alone, up to a day; None if it does not say."""
+    wait = error.retry_after if error is not None else None
+    return min(wait, LONGEST_WAIT) if isinstance(wait, int | float) and wait >= 0 else None

@@ -1,0 +1,244 @@
+"""Find the causes and effects of an event or a session: the chain from the first event down, and all below it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import AmplifierError, SessionConflict, SessionNotFound
+from amplifier_core.events import SessionEvent
+from amplifier_core.ids import validate_session_id
+from amplifier_core.triggers import TriggerType
+
+from ..sessions.lineage import above_id
+from ..sessions.presence import as_it_is
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from amplifier_core.storage import Delivery, DurableStore, SessionRecord
+    from amplifier_core.triggers import TriggerEvent
+
+LONGEST = 200
+"""Links followed upwards."""
+MOST = 1_000
+"""Links with their effects looked up."""
+ALL = 1_000_000
+PAGE = 1_000
+"""Events read at once."""
+RECENT = 100
+"""Deliveries of a background session read for the names of its events."""
+SHORTEST = 4
+"""Characters of an id's shortest prefix."""
+
+
+class NothingStored(AmplifierError, LookupError):
+    """No stored session, event or delivery has such an id."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(
+            f"nothing stored has an id that begins with '{text}' ({SHORTEST} characters or more). See: "
+            "amplifier session list --all, or amplifier trigger dead --all; old events and sessions may be purged"
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One step of a chain: an event, or a delivery with its session, or a session.
+
+    `record` is None for a session that is not stored: deleted, or not made yet.
+    """
+
+    event: SessionEvent | TriggerEvent | None = None
+    delivery: Delivery | None = None
+    session_id: str | None = None
+    record: SessionRecord | None = None
+    caused: list[Link] = field(default_factory=list)
+    asked: bool = False
+    """Whether `explain` was asked for it."""
+    open: bool = False
+    """Whether its effects were left out: there are too many."""
+
+    @property
+    def key(self) -> str:
+        """The id of its event, session or delivery."""
+        if self.event is not None:
+            return self.event.event_id
+        return self.session_id or (self.delivery.delivery_id if self.delivery else "")
+
+    @property
+    def moment(self) -> datetime | None:
+        """Its begin; None if unknown."""
+        if self.event is not None:
+            return self.event.timestamp
+        if self.delivery is not None:
+            return self.delivery.created
+        return self.record.created if self.record else None
+
+
+async def explain(store: DurableStore, text: str) -> Link:
+    """Return the first link of the chain down to the item `text`, with the effects of that `asked` item below it.
+
+    `text` is the id of a session, an event or a delivery, or a prefix of four characters or more. An event of the log
+    and the trigger events made from it are one link. Raises `NothingStored`, `SessionConflict` for the prefix of
+    several ids, `InvalidSessionId`.
+    """
+    validate_session_id(text)
+    causes = _Causes(store)
+    first = asked = await causes.find_link(text)
+    asked.asked = True
+    passed = {asked.key}
+    while (above := await causes.above(first)) is not None and above.key not in passed and len(passed) < LONGEST:
+        above.caused = [first]
+        passed.add(above.key)
+        first = above
+    await causes.grow(asked, passed)
+    return first
+
+
+def walk(first: Link) -> Iterator[tuple[Link | None, Link]]:
+    """Yield (the link above, the link) for every link, top down."""
+    waiting: list[tuple[Link | None, Link]] = [(None, first)]
+    while waiting:
+        above, link = waiting.pop()
+        yield above, link
+        waiting.extend((link, below) for below in reversed(link.caused))
+
+
+async def listeners(store: DurableStore, project: str | None) -> dict[str, list[str]]:
+    """Return the queues with deliveries of session events, and the names of the latest of these events."""
+    found: dict[str, list[str]] = {}
+    for where, queue in sorted(
+        {(counted.project, counted.queue) for counted in await store.delivery_counts(project=project)}
+    ):
+        last = await store.deliveries(project=where, queue=queue, limit=RECENT)
+        events = [each.event for each in last if each.event.type is TriggerType.SESSION_EVENT]
+        if events:
+            found[queue] = sorted({event.event_name or "" for event in events})
+    return found
+
+
+class _Causes:
+    """Asks the store for causes and effects."""
+
+    def __init__(self, store: DurableStore) -> None:
+        self._store = store
+
+    async def find_link(self, text: str) -> Link:
+        """Return the one link of an id or its prefix."""
+        for record in await self._store.find(text):
+            if record.session_id == text:
+                return await self._session(text)
+        found = {link.key: link for link in await self._candidates(text)} if len(text) >= SHORTEST else {}
+        if len(found) > 1:
+            ids = ", ".join(sorted(found)[:5])
+            raise SessionConflict(text, f"'{text}' begins several ids: {ids}. Give more of the id")
+        if not found:
+            raise NothingStored(text)
+        return next(iter(found.values()))
+
+    async def _candidates(self, text: str) -> list[Link]:
+        exact = await self._store.deliveries(event_id=text)
+        if exact:
+            return [await self._of(exact[0].event)]
+        if (logged := await self._logged_event(text)) is not None:
+            return [Link(event=logged)]
+        links = [await self._session(record.session_id) for record in await self._store.find(text)]
+        links += [Link(event=event) for event in await self._store.find_events(text)]
+        for each in await self._store.find_deliveries(text):
+            if each.event.event_id.startswith(text) or each.delivery_id.startswith(text):
+                links.append(await self._of(each.event))
+            elif each.session_id is not None:
+                links.append(await self._session(each.session_id))
+        return links
+
+    async def _of(self, event: TriggerEvent) -> Link:
+        """Return the link of a trigger's event; a passed-on event of the log comes in its place."""
+        return Link(event=await self._logged_event(event.cause) or event)
+
+    async def _logged_event(self, event_id: str | None) -> SessionEvent | None:
+        """Return the event of the log with this id."""
+        found = await self._store.find_events(event_id) if event_id else []
+        return next((event for event in found if event.event_id == event_id), None)
+
+    async def _session(self, session_id: str) -> Link:
+        woken_by = await self._store.deliveries(session_id=session_id, limit=1)
+        return Link(
+            delivery=woken_by[0] if woken_by else None, session_id=session_id, record=await self._record(session_id)
+        )
+
+    async def _record(self, session_id: str | None) -> SessionRecord | None:
+        try:
+            return as_it_is(await self._store.get(session_id)) if session_id else None
+        except SessionNotFound:
+            return None
+
+    async def above(self, link: Link) -> Link | None:
+        """Return the cause of a link, None for the first."""
+        if link.event is not None:
+            return await self._emitter(link.event)
+        if link.delivery is not None:
+            return await self._of(link.delivery.event)
+        record = link.record
+        above = above_id(record) if record and record.event_id is None else None  # else an event, kept no more, woke it
+        return await self._session(above) if above else None
+
+    async def _emitter(self, event: SessionEvent | TriggerEvent) -> Link | None:
+        if event.source_session_id:
+            return await self._session(event.source_session_id)
+        if (logged := await self._logged_event(event.cause)) is not None:
+            return Link(event=logged)
+        caused_by = await self._store.deliveries(event_id=event.cause, limit=1) if event.cause else []
+        return await self._of(caused_by[0].event) if caused_by else None
+
+    async def grow(self, root: Link, passed: set[str]) -> None:
+        """Put the effects of a link below it, and theirs below them; leave out `passed` keys and repetitions."""
+        waiting, count = deque([root]), 0
+        while waiting:
+            link, count = waiting.popleft(), count + 1
+            if count > MOST:
+                link.open = True
+                continue
+            link.caused = [each for each in await self._effects(link) if each.key not in passed]
+            passed |= {each.key for each in link.caused}
+            waiting.extend(link.caused)
+
+    async def _effects(self, link: Link) -> list[Link]:
+        if link.event is not None:
+            return [
+                Link(delivery=each, session_id=each.session_id, record=await self._record(each.session_id))
+                for each in reversed(await self._deliveries(link.event))
+            ]
+        if link.session_id is None:
+            return []
+        emitted = [Link(event=event) for event in await self._events_of(link.session_id)]
+        made = [Link(session_id=each.session_id, record=as_it_is(each)) for each in await self._children(link)]
+        return sorted(emitted + made, key=lambda each: each.moment.timestamp() if each.moment else 0.0)
+
+    async def _deliveries(self, event: SessionEvent | TriggerEvent) -> list[Delivery]:
+        """Return the deliveries of an event to all background sessions, newest first."""
+        cause = event.event_id if isinstance(event, SessionEvent) else event.cause
+        if cause is not None:
+            return await self._store.deliveries(cause=cause, limit=ALL)
+        return await self._store.deliveries(event_id=event.event_id, limit=ALL)
+
+    async def _events_of(self, session_id: str) -> list[SessionEvent]:
+        """Return the events of a session, without their data."""
+        events: list[SessionEvent] = []
+        since = 0
+        while True:
+            page = await self._store.events(since=since, limit=PAGE, source_session_id=session_id)
+            events += (replace(each, data={}) for each in page)
+            if len(page) < PAGE:
+                return events
+            since = page[-1].sequence or since
+
+    async def _children(self, link: Link) -> list[SessionRecord]:
+        """Return the sessions made by a session, and its forks; a session of an event belongs to the event."""
+        if link.record is None or link.session_id is None:
+            return []
+        made = await self._store.sessions(parent_id=link.session_id)
+        return [each for each in made if each.event_id is None]

@@ -1,0 +1,38 @@
+"""Begin the session of an event with the history of another session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import SessionNotFound
+
+from ..sessions.stored_history import stored_transcript
+
+if TYPE_CHECKING:
+    from amplifier_core.storage import DurableStore
+
+    from ..spawning.child import Spawn
+    from .state import BackgroundSessionState
+
+
+async def share_history(spawn: Spawn, store: DurableStore, background: BackgroundSessionState, source: str) -> None:
+    """Begin `spawn` with the settled history of `source`; `last` is the session of the last handled event.
+
+    Raises `SessionNotFound`, but not for `last`: there is none yet, or somebody deleted it.
+    """
+    try:
+        record = await store.get(await _last_session_id(store, background) if source == "last" else source)
+    except SessionNotFound:
+        if source == "last":
+            return
+        raise
+    transcript = stored_transcript(store, record)
+    spawn.transcript = transcript.fork(transcript.settled_length())
+    spawn.shares = record.session_id
+
+
+async def _last_session_id(store: DurableStore, background: BackgroundSessionState) -> str:
+    done = await store.deliveries(project=background.project, queue=background.queue, state="done", limit=1)
+    if not done or done[0].session_id is None:
+        raise SessionNotFound("last")
+    return done[0].session_id

@@ -1,0 +1,92 @@
+"""Prepare a background session for its start: its bundle, its waiting events, its triggers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import BundleValidationError
+
+from ..spawn import prepared_bundle
+from .admission import Gate, SlidingCount
+from .budgets import Allowance
+from .keys import queue_key
+from .state import BackgroundSessionState
+from .status_log import StatusLog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..bundle.background_config import BackgroundSessionConfig
+    from ..bundle.model import PreparedBundle
+    from .state import Engine
+    from .watch import Watch
+
+ARMING = 60.0
+"""Seconds until a start stops waiting for the triggers to be armed."""
+
+logger = logging.getLogger(__name__)
+
+
+async def prepare_state(
+    engine: Engine, config: BackgroundSessionConfig, declared_in: PreparedBundle | None, project: str, number: int
+) -> BackgroundSessionState:
+    """Return the state of a background session before its start. Raises `UnknownName`, `BundleError`."""
+    if config.runner is not None:
+        engine.plugins.runners.get(config.runner)  # now, and not at the first event
+    base = declared_in.bundle.base_path if declared_in is not None else None
+    prepared = declared_in
+    if config.bundle:
+        is_beside = base is not None and config.bundle.startswith(("./", "../"))
+        prepared = await prepared_bundle(f"{base}/{config.bundle}" if is_beside else config.bundle)
+        if declared_in is not None and (guard := declared_in.bundle.guard) is not None:
+            guard.check_bundle(prepared.bundle)
+            prepared = await prepared.bundle.prepare()  # its code is guarded from now on
+    if prepared is None:
+        raise BundleValidationError(f"background session '{config.name}' has no bundle: give its `bundle`")
+    session_id, queue = f"bg-{config.name}-{number:04d}", queue_key((declared_in or prepared).bundle.name, config.name)
+    return BackgroundSessionState(
+        session_id=session_id,
+        queue=queue,
+        project=project,
+        config=config,
+        prepared=prepared,
+        gate=Gate(config, engine.clock),
+        clock=engine.clock,
+        status_log=StatusLog(engine.router, engine.clock, session_id),
+        declared_in=declared_in.bundle if declared_in is not None else None,
+        allowance=Allowance.of(config, prepared.bundle, project, queue),
+        throttle=SlidingCount(config.throttle, engine.clock) if config.throttle else None,
+    )
+
+
+async def skip_waiting_events(engine: Engine, background: BackgroundSessionState) -> None:
+    """Skip waiting events as `catch_up` says. A delivery with a session was begun: it is always finished."""
+    if background.config.catch_up == "all":
+        return
+    kept: set[str | None] = set()
+    for each in await engine.store.deliveries(
+        project=background.project, queue=background.queue, state="pending", limit=1_000_000
+    ):
+        if each.session_id is not None or (background.config.catch_up == "latest" and each.key not in kept):
+            kept.add(each.key)
+            continue
+        reason = f"it waited while nothing ran (catch_up: {background.config.catch_up})"
+        await engine.store.drop(each.delivery_id, reason=reason)
+
+
+async def wait_until_armed(engine: Engine, background: BackgroundSessionState, watches: Sequence[Watch]) -> None:
+    """Wait until the triggers are armed; after `ARMING` seconds, name a late trigger as the reason."""
+    arming = {asyncio.ensure_future(watch.armed.wait()): watch for watch in watches}
+    if arming:
+        try:
+            _, late = await asyncio.wait(arming, timeout=ARMING)
+        finally:
+            for each in arming:
+                each.cancel()
+        for each in late:
+            reason = f"not armed after {ARMING:g} s: {arming[each].declared.module}"
+            engine.report_problem(background, arming[each].name, "running", reason)
+            logger.warning("background session '%s': %s", background.config.name, reason)
+    engine.update_status(background)

@@ -1,0 +1,78 @@
+"""Make a trigger as a bundle declares it: by a plugin, by a module, or by the program's own loader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.errors import AmplifierError, TriggerConfigError, UnknownName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from amplifier_core.loader import ModuleLoader
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.triggers import TriggerContext, TriggerSource
+
+    from ..bundle.background_config import TriggerConfig
+
+    TriggerLoader: TypeAlias = Callable[[dict[str, Any]], TriggerSource]
+
+EVENT_ROUTER = "event_router"
+"""The capability of a mounted trigger for the events of sessions."""
+
+
+async def make_trigger(
+    declared: TriggerConfig,
+    context: TriggerContext,
+    plugins: Plugins,
+    loader: ModuleLoader | None = None,
+    trigger_loader: TriggerLoader | None = None,
+) -> TriggerSource:
+    """Return the trigger, bound to its context and configured. Raises `UnknownName` and `TriggerConfigError`.
+
+    `trigger_loader` gets the declaration (`module`, `config`) and returns an unconfigured trigger. Without it, a
+    registered trigger of the declared name is made, else a module of that name mounts one and configures it itself.
+    A trigger with `set_event_router` gets the router.
+    """
+    module = declared.module
+    is_plain = trigger_loader is not None or module in plugins.triggers
+    try:
+        if trigger_loader is not None:
+            trigger = trigger_loader({"module": module, "config": dict(declared.config)})
+        elif is_plain:
+            trigger = plugins.triggers.get(module)()
+        else:
+            trigger = await _mount_trigger(declared, context, plugins, loader)
+        bind = getattr(trigger, "bind", None)
+        if bind is not None:
+            bind(context)
+        if is_plain or bind is not None:
+            trigger.configure(declared.config)
+        if hasattr(trigger, "set_event_router"):
+            trigger.set_event_router(context.events)
+    except AmplifierError:
+        raise
+    except Exception as error:
+        raise TriggerConfigError(module, "", f"{type(error).__name__}: {error}") from error
+    return trigger
+
+
+async def _mount_trigger(
+    declared: TriggerConfig, context: TriggerContext, plugins: Plugins, loader: ModuleLoader | None
+) -> TriggerSource:
+    from amplifier_core.loader import ModuleLoader
+
+    coordinator = ModuleCoordinator()
+    coordinator.register_capability("session.working_dir", str(context.working_dir))
+    coordinator.register_capability(EVENT_ROUTER, context.events)
+    try:
+        mount = await (loader or ModuleLoader()).load(declared.module, dict(declared.config), None, coordinator)
+    except UnknownName:
+        plugins.triggers.get(declared.module)  # raises the error that lists the registered triggers
+        raise
+    await mount(coordinator)
+    triggers: list[TriggerSource] = list(coordinator.get("triggers").values())
+    if len(triggers) != 1:
+        raise TriggerConfigError(declared.module, "", f"the module mounts {len(triggers)} triggers, not one")
+    return triggers[0]

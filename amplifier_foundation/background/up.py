@@ -1,0 +1,235 @@
+"""Bring up the background sessions of bundles, and take them down again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.clock import SystemClock
+from amplifier_core.errors import BundleValidationError, SessionNotFound
+from amplifier_core.ids import session_id_of
+from amplifier_core.process_forks import end_forks_of
+
+from ..events import EventRouter
+from ..paths import project_of
+from ..security import read_policy
+from ..sessions.lock import owner_lock
+from ..sessions.records import new_record, resume_changes
+from ..spawning.agents import AgentSpawner
+from ..spawning.own_loops import SessionLoops
+from .asking import NoSuchBackgroundSession
+from .control import answering, socket_path
+from .data_folder import watching_data_folder
+from .descriptors import report_exhaustion
+from .file_causes import FileCauses
+from .manager import STORE_FILE, BackgroundSessionManager
+from .retention import purging
+from .stalling import reporting_stalls
+from .store_upkeep import looking_after
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from amplifier_core.errors import StoreUnavailable
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.session import AmplifierSession
+    from amplifier_core.storage import DurableStore
+
+    from ..bundle.model import Bundle, PreparedBundle
+    from .data_folder import DataFolder
+    from .lifecycle import Wish
+    from .retention import Retention
+    from .state import Activity
+
+VERBS: dict[str, Wish | None] = {
+    "stop": "stopped",
+    "start": "running",
+    "restart": None,
+    "pause": "paused",
+    "resume": "running",
+}
+"""The verbs of a background session's life, and the wish of each; `restart` is a stop and a start."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Up:
+    """A bundle with its running background sessions; `root` is their parent session."""
+
+    bundle: Bundle
+    project: str
+    root: AmplifierSession
+    manager: BackgroundSessionManager
+    router: EventRouter
+
+    async def reconcile(self, bundle: Bundle) -> list[str]:
+        """Run the declarations of the changed bundle; return the names of the background sessions concerned."""
+        from ..bundle.prepared import with_default_session
+
+        prepared = await bundle.prepare()
+        self.bundle = bundle
+        self.root.config.update(with_default_session(prepared.mount_plan))
+        return await self.manager.reconcile(prepared)
+
+    def status(self) -> dict[str, Any]:
+        """Return the status for `amplifier ps`."""
+        return {"bundle": self.bundle.name, "project": self.project, "sessions": self.manager.get_status()}
+
+
+@dataclass(slots=True)
+class Control:
+    """Handles the requests at the process's socket; `asked_to_stop` ends the process."""
+
+    running: list[Up] = field(default_factory=list)
+    asked_to_stop: Callable[[], None] = lambda: None
+    asked_to_reload: Callable[[], None] = lambda: None
+    lost: Callable[[StoreUnavailable], None] = lambda error: None
+    """Called when the data folder is gone."""
+    tell: Callable[[str], None] = lambda text: None
+    """Called with news for the person at the terminal."""
+
+    async def handle(self, operation: str, arguments: Mapping[str, Any]) -> Any:
+        """Carry out a request. Raises `NoSuchBackgroundSession` for an unknown name."""
+        if operation == "status":
+            return [each.status() for each in self.running]
+        if operation == "wake":
+            for each in self._at(arguments):
+                with suppress(SessionNotFound):  # another bundle of that folder declares it
+                    each.manager.wake(str(arguments["name"]))
+            return None
+        if operation in VERBS and arguments.get("name"):
+            return await self._change(operation, str(arguments["name"]), arguments)
+        if operation == "stop":
+            return self.asked_to_stop()
+        if operation == "reload":
+            return self.asked_to_reload()
+        raise ValueError(f"unknown operation {operation}")
+
+    def report_store(self, problem: str) -> None:
+        """Show the problem of the store in the status of every background session; '' for none."""
+        for each in self.running:
+            each.manager.report_shared(STORE_FILE, problem)
+
+    def _at(self, arguments: Mapping[str, Any]) -> list[Up]:
+        project = arguments.get("project")
+        return [each for each in self.running if project in (None, each.project)]
+
+    async def _change(self, verb: str, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        """Change the life of every background session of that name or id; return their ids."""
+        managers = [each.manager for each in self._at(arguments)]
+        found = [(manager, known) for manager in managers for known in manager.names if name in known]
+        if not found:
+            raise NoSuchBackgroundSession(name, [known[0] for manager in managers for known in manager.names])
+        ids = []
+        for manager, (own, *_) in found:
+            self.tell(f"{own} is to {verb}, as another process asks")
+            wish = VERBS[verb]
+            ids.append(await (manager.restart(own) if wish is None else manager.change(own, wish)))
+        return ids
+
+
+@asynccontextmanager
+async def run_background(
+    bundles: Sequence[Bundle],
+    store: DurableStore,
+    plugins: Plugins,
+    *,
+    working_dir: Path | None = None,
+    observer: Callable[[Activity], None] | None = None,
+    session_observers: Sequence[Callable[[AmplifierSession], None]] = (),
+    control: Control | None = None,
+    retention: Retention | None = None,
+) -> AsyncIterator[list[Up]]:
+    """Run the background sessions of `bundles` while the block runs.
+
+    A bundle's working folder is its own folder unless one is given. Unfinished work of an earlier process comes first.
+    `session_observers` see every session when its modules are mounted. `control` answers other processes; `retention`
+    bounds the age of stored sessions (None: keep them). Raises `SessionConflict` when another process runs background
+    sessions of one of these folders, `BundleValidationError` for a bundle without background sessions.
+    """
+    for bundle in bundles:
+        if not bundle.background_sessions:
+            where = bundle.source_path or bundle.name
+            raise BundleValidationError(f"{where}: declares no background_sessions, nothing to bring up")
+    control = control or Control()
+    projects = [project_of(working_dir or bundle.base_path) for bundle in bundles]
+    path = socket_path()
+    facts = {"bundles": [bundle.name for bundle in bundles], "projects": projects, "socket": str(path)}
+    async with AsyncExitStack() as stack:
+        stack.enter_context(owner_lock(facts))
+        for project in sorted(set(projects)):
+            await store.release(project)
+        await stack.enter_async_context(purging(store, SystemClock(), retention))
+        await stack.enter_async_context(looking_after(store, SystemClock(), control.report_store))
+        stack.enter_context(report_exhaustion())
+        folder = await stack.enter_async_context(watching_data_folder(control.lost))
+        router, files = EventRouter(store), FileCauses()
+        loops = stack.enter_context(SessionLoops())
+        end_forks_of(asyncio.get_running_loop())
+        stack.enter_context(reporting_stalls(loops.stalls, control.running))
+        for bundle, project in zip(bundles, projects, strict=True):
+            prepared = await bundle.prepare()
+            root = await stack.enter_async_context(_root_session(prepared, store, router, plugins, project, folder))
+            manager = BackgroundSessionManager(
+                root,
+                router,
+                store,
+                plugins=plugins,
+                bundle=prepared,
+                observer=observer,
+                session_observers=session_observers,
+                files=files,
+                check_folder=folder.check,
+                loops=loops,
+            )
+            await stack.enter_async_context(manager)
+            for config in bundle.background_sessions:
+                if await manager.is_wanted(config):
+                    await manager.start(config)
+            control.running.append(Up(bundle, project, root, manager, router))
+        await stack.enter_async_context(answering(path, control.handle))
+        yield control.running
+
+
+def root_id(bundle_name: str, project: str) -> str:
+    """Return the id of the session above a bundle's background sessions: the same at every start."""
+    return session_id_of(bundle_name, sha256(f"{project}:{bundle_name}".encode()).hexdigest()[:12])
+
+
+@asynccontextmanager
+async def _root_session(
+    prepared: PreparedBundle,
+    store: DurableStore,
+    router: EventRouter,
+    plugins: Plugins,
+    project: str,
+    folder: DataFolder,
+) -> AsyncIterator[AmplifierSession]:
+    """Make the parent of a bundle's background sessions, or resume it; it is idle after the block."""
+    session_id = root_id(prepared.bundle.name, project)
+    try:
+        record = await store.get(session_id)
+        await store.update(session_id, **resume_changes(record), bundle_digest=prepared.bundle.digest)
+    except SessionNotFound:
+        await store.create(new_record(prepared, session_id, name=prepared.bundle.name, project=project))
+    agents = AgentSpawner(prepared, store, router, plugins, working_dir=project)
+    session = await prepared.create_session(
+        session_id=session_id,
+        session_cwd=project,
+        plugins=plugins,
+        permissions=read_policy(project),
+        capabilities=agents.capabilities_of(session_id),
+    )
+    agents.take(session)
+    try:
+        yield session
+    finally:
+        await session.cleanup()
+        if folder.is_there:
+            await store.update(session_id, status="idle")

@@ -1,0 +1,228 @@
+"""Check a bundle without making sessions of it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core import search_path
+from amplifier_core.errors import BundleError
+from amplifier_core.triggers import TriggerContext
+
+from ..documents.local_paths import is_path
+from ..documents.problems import BundleProblemsError, Problem, as_errors, error_at, has_errors, warning_at
+from .agents import problems_of_agent_file
+from .code_check import check_code
+from .load import read_bundle, read_leniently
+from .mention_check import check_mentions
+from .model import Bundle
+from .names import check_names, place_of
+from .origins import origin
+from .references import find_bundle
+from .sections import DEFAULT_SESSION, MODULE_LISTS, SECTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from amplifier_core.plugins import Plugins
+
+    from ..documents.positions import KeyPath
+
+_NAMED = re.compile(r"(?:trigger-[\w-]+: )?(?P<key>\w+)(?=[:.\[])")
+"""The key at the beginning of a trigger's error about its configuration."""
+_PATH = re.compile(r"(?P<path>\w+(?:\[\d+\]|\.\w+)*): ")
+
+
+def problems_of(
+    bundle: Bundle | str | Path, *, registry: Mapping[str, str | Path] | None = None, strict: bool = False
+) -> list[Problem]:
+    """Return every problem of a bundle, or of its first broken include, warnings too.
+
+    Raises `BundleNotFoundError` and `BundleLoadError` for a missing file.
+    """
+    try:
+        if not isinstance(bundle, Bundle):
+            return read_bundle(bundle, registry=registry, strict=strict).problems
+        known = {(problem.code, problem.path) for problem in bundle.problems}
+        about = {"name": bundle.name, "version": bundle.version, "description": bundle.description}
+        sections = {each.name: each.dump(getattr(bundle, each.name)) for each in SECTIONS}
+        found = Bundle.from_dict({"bundle": about, **sections}, bundle.base_path, strict=strict).problems
+        return [*bundle.problems, *(problem for problem in found if (problem.code, problem.path) not in known)]
+    except BundleProblemsError as error:
+        return list(error.problems)
+
+
+async def check_bundle(
+    path: str | Path,
+    plugins: Plugins,
+    *,
+    registry: Mapping[str, str | Path] | None = None,
+    strict: bool = False,
+) -> list[Problem]:
+    """Return every problem of the bundle at `path` and of the local bundles of its background sessions.
+
+    `path` is as for `load_bundle`. Names are checked against `plugins` and the installed modules; triggers, and modules
+    with a `check_config`, check their configuration. None of the bundle's own code is imported. With `strict`, warnings
+    are errors. An agent's file (`meta:` and no `bundle:`) is checked against its own schema, and the names in it
+    together with the including bundle. Raises `BundleNotFoundError` and `BundleLoadError` for a missing file.
+    """
+    import asyncio
+
+    return await asyncio.to_thread(check_file, path, plugins, registry=registry, strict=strict)
+
+
+def check_file(
+    path: str | Path,
+    plugins: Plugins,
+    *,
+    registry: Mapping[str, str | Path] | None = None,
+    strict: bool = False,
+) -> list[Problem]:
+    """Check as `check_bundle`, for a program without an event loop."""
+    try:
+        of_agent = problems_of_agent_file(find_bundle(path, names=registry))
+        problems = of_agent if of_agent is not None else _check_whole(path, plugins, registry)
+    except BundleProblemsError as error:
+        problems = list(error.problems)
+    return as_errors(problems) if strict else problems
+
+
+def _check_whole(path: str | Path, plugins: Plugins, registry: Mapping[str, str | Path] | None = None) -> list[Problem]:
+    """Return every problem of a bundle: of its text, its schema and everything named in it, as far as it is usable."""
+    bundle, problems = read_leniently(path, registry=registry)
+    found = check_loaded(bundle, plugins) if bundle is not None else []
+    if has_errors(problems):  # a provider may be among the mistakes
+        found = [each for each in found if each.code != "AMP115"]
+    return list(dict.fromkeys([*problems, *found]))
+
+
+def check_loaded(bundle: Bundle, plugins: Plugins) -> list[Problem]:
+    """Return the wrong names and configurations of a loaded bundle, and all problems of its workers' bundles."""
+    modules = names_of_modules()
+    triggers = {*plugins.triggers, *(name for name in modules if name.startswith("trigger-"))}
+    problems = [
+        *check_names(bundle, triggers, modules),
+        *_check_modules(bundle, modules),
+        *_check_triggers(bundle, plugins),
+        *_check_event_names(bundle, plugins),
+        *check_code(bundle),
+        *check_mentions(bundle),
+    ]
+    runs_itself = any(not each.bundle for each in bundle.background_sessions)
+    if not bundle.providers and (runs_itself or (bundle.instruction and not bundle.background_sessions)):
+        problems.append(_warn_no_provider(bundle))
+    for name, source in local_workers(bundle):
+        try:
+            worker, found = read_leniently(source)
+        except BundleError as error:
+            worker, found = None, [error_at(place_of(bundle, "background_sessions", name), "AMP108", str(error))]
+        if worker is not None:
+            if not has_errors(found) and not worker.providers and not bundle.providers:  # else it inherits them
+                found.append(_warn_no_provider(worker))
+            found += check_names(worker, triggers, modules)
+        problems += [problem for problem in found if problem not in problems]
+    return problems
+
+
+def _check_event_names(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
+    if bundle.background_sessions:
+        from .event_names import check_event_names
+
+        yield from check_event_names(bundle, plugins)
+
+
+def names_of_modules() -> set[str]:
+    """Return the names of the installed modules, and of those in folders of `AMPLIFIER_MODULES`; import none."""
+    from amplifier_core.entry_points import find_entry_points
+    from amplifier_core.loader import GROUP, modules_in_folders
+
+    return {entry.name for entry in find_entry_points(GROUP)} | modules_in_folders().keys()
+
+
+def _warn_no_provider(bundle: Bundle) -> Problem:
+    message = "the bundle has no provider: its sessions have no model to ask. Add one under 'providers'"
+    return warning_at(place_of(bundle, "providers"), "AMP115", message)
+
+
+def _check_modules(bundle: Bundle, installed: Collection[str]) -> Iterator[Problem]:
+    """Check the configuration of modules by name with a `check_config`; see `config_check`."""
+    entries: list[tuple[KeyPath, Any]] = [
+        ((name, at), each) for name in MODULE_LISTS for at, each in enumerate(getattr(bundle, name))
+    ]
+    entries += [(("session", name), bundle.session.get(name)) for name in DEFAULT_SESSION]
+    for path, entry in entries:
+        if not isinstance(entry, dict) or entry.get("module") not in installed or entry.get("source"):
+            continue
+        check, config = config_check(entry["module"]), entry.get("config")
+        if check is None or not isinstance(config, dict):
+            continue
+        try:
+            check(deepcopy(config))
+        except Exception as error:
+            message = str(error).removeprefix(f"{entry['module']}: ")
+            named = _PATH.match(message)
+            parts = re.findall(r"\w+", named["path"]) if named else []
+            at = (*path, "config", *(int(part) if part.isdigit() else part for part in parts))
+            while len(at) > len(path) and (place := origin(bundle, at, key=isinstance(at[-1], str))) is None:
+                at = at[:-1]
+            spot = place if len(at) > len(path) else None
+            yield error_at(spot or place_of(bundle, *map(str, path)), "AMP114", f"{entry['module']}: {message}")
+
+
+def config_check(module: str) -> Callable[[dict[str, Any]], object] | None:
+    """Return the function `check_config(config)` of a module's package; it raises for a wrong config.
+
+    The module is one in a folder of `AMPLIFIER_MODULES`, else an installed one, as for a session. None for a package
+    without one, and for an unimportable package: mounting reports the cause.
+    """
+    from amplifier_core.entry_points import find_entry_points
+    from amplifier_core.loader import GROUP, import_from_path, modules_in_folders
+
+    folder = modules_in_folders().get(module)
+    if folder is not None:
+        search_path.acquire(str(folder))
+        try:
+            return getattr(import_from_path(module, folder), "check_config", None)
+        except Exception:
+            return None
+        finally:
+            search_path.release(str(folder))
+    for entry in find_entry_points(GROUP, module):
+        try:
+            mount = entry.load()
+        except Exception:
+            return None
+        return getattr(sys.modules.get(mount.__module__), "check_config", None)
+    return None
+
+
+def _check_triggers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
+    for index, config in enumerate(bundle.background_sessions):
+        for number, declared in enumerate(config.triggers):
+            if declared.module not in plugins.triggers:
+                continue
+            trigger = plugins.triggers.get(declared.module)()
+            try:
+                bind = getattr(trigger, "bind", None)
+                if bind is not None:
+                    bind(TriggerContext("check", working_dir=bundle.base_path or Path.cwd()))
+                trigger.configure(declared.config)
+            except Exception as error:
+                for each in (error, *getattr(error, "others", ())):
+                    named = _NAMED.match(str(each))
+                    path = ("background_sessions", index, "triggers", number, "config", named["key"] if named else "")
+                    place = origin(bundle, path, key=True) if path[-1] in declared.config else None
+                    spot = place_of(bundle, "background_sessions", config.name, str(number))
+                    yield error_at(place or spot, "AMP112", str(each))
+
+
+def local_workers(bundle: Bundle) -> list[tuple[str, str]]:
+    """Return the names of background sessions with another bundle of this machine, and the bundles."""
+    return [
+        (config.name, config.bundle)
+        for config in bundle.background_sessions
+        if config.bundle and is_path(config.bundle)
+    ]

@@ -1,0 +1,211 @@
+"""Define `Bundle`, the content of a `bundle.md` for programs."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ..documents.dicts import deep_merge
+from ..documents.local_paths import kind_of, leaves
+from .merge import merge_module_lists
+from .sections import SECTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ..documents.positions import Place, Positions
+    from ..documents.problems import Problem
+    from .background_config import BackgroundSessionConfig
+    from .prepared import PreparedBundle
+    from .sources import LocalSource
+
+__all__ = ["Bundle", "PreparedBundle", "deep_merge", "merge_module_lists"]
+
+
+def __getattr__(name: str) -> object:
+    """Import `PreparedBundle` at its first use: only sessions need it."""
+    if name != "PreparedBundle":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .prepared import PreparedBundle
+
+    return PreparedBundle
+
+
+@dataclass(slots=True)
+class Bundle:
+    """One bundle, or several composed ones. `load_bundle` and `from_dict` return valid ones.
+
+    Background sessions may be given as mappings; they are validated and become `BackgroundSessionConfig`s. Raises
+    `BundleValidationError` for invalid ones.
+    """
+
+    name: str
+    version: str = "1.0.0"
+    description: str = ""
+    includes: list[str] = field(default_factory=list)
+    """The included bundles, as written."""
+    namespace_root: str | None = None
+    session: dict[str, Any] = field(default_factory=dict)
+    providers: list[dict[str, Any]] = field(default_factory=list)
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    hooks: list[dict[str, Any]] = field(default_factory=list)
+    spawn: dict[str, Any] = field(default_factory=dict)
+    budget: dict[str, Any] = field(default_factory=dict)
+    """The budget of all its sessions together."""
+    permissions: dict[str, Any] = field(default_factory=dict)
+    """Rules that its sessions cannot loosen."""
+    agents: dict[str, Any] = field(default_factory=dict)
+    context: dict[str, Path] = field(default_factory=dict)
+    """Files of the system prompt."""
+    instruction: str | None = None
+    base_path: Path | None = None
+    """The folder for its relative paths."""
+    source_base_paths: dict[str, Path] = field(default_factory=dict)
+    """The folder for `name:path`, by name."""
+    _pending_context: dict[str, str] = field(default_factory=dict)
+    _pending_agents: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    """All its files, with the SHA-256 of their bytes in hex."""
+    background_sessions: list[BackgroundSessionConfig] = field(default_factory=list)
+    workflows: Any = None
+    """Kept as written."""
+    source_path: Path | None = None
+    """Its file; None for a bundle made by a program."""
+    digest: str = ""
+    """The SHA-256 in hex: of its file, of all its files where there are several, of its JSON when a program made it."""
+    local_sources: dict[str, LocalSource] = field(default_factory=dict, repr=False)
+    """Code in the bundle, by the absolute path in `source`."""
+    places: dict[tuple[str, ...], Place] = field(default_factory=dict, repr=False)
+    """Positions in its files, for later checks."""
+    problems: list[Problem] = field(default_factory=list)
+    """Warnings."""
+    layers: list[Bundle] = field(default_factory=list, repr=False, compare=False)
+    """The composed bundles, the winning one last; empty for one bundle."""
+    positions: Positions | None = field(default=None, repr=False, compare=False)
+    """Positions of its own values; None for a composed bundle."""
+    guard: Any = field(default=None, repr=False, compare=False)
+    """The `Guard` asked before its code runs; None: a program made or loaded it, and has decided."""
+
+    def __post_init__(self) -> None:
+        if any(isinstance(each, dict) for each in self.background_sessions):
+            from .build import make_absolute
+            from .validation import read_background_sessions
+
+            configs = read_background_sessions(self.background_sessions)
+            self.background_sessions = [make_absolute(config, self) for config in configs]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], base_path: Path | None = None, *, strict: bool = False) -> Bundle:
+        """Return the bundle of front matter made by a program; includes are listed, not loaded.
+
+        Raises `BundleValidationError`.
+        """
+        import json
+        from hashlib import sha256
+
+        from ..documents.document import Document
+        from ..documents.positions import Positions
+        from .build import build_bundle
+
+        digest = sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
+        document = Document(Positions("bundle"), data=deepcopy(dict(data)), digest=digest)
+        return build_bundle(document, base_path, strict=strict)
+
+    def compose(self, *others: Bundle) -> Bundle:
+        """Return a new bundle with `others` on top of this one; later ones win.
+
+        Sessions and `spawn` are merged deep, modules by `merge_module_lists`, background sessions by name, contexts
+        add up under `bundle:name`; name, version, folder and file are the last one's.
+        """
+        merged = self
+        for other in others:
+            merged = merged._merge(other)
+        return merged if others else deepcopy(self)
+
+    def _merge(self, top: Bundle) -> Bundle:
+        below, above = (replace(each, context=each._full_context()) for each in (self, top))
+        merged = Bundle(
+            name=top.name,
+            version=top.version,
+            description=top.description or self.description,
+            namespace_root=top.namespace_root,
+            base_path=top.base_path or self.base_path,
+            source_base_paths={**top.source_base_paths, **self.source_base_paths},
+            source_path=top.source_path,
+            digest=top.digest,
+            problems=[*self.problems, *(problem for problem in top.problems if problem not in self.problems)],
+            guard=top.guard or self.guard,
+            **{each.name: each.merge(getattr(below, each.name), getattr(above, each.name)) for each in SECTIONS},
+        )
+        for mapping in ("_pending_context", "_pending_agents", "origins", "local_sources", "places"):
+            setattr(merged, mapping, {**getattr(self, mapping), **getattr(top, mapping)})
+        layers = [*(self.layers or [self]), *(top.layers or [top])]
+        merged.layers = list({id(layer): layer for layer in reversed(layers)}.values())[::-1]  # each at its last place
+        merged.resolve_pending_context()
+        return merged
+
+    def _full_context(self) -> dict[str, Path]:
+        """Return the context files by their names in other bundles, `bundle:name`."""
+        return {name if ":" in name else f"{self.name}:{name}": path for name, path in self.context.items()}
+
+    def to_mount_plan(self) -> dict[str, Any]:
+        """Return a copy of the sections for a session, without empty ones."""
+        sections = {each.name: getattr(self, each.name) for each in SECTIONS if each.is_mounted}
+        return {name: deepcopy(value) for name, value in sections.items() if value}
+
+    async def prepare(
+        self,
+        install_deps: bool = False,
+        source_resolver: Any = None,
+        progress_callback: Callable[[str, str], object] | None = None,
+        strict: bool = False,
+    ) -> PreparedBundle:
+        """Return the bundle ready to make sessions.
+
+        Nothing is downloaded or installed, even with `install_deps`, a parameter of programs for other kernels:
+        `amplifier bundle install` installs on request. `source_resolver` replaces the bundle's own resolver of modules;
+        `progress_callback` is called with an action and its subject. With `strict`, warnings raise
+        `BundleValidationError`.
+        """
+        if progress_callback is not None:
+            progress_callback("preparing", self.name)
+        if strict:
+            from ..documents.problems import InvalidBundle, as_errors
+            from .check import problems_of
+
+            problems = as_errors(problems_of(self))
+            if problems:
+                raise InvalidBundle(problems)
+        from .prepared import PreparedBundle
+
+        return PreparedBundle.of(self, source_resolver)
+
+    def resolve_context_path(self, name: str) -> Path | None:
+        """Return the file of a context by its name, with or without `bundle:`, or None."""
+        return self.context.get(name) or self.context.get(f"{self.name}:{name}")
+
+    def resolve_agent_path(self, name: str) -> Path | None:
+        """Return the file of an agent by its name, `namespace:name` or `name`, or None."""
+        from .agents import agent_path
+
+        owner, _, inside = name.rpartition(":")
+        root = self.source_base_paths.get(owner or self.name) or self.base_path
+        path = agent_path(root, inside) if root is not None else None
+        return path if path is not None and kind_of(path) == "file" else None
+
+    def load_agent_metadata(self) -> None:
+        """Read the files of agents included by reference. Raises `BundleError` for a broken one."""
+        from .agents import load_or_raise
+
+        load_or_raise(self)
+
+    def resolve_pending_context(self) -> None:
+        """Turn references to contexts of other bundles into files, where those bundles are known by now."""
+        for name, reference in list(self._pending_context.items()):
+            owner, _, inside = reference.partition(":")
+            root = self.source_base_paths.get(owner)
+            if root is not None and not leaves(root, root / inside):
+                self.context[name] = root / inside
+                del self._pending_context[name]

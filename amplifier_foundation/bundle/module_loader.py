@@ -1,0 +1,28 @@
+"""Load the modules of a bundle with the values that no mount plan holds: kept keys, and the models of aliases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.loader import ModuleLoader
+
+from .aliases import with_model
+from .credentials import DECLARATION, PREFIX, complete_provider, expand_references
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from amplifier_core.coordinator import ModuleCoordinator
+
+
+class BundleModuleLoader(ModuleLoader):
+    """Completes the configuration of each module when it is mounted; the plan and the record keep the references."""
+
+    async def complete_config(
+        self, module_id: str, module: ModuleType | None, config: dict[str, Any], coordinator: ModuleCoordinator | None
+    ) -> dict[str, Any]:
+        """Return the configuration with keys in place of `secret://NAME`; a provider's with its model and kept key."""
+        if module_id.startswith(PREFIX):
+            config = with_model(config, module_id, coordinator)
+            config = await complete_provider(module_id, getattr(module, DECLARATION, None), config)
+        return await expand_references(config)

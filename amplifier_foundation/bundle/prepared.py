@@ -1,0 +1,210 @@
+"""Make sessions of a bundle."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.frozen import frozen
+
+from ..documents.local_paths import is_path
+from .lifecycle import emit_failed, emit_ready
+from .module_resolver import BundleModuleResolver
+from .preferences import KEY as PREFERENCES
+from .preferences import apply_provider_preferences
+from .sections import DEFAULT_SESSION
+from .sources import module_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from amplifier_core.approval import ApprovalSystem
+    from amplifier_core.display import DisplaySystem
+    from amplifier_core.loader import ModuleLoader
+    from amplifier_core.permissions import PermissionGate, Policy
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.session import AmplifierSession
+    from amplifier_core.transcript import Transcript
+
+    from .model import Bundle
+
+
+spawners: list[Callable[..., Awaitable[dict[str, Any]]]] = []
+"""The function that `PreparedBundle.spawn` calls; `amplifier_foundation.spawn`, which stands above, adds it."""
+
+
+@frozen
+class PreparedBundle:
+    """A bundle with its mount plan and the resolver of its modules.
+
+    The mount plan has only the bundle's own values: `DEFAULT_SESSION` is filled in for each new session, after a
+    spawned one has inherited its parent's orchestrator and context.
+    """
+
+    mount_plan: dict[str, Any]
+    resolver: Any
+    bundle: Bundle
+
+    @classmethod
+    def of(cls, bundle: Bundle, resolver: Any = None) -> PreparedBundle:
+        """Return `bundle` prepared; the default `resolver` is a `BundleModuleResolver`."""
+        plan = bundle.to_mount_plan()
+        session = plan.get("session", {})
+        holders = [(session[name], "source") for name in DEFAULT_SESSION if isinstance(session.get(name), dict)]
+        holders += [(session, f"{name}_source") for name in DEFAULT_SESSION]
+        holders += [(entry, "source") for _, _, entry in module_entries(plan)]
+        for holder, key in holders:  # a module with remote code is found by name, as an installed one
+            if isinstance(holder.get(key), str) and not is_path(holder[key]):
+                del holder[key]
+        return cls(plan, resolver or BundleModuleResolver.of(bundle), bundle)
+
+    async def create_session(
+        self,
+        session_id: str | None = None,
+        parent_id: str | None = None,
+        approval_system: ApprovalSystem | None = None,
+        display_system: DisplaySystem | None = None,
+        session_cwd: Path | str | None = None,
+        is_resumed: bool = False,
+        *,
+        config: Mapping[str, Any] | None = None,
+        transcript: Transcript | None = None,
+        plugins: Plugins | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        parent: AmplifierSession | None = None,
+        permissions: Policy | None = None,
+    ) -> AmplifierSession:
+        """Return a new initialised session working in `session_cwd` (default: the current folder).
+
+        `config` replaces the mount plan and becomes the session's. `capabilities` are registered before the modules are
+        mounted. Modules without code in the bundle, and mentions without a file in it, are resolved by the `parent`.
+        Its tool calls are held to the policy of the `parent`, else to `permissions`, and to the bundle's own rules.
+        A program that loads a bundle has decided that its code may run: nobody is asked. The code of a bundle loaded by
+        `security.load_trusted` is checked when it is imported, with `NotTrusted`.
+        The session's hooks receive `bundle:loaded` and `bundle:prepared`. If the set-up fails, they receive
+        `bundle:failed`, and the session is cleaned up before the error is raised.
+        """
+        from amplifier_core.session import AmplifierSession
+
+        plan = with_default_session(deepcopy(self.mount_plan) if config is None else config)
+        if plan["session"].get(PREFERENCES):
+            plan = apply_provider_preferences(plan, plan["session"][PREFERENCES])
+        session = AmplifierSession(
+            plan,
+            loader=_make_loader(parent),
+            session_id=session_id,
+            parent_id=parent_id,
+            approval_system=approval_system,
+            display_system=display_system,
+            is_resumed=is_resumed,
+            transcript=transcript,
+            plugins=plugins,
+            permissions=self._make_gate(parent, permissions, session_cwd),
+        )
+        try:
+            await self._set_up(session, session_cwd, capabilities or {}, parent)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                await emit_failed(session, self.bundle.name, error)
+            await session.cleanup()
+            raise
+        return session
+
+    def _make_gate(
+        self, parent: AmplifierSession | None, permissions: Policy | None, cwd: Path | str | None
+    ) -> PermissionGate | None:
+        """Return the gate of a session; None when nobody has rules for it."""
+        outer = parent.coordinator.permissions if parent is not None else None
+        policy = outer.policy if outer is not None else permissions
+        if not self.bundle.permissions and policy is None:
+            return None
+        from amplifier_core.permissions import PermissionGate, Policy
+
+        from .permissions import bundle_layer
+
+        layer = bundle_layer(self.bundle)
+        policy = policy or Policy()
+        return PermissionGate(policy.below(layer) if layer is not None else policy, _make_absolute(cwd))
+
+    async def spawn(self, child_bundle: Bundle, instruction: str, **options: Any) -> dict[str, Any]:
+        """Run `instruction` in a session of `child_bundle`, as `spawn_composed` describes."""
+        if not spawners:
+            import_module("amplifier_foundation").spawn_bundle  # noqa: B018 - the name is loaded with what it stands in
+        [spawner] = spawners
+        return await spawner(self, child_bundle, instruction, **options)
+
+    async def _set_up(
+        self,
+        session: AmplifierSession,
+        cwd: Path | str | None,
+        capabilities: Mapping[str, Any],
+        parent: AmplifierSession | None,
+    ) -> None:
+        from ..mentions import ContentDeduplicator
+        from .prompt import mention_resolver
+
+        working_dir = _make_absolute(cwd)
+        coordinator, modules = session.coordinator, self.resolver
+        mentions: Any = mention_resolver(self.bundle, working_dir)
+        if parent is not None:
+            from .capability_layers import INHERITED, LayeredMentions, LayeredResolver, add_layer
+
+            outer = parent.coordinator
+            inherited = [str(each["module"]) for each in session.config.get("hooks") or () if each.get(INHERITED)]
+            layered = partial(LayeredResolver, inherited=inherited)
+            modules = add_layer(modules, outer.get("module-source-resolver"), layered)
+            mentions = add_layer(mentions, outer.get_capability("mention_resolver"), LayeredMentions)
+        await coordinator.mount("module-source-resolver", modules)
+        known = {
+            "session.working_dir": str(working_dir),
+            "mention_resolver": mentions,
+            "mention_deduplicator": ContentDeduplicator(),  # its own: a child reads what its parent was told already
+            **capabilities,
+        }
+        for name, value in known.items():
+            coordinator.register_capability(name, value)
+        await session.initialize()
+        if session.config["session"].get(PREFERENCES):
+            from .fallback import add_fallback
+
+            add_fallback(session)
+        await self._set_system_prompt(session, working_dir)
+        await emit_ready(session, self.bundle)
+
+    async def _set_system_prompt(self, session: AmplifierSession, working_dir: Path) -> None:
+        """Make the bundle's instruction the system prompt, built for each request where the context supports it."""
+        if not self.bundle.instruction and not self.bundle.context:
+            return
+        from .prompt import RESOLVED, SystemPrompt
+
+        coordinator = session.coordinator
+        context = coordinator.get("context")
+        prompt = SystemPrompt(self.bundle, working_dir, lambda data: coordinator.hooks.emit(RESOLVED, data))
+        if hasattr(context, "set_system_prompt_factory"):
+            await context.set_system_prompt_factory(prompt)
+        else:
+            await context.add_message({"role": "system", "content": await prompt()})
+
+
+def _make_loader(parent: AmplifierSession | None) -> ModuleLoader:
+    """Return a loader that knows the installed modules of the parent's."""
+    from amplifier_core.loader import ModuleLoader as Loader
+
+    from .module_loader import BundleModuleLoader
+
+    known = parent.loader if parent is not None else None
+    return known.another(BundleModuleLoader) if isinstance(known, Loader) else BundleModuleLoader()
+
+
+def _make_absolute(cwd: Path | str | None) -> Path:
+    path = Path(cwd or ".")
+    return path if path.is_absolute() else path.expanduser().absolute()
+
+
+def with_default_session(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mount plan with orchestrator and context; the other parts are shared with `plan`."""
+    default = {name: dict(spec) for name, spec in DEFAULT_SESSION.items()}
+    return {**plan, "session": {**default, **(plan.get("session") or {})}}

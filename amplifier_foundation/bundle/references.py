@@ -1,0 +1,122 @@
+"""Find the file of a bundle by a path, a URL or a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import BundleLoadError, BundleNotFoundError
+
+from ..documents.local_paths import SUFFIXES, is_path, is_remote, kind_of, leaves, local_path
+from ..documents.positions import show_file
+from ..documents.problems import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE_NAMES = ("bundle.md", "bundle.yaml", "bundle.yml")
+"""The names of a bundle's file in its folder; the first existing one counts."""
+
+
+def find_bundle(source: str | Path, *, base: Path | None = None, names: Mapping[str, str | Path] | None = None) -> Path:
+    """Return the file of the bundle `source`.
+
+    `source` is a file, a folder with one of `FILE_NAMES`, a URL (`git+https://…@ref#subdirectory=path`, `zip+…`,
+    `https://…`), a name of `names` (places by name), or `name:path`: a file in the folder of the named bundle, its
+    suffix optional. Relative paths start at `base`, else at the current folder. Remote files come from the cache, and
+    are fetched if needed.
+
+    Raises `BundleNotFoundError`, and `BundleLoadError` for an impossible place of a bundle.
+    """
+    if isinstance(source, Path):
+        return _file_at((base or Path()) / source)
+    if is_remote(source):
+        return _file_at(_fetch(source))
+    named = _find_by_name(source, base, names or {})
+    if named is not None:
+        return named
+    try:
+        path, _ = local_path(source, base)
+    except ValueError as error:
+        raise BundleLoadError(f"not a path of a bundle: {error}") from error
+    hint = did_you_mean(source, names or {})
+    if hint and not kind_of(path) and "/" not in source:
+        message = f"{source}: no such file or folder in {path.parent}, and no bundle is registered as '{source}'{hint}"
+        raise BundleNotFoundError(message)
+    return _file_at(path)
+
+
+def _find_by_name(source: str, base: Path | None, names: Mapping[str, str | Path]) -> Path | None:
+    """Return the file of a registered name; None for a path."""
+    name, colon, inside = source.partition(":")
+    if name in names and (colon or not kind_of((base or Path()) / source)):
+        place = str(names[name])
+        home = _fetch(place) if is_remote(place) else local_path(place)[0]
+        folder = home if kind_of(home) == "folder" else home.parent
+        if inside and leaves(folder, folder / inside):
+            raise BundleLoadError(f"'{source}' leads out of the folder of '{name}': {show_file(folder)}")
+        return _file_at(folder / inside if inside else home)
+    if is_path(source):
+        return None
+    known = f" Known: {', '.join(sorted(names))}." if names else ""
+    hint = did_you_mean(name, names) or "."
+    raise BundleNotFoundError(f"no bundle is registered as '{name}'{hint}{known} Use its path instead")
+
+
+def names_in(
+    source: str, own: Mapping[str, str | Path], registered: Mapping[str, str | Path]
+) -> Mapping[str, str | Path]:
+    """Return the names valid for the include `source` of a bundle.
+
+    In `name:path`, the names of the bundle itself and of its including bundles (`own`) come before registered ones. A
+    name alone is another bundle's: the registered one comes first.
+    """
+    return {**registered, **own} if ":" in source else {**own, **registered}
+
+
+def remote_place(source: str, base: Path | None, names: Mapping[str, str | Path]) -> str | None:
+    """Return the URL of `source` (as for `find_bundle`); None for a place on this machine."""
+    if is_remote(source):
+        return source
+    name, colon, _ = source.partition(":")
+    place = str(names.get(name, ""))
+    return place if is_remote(place) and (colon or not kind_of((base or Path()) / source)) else None
+
+
+def _fetch(source: str) -> Path:
+    from ..sources import default_cache
+
+    return default_cache().fetch(source)
+
+
+def _file_at(path: Path) -> Path:
+    """Return the bundle's file at `path`: the file itself, one in the folder, or one with a suffix added."""
+    try:
+        if path.is_dir():
+            return file_in(path)
+        if path.suffix.lower() in SUFFIXES:
+            return _require(path)
+        candidates = [path.with_name(path.name + suffix) for suffix in SUFFIXES]
+        found = next((candidate for candidate in candidates if candidate.is_file()), None)
+    except (OSError, ValueError) as error:
+        if isinstance(error, BundleLoadError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise BundleLoadError(f"{show_file(path)}: cannot be read ({reason})") from error
+    if found is None and path.exists():
+        raise BundleLoadError(f"{show_file(path)}: the name of a bundle's file ends in {', '.join(SUFFIXES)}")
+    return found or _require(path)
+
+
+def file_in(folder: Path) -> Path:
+    """Return the bundle's file in `folder`. Raises `BundleNotFoundError`."""
+    for name in FILE_NAMES:
+        if (folder / name).is_file():
+            return folder / name
+    raise BundleNotFoundError(f"{show_file(folder)}: this folder has no {', '.join(FILE_NAMES)}")
+
+
+def _require(path: Path) -> Path:
+    if not path.exists():
+        raise BundleNotFoundError(f"{show_file(path)}: no such file or folder; searched in {path.parent.absolute()}")
+    return path

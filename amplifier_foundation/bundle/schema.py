@@ -1,0 +1,238 @@
+"""Define the schemas of `bundle.md` and of agents' files. Importing this imports pydantic."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic_core import PydanticCustomError
+
+from ..documents.fields import MODULE_ID, PACKAGE, PermissionsSection, Section
+from .background_config import BackgroundSessionConfig
+from .budget_config import BudgetConfig
+from .names import is_bundle_name
+from .sections import SECTIONS
+
+
+class ModuleEntry(Section):
+    """One module to mount."""
+
+    module: str = Field(pattern=MODULE_ID)
+    source: str | None = Field(default=None, min_length=1)
+    """The path or address of its code; None: it is installed."""
+    package: str | None = Field(default=None, pattern=PACKAGE)
+    """The package with it on the package index, for `amplifier bundle install`."""
+    config: dict[str, Any] | None = None
+    instance_id: str | None = Field(default=None, min_length=1)
+    """Distinguishes two entries of one module."""
+    id: str | None = Field(default=None, min_length=1)
+    """Another spelling of `instance_id` for merging bundles."""
+
+
+def _expand_entry(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"module": value}
+    if value is None or isinstance(value, dict):
+        return value
+    raise PydanticCustomError("entry", "must be a module's name, or a mapping such as {module: …, config: …}")
+
+
+MainModule = Annotated[ModuleEntry | None, BeforeValidator(_expand_entry)]
+
+
+class Preference(Section):
+    """A wish for a provider of the bundle."""
+
+    provider: str = Field(min_length=1)
+    """Its instance id or module, with or without `provider-`."""
+    model: str | None = Field(default=None, min_length=1)
+    """A model, an alias or a glob pattern; None: its own default."""
+    config: dict[str, Any] | None = None
+    """Merged into its configuration if it is the first, without keys for credentials and addresses."""
+
+
+class SessionSection(Section):
+    """The loop and the context of the session, and the kernel's settings."""
+
+    orchestrator: MainModule = None
+    context: MainModule = None
+    orchestrator_source: str | None = None
+    context_source: str | None = None
+    injection_budget_per_turn: int | None = Field(default=None, ge=0)
+    """Limit of tokens injected by hooks in one turn."""
+    injection_size_limit: int | None = Field(default=None, ge=0)
+    """Limit of characters of one injection."""
+    mount_timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Time limit in seconds for finding and mounting one module; None: 60."""
+    provider_preferences: list[Preference] | None = None
+    """The provider that answers, and those that answer while it is out, in this order; None: by priority."""
+    persistence: Literal["message", "turn", "end"] | None = None
+    """Makes messages durable at every step (None too), at the end of a turn, or at the end of the session."""
+    budget: BudgetConfig | None = None
+    """The budget of each session alone, without the sessions below it."""
+    reload_context: bool = False
+    """Read changed context files and mentioned files again between turns; otherwise once a session."""
+    raw: bool = False
+    debug: bool = False
+    raw_debug: bool = False
+    metadata: dict[str, Any] | None = None
+
+
+def _check_bundle_name(name: str) -> str:
+    if is_bundle_name(name):
+        return name
+    raise ValueError("must be 1 to 128 characters, without ':', '/' and '\\' and without spaces around it")
+
+
+BundleName = Annotated[str, AfterValidator(_check_bundle_name)]
+
+
+class BundleSection(Section):
+    """Identity of the bundle."""
+
+    name: BundleName
+    """Without `:` and `/`: `name:path` is a file in the bundle."""
+    version: str = "1.0.0"
+    description: str | None = None
+    namespace_root: str | None = None
+    """The folder for `name:path`, relative to the bundle's folder; None: that folder."""
+    author: str | None = None
+    license: str | None = None
+    homepage: str | None = None
+    repository: str | None = None
+    tags: list[str] | None = None
+
+
+class Include(Section):
+    """Another bundle below this one; this one wins."""
+
+    bundle: str = Field(min_length=1)
+
+
+Included = Annotated[Include, BeforeValidator(lambda value: {"bundle": value} if isinstance(value, str) else value)]
+
+
+class Listed(BaseModel):
+    """Entries by name, and `include`: entries by reference."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    include: list[str] | None = None
+
+
+class ContextSection(Listed):
+    """Files of the system prompt, by name."""
+
+    __pydantic_extra__: dict[str, str]
+
+
+NamedModule = Annotated[str, BeforeValidator(lambda value: value.get("module") if isinstance(value, dict) else value)]
+
+
+class SpawnSection(BaseModel):
+    """Limits on sessions below one of this bundle, and the tools and hooks inherited by agents.
+
+    Keys of other programs are ignored with a warning.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    max_depth: int | None = Field(default=None, ge=0)
+    """Depth of nested sessions; None: 5."""
+    max_children: int | None = Field(default=None, ge=0)
+    """Children of one session at the same time; None: 20."""
+    max_sessions: int | None = Field(default=None, ge=0)
+    """Sessions below one top-level session; None: 500."""
+    timeout: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Time limit in seconds, 0: unlimited; None: 1800."""
+    max_cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Limit in US dollars on a session with all sessions below it; None: unlimited."""
+    budget: BudgetConfig | None = None
+    """The budget of a session with all sessions below it."""
+    exclude_tools: list[str] | None = None
+    exclude_hooks: list[str] | None = None
+    inherit_tools: list[str] | None = None
+    """The only inherited modules; None: all but excluded ones."""
+    inherit_hooks: list[str] | None = None
+    tools: list[NamedModule] | None = None
+    """Another spelling of `inherit_tools`, also as entries of modules."""
+    hooks: list[NamedModule] | None = None
+
+
+class AgentSections(BaseModel):
+    """The sections of an agent, in a file or inline."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    session: SessionSection | None = None
+    providers: list[ModuleEntry] | None = None
+    tools: list[ModuleEntry] | None = None
+    hooks: list[ModuleEntry] | None = None
+    context: ContextSection | None = None
+    spawn: SpawnSection | None = None
+    permissions: PermissionsSection | None = None
+    provider_preferences: list[dict[str, Any]] | None = None
+    model_role: str | list[str] | None = None
+    instruction: str | None = None
+
+
+class InlineAgent(AgentSections):
+    """An agent declared in the bundle itself. Keys of other programs are ignored with a warning."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    name: str | None = None
+    description: str | None = None
+    version: str | None = None
+    author: str | None = None
+    tags: list[str] | None = None
+    source_path: str | None = None
+    """Its file."""
+    agents: Literal["all", "none"] | list[str] | dict[str, Any] | None = None
+    """The agents available to it, or its own by name; None: none."""
+
+
+class AgentsSection(Listed):
+    """Agents by name, each a partial bundle."""
+
+    __pydantic_extra__: dict[str, InlineAgent]
+
+
+_FIELDS: dict[str, Any] = {
+    each.name: (f"{each.schema} | None", Field(default=None, description=each.description)) for each in SECTIONS
+}
+BundleFile: type[BaseModel] = create_model(
+    "BundleFile",
+    __config__=ConfigDict(extra="ignore", strict=True),
+    __doc__="A bundle's whole front matter. An empty section counts as missing.",
+    __module__=__name__,
+    bundle=(BundleSection, ...),
+    **_FIELDS,
+)
+"""The schema of the table of `SECTIONS`."""
+
+
+class AgentAbout(Section):
+    """Identity of the agent."""
+
+    name: BundleName | None = None
+    description: str | None = None
+    version: str | None = None
+    author: str | None = None
+    tags: list[str] | None = None
+
+
+class AgentFile(AgentSections):
+    """The front matter of an agent's file; the text below is the agent's instruction."""
+
+    meta: AgentAbout
+    agents: Literal["all", "none"] | list[str] | None = None
+    """The agents available to it; None: none."""
+
+
+class BackgroundSessions(BaseModel):
+    """A list of background sessions outside their section."""
+
+    model_config = ConfigDict(strict=True)
+
+    background_sessions: list[BackgroundSessionConfig] | None = None

@@ -1,0 +1,46 @@
+"""Add the command that helps to an error of the kernel: the kernel knows no commands."""
+
+from __future__ import annotations
+
+from amplifier_core import errors
+
+_BY_ERROR: tuple[tuple[type[errors.AmplifierError], str], ...] = (
+    (errors.SessionNotFound, "See: amplifier session list --all"),
+    (errors.SessionExists, "Or resume it with: amplifier run --resume {session_id}"),
+    (errors.SpawnTimeout, "Continue with: amplifier run --resume {session_id}"),
+    (errors.NoProviderMounted, "See: amplifier bundle validate"),
+    (errors.DeliveryNotFound, "See: amplifier trigger dead --all"),
+)
+"""The first match counts; names in braces are attributes of the error."""
+
+
+def with_advice(error: errors.AmplifierError) -> str:
+    """Return the text of an error, with the command that helps, if there is one."""
+    if isinstance(error, errors.UnknownName):
+        return f"{error}{_install_line(error.name)}"
+    for kind, advice in _BY_ERROR:
+        if isinstance(error, kind):
+            return f"{error}. {advice.format_map(vars(error))}"
+    return str(error)
+
+
+def describe_provider_error(error: BaseException) -> str:
+    """Return the line of a provider's error, with the command that keeps its key if it has none."""
+    from amplifier_core.llm_errors import AuthenticationError
+
+    from ..bundle.credentials import PREFIX, find_key_names, locate_first_key
+    from ..sessions.failures import describe_failure, find_provider_error
+
+    problem, line = find_provider_error(error), describe_failure(error)
+    module = f"{PREFIX}{problem.provider}" if isinstance(problem, AuthenticationError) and problem.provider else ""
+    if module and find_key_names(module) and locate_first_key(module) is None:
+        return f"{line.rstrip('.')}, or run: amplifier auth login {module.removeprefix(PREFIX)}"
+    return line
+
+
+def _install_line(name: str) -> str:
+    """Return how to install one of the project's own packages; the package of any other name is never guessed."""
+    from ..bundle.packages import requirement_of
+
+    requirement = requirement_of(name)
+    return f". Install it with: pip install {requirement}" if requirement else ""

@@ -1,0 +1,93 @@
+"""Run `amplifier cost`: sum the stored usage by bundle, model, day and session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .app import json_option, read_sessions, storage_plugins, use_store
+from .loops import run_reading
+from .output import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from amplifier_core.storage import SessionRecord
+
+    from ..sessions.usage import Usage
+
+KEYS = ("bundle", "model", "day", "session")
+
+
+def _read_keys(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
+    keys = [key.strip() for key in text.split(",")]
+    for key in keys:
+        if key not in KEYS:
+            raise click.BadParameter(f"'{key}' is none of {', '.join(KEYS)}")
+    return list(dict.fromkeys(keys))
+
+
+@click.command()
+@click.option(
+    "--by",
+    "keys",
+    default="model",
+    show_default=True,
+    callback=_read_keys,
+    metavar="KEYS",
+    help=f"What to group by, in this order: {', '.join(KEYS)}.",
+)
+@click.option("--all", "everywhere", is_flag=True, help="Include the sessions of all folders.")
+@json_option
+@click.pass_context
+@run_reading
+async def cost(ctx: click.Context, keys: list[str], everywhere: bool, as_json: bool) -> None:
+    """Show the tokens and the cost of the stored sessions.
+
+    Each request counts once, with the session that made it. Days are UTC. A cost with ≥ leaves out requests of unknown
+    price; '?' is unknown. Deleted sessions are not counted.
+    """
+    async with use_store(storage_plugins(ctx)) as store:
+        rows = sum_usage(await read_sessions(store, everywhere=everywhere), keys)
+    if as_json:
+        listed = [{**dict(zip(keys, values, strict=True)), **usage.to_dict()} for values, usage in rows]
+        print_json("cost/1", {"by": keys, "rows": listed, "total": _total(rows).to_dict()})
+        return
+    headings = (*(key.upper() for key in keys), "REQUESTS", "TOKENS IN", "TOKENS OUT", "COST")
+    lines = [(*values, *_cells(usage)) for values, usage in rows]
+    if len(lines) > 1:
+        lines.append(("TOTAL", *[""] * (len(keys) - 1), *_cells(_total(rows))))
+    print_table(headings, lines, empty="No usage yet." if everywhere else "No usage in this folder. All: --all")
+
+
+def sum_usage(records: Iterable[SessionRecord], keys: Sequence[str]) -> list[tuple[tuple[str, ...], Usage]]:
+    """Return the usage of sessions by the values of `keys`, sorted by these."""
+    from ..sessions.ledger import Ledger
+    from ..sessions.usage import Usage
+
+    sums: dict[tuple[str, ...], Usage] = {}
+    for record in records:
+        for entry in Ledger.of(record.metadata).entries():
+            facts = {
+                "bundle": record.bundle,
+                "model": entry.model,
+                "day": entry.day,
+                "session": record.session_id,
+            }
+            values = tuple(facts[key] for key in keys)
+            sums[values] = sums.get(values, Usage()) + entry.usage
+    return sorted(sums.items())
+
+
+def _total(rows: Iterable[tuple[tuple[str, ...], Usage]]) -> Usage:
+    from ..sessions.usage import Usage
+
+    return sum((usage for _, usage in rows), Usage())
+
+
+def _cells(usage: Usage) -> tuple[str, str, str, str]:
+    from ..sessions.costs import format_cost
+
+    tokens = f"{usage.input_tokens:,}", f"{usage.output_tokens:,}"
+    return f"{usage.requests:,}", *tokens, format_cost(usage) or "?"

@@ -1,0 +1,123 @@
+"""Read the history of background sessions from the store: of their deliveries, and of their own status."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from amplifier_core.errors import SessionNotFound
+from amplifier_core.frozen import frozen
+
+from ..background.log_events import BACKGROUND_RELOADED, BACKGROUND_STALLED, BACKGROUND_STATE, TRIGGER_ERROR
+from ..sessions.history import describe_fallback, text_of
+from .output import timestamp
+from .running.terminal import plain
+from .view import describe, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from amplifier_core.events import SessionEvent
+    from amplifier_core.storage import Delivery, DurableStore, SessionRecord
+
+
+@frozen
+class HistoryEntry:
+    """One step of a delivery, or of a background session itself (`delivery` is None).
+
+    `kind` is `accepted`, `refused`, `skipped`, `started`, `retried`, `completed` or `dead`; without a delivery
+    `running`, `trigger_failed`, `failed`, `stalled` or `reloaded`.
+    """
+
+    at: datetime
+    kind: str
+    text: str
+    queue: str
+    project: str
+    delivery: Delivery | None = None
+    event_id: str = ""
+
+    @property
+    def bundle(self) -> str:
+        """The name of the bundle with the background session."""
+        return self.queue.rpartition("/")[0]
+
+    @property
+    def background_session(self) -> str:
+        """The name of the background session; '' for the whole bundle."""
+        return self.queue.rpartition("/")[2]
+
+    @property
+    def identity(self) -> tuple[str, str, datetime]:
+        """The key of this step, different for every other step."""
+        return self.delivery.delivery_id if self.delivery else self.event_id, self.kind, self.at
+
+
+def read_change(event: SessionEvent) -> HistoryEntry | None:
+    """Return the entry of an event about a background session itself, None for other events."""
+    data = event.data
+    queue, project = str(data.get("queue", "")), str(data.get("project", ""))
+    if event.name == BACKGROUND_STATE:
+        status, reason = str(data["status"]), str(data["reason"]) and first_line(str(data["reason"]))
+        kind = "failed" if status in ("degraded", "failed") else "running"
+        at = datetime.fromisoformat(str(data["at"]))
+        text = f"{status}: {reason}" if reason else status
+        return HistoryEntry(at, kind, text, queue, project, event_id=event.event_id)
+    if event.name == BACKGROUND_STALLED:
+        at = datetime.fromisoformat(str(data["at"]))
+        return HistoryEntry(at, "stalled", plain(str(data["text"])), queue, project, event_id=event.event_id)
+    if event.name == TRIGGER_ERROR:
+        text = first_line(str(data["error"]))
+        return HistoryEntry(event.timestamp, "trigger_failed", text, queue, project, event_id=event.event_id)
+    if event.name == BACKGROUND_RELOADED:
+        place = f"{data['bundle']}/"
+        return HistoryEntry(event.timestamp, "running", str(data["text"]), place, project, event_id=event.event_id)
+    return None
+
+
+async def read_history(store: DurableStore, delivery: Delivery) -> list[HistoryEntry]:
+    """Return the known steps of a delivery, in order of time.
+
+    For several attempts, the store keeps the first start, the number of attempts, and the last reason.
+    """
+    record, answer = None, ""
+    if delivery.session_id is not None:
+        try:
+            record = await store.get(delivery.session_id)
+        except SessionNotFound:  # it was deleted, or has not begun
+            record = None
+    if delivery.state == "done" and record is not None:
+        last = record.message_count - 1
+        messages = await store.read(record.session_id, max(0, last), record.message_count)
+        if messages:
+            fallback = describe_fallback(messages[-1])
+            answer = first_line(text_of(messages[-1])) + (plain(f" ({fallback})") if fallback else "")
+    entries = [
+        HistoryEntry(at, kind, text, delivery.queue, delivery.project, delivery)
+        for at, kind, text in _steps(delivery, record, answer)
+    ]
+    return sorted(entries, key=lambda each: each.at)
+
+
+def _steps(delivery: Delivery, record: SessionRecord | None, answer: str) -> Iterator[tuple[datetime, str, str]]:
+    """Yield the time, the kind and the text of each step."""
+    summary, reason = describe(delivery.event), first_line(delivery.reason or "")
+    attempt = f" (attempt {delivery.attempts})" if delivery.attempts > 1 else ""
+    if delivery.state in ("refused", "skipped"):
+        if delivery.updated > delivery.created:
+            yield delivery.created, "accepted", summary
+        yield delivery.updated, delivery.state, f"{summary}: {reason}"
+        return
+    yield delivery.created, "accepted", summary
+    if record is not None:
+        yield record.created, "started", f"session {record.session_id}"
+    if delivery.state == "claimed" and attempt:
+        yield delivery.updated, "started", f"session {delivery.session_id} continues{attempt}"
+    if delivery.state == "pending" and delivery.attempts:
+        cause = reason if delivery.reason else "interrupted"
+        yield delivery.updated, "retried", f"{cause}; next attempt at {timestamp(delivery.available_at)}"
+    if delivery.state == "done":
+        text = answer if record is not None else "(its session is deleted)"
+        yield delivery.updated, "completed", text + attempt
+    elif delivery.state == "dead":
+        yield delivery.updated, "dead", f"given up: {reason}{attempt}"

@@ -1,0 +1,47 @@
+"""Run `amplifier init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .app import json_option, model_option, provider_option
+from .bundles.new import choose_name, suggest_run, write_new
+from .output import print_json
+
+
+@click.command()
+@click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--name", help="Name of the bundle. Default: the name of its folder.")
+@provider_option
+@model_option
+@click.option("--force", is_flag=True, help="Replace a bundle.md; the old one becomes bundle.md.backup.")
+@json_option
+def init(folder: Path, name: str | None, provider: str | None, model: str | None, force: bool, as_json: bool) -> None:
+    """Write a first bundle.md into FOLDER (default: this one), with the provider found here.
+
+    It is the one with a key, in the environment or kept by `amplifier auth login`. Without a key it is a local Ollama,
+    else the playbook, which repeats your words.
+    """
+    from ..bundle.first_provider import choose_provider
+    from ..bundle.starter import starter
+    from ..documents.files import back_up, write_whole
+    from ..security.trust import trust_written
+
+    name, path = choose_name(folder, name), folder / "bundle.md"
+    choice = choose_provider(provider, model)
+    if force and path.is_file():
+        back_up(path)
+        write_whole(path, starter(name, choice))
+        trust_written(path, [path])
+    else:
+        path = write_new(folder, starter(name, choice), "replace a bundle.md with --force")
+    if as_json:
+        facts = {"provider": choice.module, "reason": choice.reason, "remarks": list(choice.remarks)}
+        print_json("init/1", {"name": name, "path": str(path), **facts})
+        return
+    click.echo(path)
+    for line in (f"{choice.module}: {choice.reason}", *choice.remarks):
+        click.echo(line, err=True)
+    suggest_run(folder)

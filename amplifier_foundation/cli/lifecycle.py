@@ -1,0 +1,40 @@
+"""Run `amplifier start`, `restart`, `pause` and `resume`: the life of one background session."""
+
+from __future__ import annotations
+
+import click
+
+from .processes import change_background_session
+
+
+@click.command()
+@click.argument("name")
+def start(name: str) -> None:
+    """Start the background session NAME, after a stop or for the first time; it also starts with the next `up`."""
+    _change("start", name, "runs")
+
+
+@click.command()
+@click.argument("name")
+def restart(name: str) -> None:
+    """Stop the background session NAME and start it anew; running sessions may finish."""
+    _change("restart", name, "runs")
+
+
+@click.command()
+@click.argument("name")
+def pause(name: str) -> None:
+    """Pause the background session NAME: it accepts events and handles none, until `amplifier resume NAME`."""
+    _change("pause", name, "is paused")
+
+
+@click.command()
+@click.argument("name")
+def resume(name: str) -> None:
+    """Resume the background session NAME after a pause; its waiting events are handled."""
+    _change("resume", name, "runs")
+
+
+def _change(verb: str, name: str, result: str) -> None:
+    for queue in change_background_session(verb, name):
+        click.echo(f"{queue} {result}", err=True)

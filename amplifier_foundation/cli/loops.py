@@ -1,0 +1,81 @@
+"""Run the coroutines of commands: in an event loop, or without one as long as none is needed."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial, wraps
+from types import coroutine
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+_ENTER = object()
+
+
+def run_async(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine to its end."""
+    import asyncio
+
+    return asyncio.run(work)
+
+
+def run_in_loop(command: Callable[Arguments, Coroutine[Any, Any, Result]]) -> Callable[Arguments, Result]:
+    """Turn an `async def` command into one for click: each call runs in an event loop of its own."""
+
+    @wraps(command)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return run_async(command(*args, **kwargs))
+
+    return run
+
+
+def is_in_loop() -> bool:
+    """Return whether an event loop runs."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
+@coroutine
+def enter_loop() -> Generator[object, None, None]:
+    """Continue the running command in an event loop, unless it has one."""
+    if not is_in_loop():
+        yield _ENTER
+
+
+def run_reading(command: Callable[Arguments, Coroutine[Any, Any, Result]]) -> Callable[Arguments, Result]:
+    """Turn an `async def` command into one for click that starts without an event loop.
+
+    Importing asyncio takes a third of the time of a short command. The command must `await enter_loop()` before the
+    first step that needs a loop.
+    """
+
+    @wraps(command)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        started = command(*args, **kwargs)
+        try:
+            started.send(None)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        return run_async(_continue(started))
+
+    return run
+
+
+@coroutine
+def _continue(started: Coroutine[Any, Any, Result]) -> Generator[Any, Any, Result]:
+    """Drive a coroutine that waits for a loop; a started one cannot be awaited."""
+    step = partial(started.send, None)
+    while True:
+        try:
+            waiting_for = step()
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        try:
+            step = partial(started.send, (yield waiting_for))
+        except BaseException as error:
+            step = partial(started.throw, error)

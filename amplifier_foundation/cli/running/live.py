@@ -1,0 +1,167 @@
+"""Show the text of a turn at a terminal while it comes, as Markdown, and a sign of life while nothing comes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from markdown_it import MarkdownIt
+from rich.control import Control
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.spinner import Spinner
+from rich.text import Text
+
+from ..consoles import PlainConsole
+from .terminal import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from markdown_it.token import Token
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+REFRESHES = 12.5
+"""Drawings of the moving part, in a second."""
+ROOM = 2
+"""Rows of the screen that unfinished text leaves free."""
+
+_parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
+
+
+class LiveTerminal:
+    """Prints each block of Markdown when it is complete, with the unfinished rest of the text below.
+
+    Nothing moves outside of that rest or the sign of life, so the text above can be scrolled, selected and piped.
+    """
+
+    def __init__(self) -> None:
+        self._console = _QuietCursor(file=sys.stdout, highlight=False)
+        self._live: Live | None = None
+        self._rest = ""
+        self._shown = ""
+        self._block: Any = None
+        self._has_blocks = False
+        """Whether this text has a printed block already: a blank line divides it from the next."""
+
+    @property
+    def can_move(self) -> bool:
+        """Whether the terminal can draw a line again."""
+        return self._console.is_terminal and not self._console.is_dumb_terminal
+
+    def add(self, piece: str, block: Any) -> None:
+        """Show a piece of the text, and print the blocks that it completes."""
+        if self._shown and block != self._block:
+            self._rest += "\n\n"
+        self._block = block
+        self._shown += plain(piece)
+        self._rest += plain(piece)
+        end = find_last_block(self._rest)
+        if end:
+            self._print(self._rest[:end])
+            self._rest = self._rest[end:]
+        self._draw(_Tail(self._rest))
+
+    def finish(self) -> str:
+        """Print the rest of the text, and return all of it; a sign of life stays."""
+        shown, rest = self._shown, self._rest
+        if shown:
+            self.pause()
+            if rest.strip():
+                self._print(rest)
+        self._shown, self._rest, self._has_blocks = "", "", False
+        return shown
+
+    def show(self, text: str) -> None:
+        """Print an answer as Markdown."""
+        self.pause()
+        self._console.print(OurMarkdown(plain(text)))
+
+    def wait(self, label: str) -> None:
+        """Show a moving sign with the label and the seconds since now; the text has been finished."""
+        self._draw(_Pulse(plain(label)))
+
+    def take_line(self) -> None:
+        """Put the cursor back to the last row of the moving part."""
+        if self._live is not None:
+            self._console.control(Control.move(0, -1))
+
+    def pause(self) -> None:
+        """Take away the moving part."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _print(self, text: str) -> None:
+        if self._has_blocks:
+            self._console.print()
+        self._has_blocks = True
+        self._console.print(OurMarkdown(text))
+
+    def _draw(self, moving: RenderableType) -> None:
+        if self._live is not None:
+            self._live.update(moving)
+            return
+        self._live = Live(
+            moving,
+            console=self._console,
+            refresh_per_second=REFRESHES,
+            transient=True,
+            redirect_stderr=sys.stderr.isatty(),  # lines for a person go above the moving part
+        )
+        self._live.start(refresh=True)
+
+
+class _QuietCursor(PlainConsole):
+    """Leaves the cursor visible: a killed program cannot bring it back."""
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Change nothing."""
+        return False
+
+
+class OurMarkdown(Markdown):
+    """Markdown as models write it: each line ends at its end, and HTML is text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("")
+        self.markup, self.parsed = text, _parser.parse(text)
+        for token in self.parsed:
+            for child in token.children or ():
+                child.type = "hardbreak" if child.type == "softbreak" else child.type
+
+
+class _Tail:
+    """The last rows of a text, as many as the screen has room for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        rows = max(1, options.size.height - ROOM)
+        text = Text(self._text[-rows * options.max_width :].rstrip("\n"))
+        yield from text.wrap(console, options.max_width)[-rows:]
+
+
+class _Pulse:
+    """A spinner, a label and the seconds since it began."""
+
+    def __init__(self, label: str) -> None:
+        self._label, self._began, self._spinner = label, time.monotonic(), Spinner("dots")
+
+    def __rich__(self) -> Text:
+        elapsed = time.monotonic() - self._began
+        frames = self._spinner.frames
+        frame = frames[int(elapsed * 1000 / self._spinner.interval) % len(frames)]
+        return Text(f"{frame} {self._label}{', ' if self._label else ''}{int(elapsed)} s", style="dim")
+
+
+def find_last_block(text: str) -> int:
+    """Return the position of the last block of a Markdown text on its way: all before it is complete.
+
+    The last line counts when it has ended.
+    """
+    tokens: list[Token] = _parser.parse(text[: text.rfind("\n") + 1])
+    starts = [token.map[0] for token in tokens if token.map and token.level == 0 and token.nesting >= 0]
+    return sum(len(line) + 1 for line in text.split("\n")[: starts[-1]]) if len(starts) > 1 else 0

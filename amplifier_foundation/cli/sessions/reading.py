@@ -1,0 +1,126 @@
+"""Run `amplifier session list`, `show` and `diff`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..app import find_session, json_option, read_sessions, storage_plugins, use_store
+from ..loops import run_reading
+from ..output import console, plural, print_json, print_table, timestamp
+from .facts import facts, print_message, with_ids
+
+if TYPE_CHECKING:
+    from amplifier_core.storage import SessionRecord
+    from amplifier_core.transcript import Message
+
+
+@click.command("list")
+@click.option("--all", "everywhere", is_flag=True, help="Include the sessions of all folders.")
+@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Show at most so many.")
+@json_option
+@click.pass_context
+@run_reading
+async def list_(ctx: click.Context, everywhere: bool, limit: int, as_json: bool) -> None:
+    """List sessions, the last changed first."""
+    import gc
+
+    from ...sessions.presence import as_it_is
+
+    gc.disable()  # of 10,000 records none is garbage, and the search for garbage takes as long as reading them
+    try:
+        async with use_store(storage_plugins(ctx)) as store:
+            records = await read_sessions(store, everywhere=everywhere, limit=limit)
+            records = [as_it_is(record) for record in records]
+    finally:
+        gc.enable()
+    if as_json:
+        print_json("session.list/1", [facts(record) for record in records])
+        return
+    print_table(
+        ("SESSION", "STATUS", "TURNS", "MESSAGES", "UPDATED", "NAME"),
+        (
+            (
+                each.session_id,
+                each.status,
+                str(each.turn_count),
+                str(each.message_count),
+                timestamp(each.updated),
+                each.name,
+            )
+            for each in records
+        ),
+        empty="No sessions yet."
+        if everywhere
+        else "No sessions in this folder. All folders: amplifier session list --all",
+    )
+
+
+@click.command()
+@click.argument("session_id", metavar="ID")
+@json_option
+@click.pass_context
+@run_reading
+async def show(ctx: click.Context, session_id: str, as_json: bool) -> None:
+    """Show a session and its messages; fork it at one of them with ID@m12."""
+    record, messages = await read_session(ctx, session_id)
+    if as_json:
+        print_json("session.show/1", {**facts(record), "messages": with_ids(messages)})
+        return
+    out = console()
+    fork = f"{record.fork_of} at message {record.fork_at}" if record.fork_of else ""
+    for label, value in (
+        ("session", record.session_id),
+        ("name", record.name),
+        ("status", record.status),
+        ("error", record.error or ""),
+        ("parent", record.parent_id or ""),
+        ("fork of", fork),
+        ("bundle", f"{record.bundle} ({record.bundle_source})" if record.bundle_source else record.bundle),
+        ("folder", record.project),
+        ("created", timestamp(record.created)),
+        ("updated", timestamp(record.updated)),
+    ):
+        if value:
+            out.print(f"[bold]{label:9}[/] ", end="")
+            out.print(value, markup=False)
+    for number, message in enumerate(messages, 1):
+        print_message(number, message)
+
+
+async def read_session(ctx: click.Context, prefix: str) -> tuple[SessionRecord, list[Message]]:
+    """Return the session whose id begins with `prefix`, and its messages."""
+    from ...sessions.presence import as_it_is
+
+    async with use_store(storage_plugins(ctx)) as store:
+        record = await find_session(store, prefix)
+        return as_it_is(record), await store.read(record.session_id)
+
+
+@click.command()
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@json_option
+@click.pass_context
+@run_reading
+async def diff(ctx: click.Context, first: str, second: str, as_json: bool) -> None:
+    """Show where the histories of A and B part, and the messages of each after that."""
+    from ...sessions.lineage import parting
+
+    async with use_store(storage_plugins(ctx)) as store:
+        ids = [(await find_session(store, prefix)).session_id for prefix in (first, second)]
+        parted = parting(await store.read(ids[0]), await store.read(ids[1]))
+    shared, sides = parted.shared, list(zip(ids, parted.own, strict=True))
+    if as_json:
+        listed = [{"session_id": session_id, "messages": with_ids(own, shared)} for session_id, own in sides]
+        print_json("session.diff/1", {"shared": shared, "sessions": listed})
+        return
+    said = f"The first {plural(shared, 'message')} are shared" if shared else "They share no messages"
+    click.echo(said.replace("message are", "message is"))
+    out = console()
+    for session_id, own in sides:
+        out.print()
+        out.print(f"── {session_id}: {plural(len(own), 'message')} of its own", style="bold", markup=False)
+        for number, message in enumerate(own, shared + 1):
+            print_message(number, message)

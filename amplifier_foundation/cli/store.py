@@ -1,0 +1,161 @@
+"""Run `amplifier store`: show its room, check, back up, restore, salvage and compact it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .app import confirm, json_option, plugins_of, read_settings_here, yes_option
+from .exits import FAILED
+from .output import plural, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from amplifier_core.storage import StoreAdministration, StoreUse
+
+KEPT = 7
+"""Backups kept in the store's folder of backups."""
+
+_path = click.Path(dir_okay=False, path_type=Path, resolve_path=True)
+
+
+@click.group()
+def store() -> None:
+    """Look at the store: its size, checks, backups and repairs."""
+
+
+@store.command(short_help="Show the room of each kind of data, and the backups.")
+@json_option
+@click.pass_context
+def info(ctx: click.Context, as_json: bool) -> None:
+    """Show the room that the store takes, by kind of data, and its backups."""
+    found = _administration(ctx).info()
+    if as_json:
+        print_json("store.info/1", {**asdict(found), "backups": [str(each) for each in found.backups]})
+        return
+    print_table(("KIND", "ROWS", "SIZE"), _use_rows(found.uses), empty="The store is empty.")
+    if found.largest:
+        click.echo()
+        print_table(("LARGEST", "ROWS", "SIZE"), _use_rows(found.largest), empty="")
+    newest = f", the newest {found.backups[0]}" if found.backups else ". Make one with: amplifier store backup"
+    click.echo(f"\n{found.place}: {_size(found.bytes)}, {_size(found.free)} of it free")
+    click.echo(f"{plural(len(found.backups), 'backup')}{newest}")
+
+
+@store.command(short_help="Read everything and list faults.")
+@click.option("--repair", is_flag=True, help="Rebuild damaged indexes.")
+@json_option
+@click.pass_context
+def check(ctx: click.Context, repair: bool, as_json: bool) -> None:
+    """Read the whole store and list its faults; ends with 1 if there are any."""
+    faults = _administration(ctx).check(repair=repair)
+    if as_json:
+        print_json("store.check/1", [asdict(each) for each in faults])
+    else:
+        rows = [[each.where, each.message, each.remedy] for each in faults]
+        print_table(("WHERE", "FAULT", "REMEDY"), rows, empty="The store has no faults.")
+    if faults:
+        ctx.exit(FAILED)
+
+
+@store.command(short_help="Copy the store, in use or not.")
+@click.argument("path", type=_path, required=False)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    default=KEPT,
+    show_default=True,
+    help="Backups to keep in the folder of backups, without PATH.",
+)
+@json_option
+@click.pass_context
+def backup(ctx: click.Context, path: Path | None, keep: int, as_json: bool) -> None:
+    """Copy the store, in use or not, to PATH, or into the folder of backups beside it."""
+    made = _administration(ctx).backup(path, keep=None if path else keep)
+    if as_json:
+        print_json("store.backup/1", {"path": str(made), "bytes": made.stat().st_size})
+    else:
+        click.echo(str(made))
+
+
+@store.command(short_help="Put a backup in place of the store.")
+@click.argument("path", metavar="[BACKUP]", type=_path, required=False)
+@yes_option
+@json_option
+@click.pass_context
+def restore(ctx: click.Context, path: Path | None, yes: bool, as_json: bool) -> None:
+    """Put BACKUP, or the newest backup, in place of the store; the old store is kept beside it.
+
+    Nothing may use the store meanwhile: stop background sessions first.
+    """
+    from ..sessions.lock import owner_lock
+
+    administration = _administration(ctx)
+    with owner_lock({"bundles": ["amplifier store restore"], "projects": [], "socket": ""}):
+        source = path or next(iter(administration.backups()), None)
+        if source is not None and not confirm(f"Replace the store by {source}?", yes=yes):
+            return
+        kept = administration.restore(path)
+    if as_json:
+        print_json("store.restore/1", {"backup": str(source), "replaced": str(kept)})
+    else:
+        click.echo(f"restored {source}")
+        click.echo(f"The store before it is kept: {kept}", err=True)
+
+
+@store.command(short_help="Write the readable part of a damaged store to a file.")
+@click.argument("path", type=_path, required=False)
+@json_option
+@click.pass_context
+def salvage(ctx: click.Context, path: Path | None, as_json: bool) -> None:
+    """Write everything readable of a damaged store to PATH, or to a new file beside it, and list the losses."""
+    found = _administration(ctx).salvage(path)
+    if as_json:
+        print_json("store.salvage/1", {**asdict(found), "path": str(found.path)})
+        return
+    rows = [[kind.replace("_", " "), f"{count:,}"] for kind, count in found.rows.items()]
+    print_table(("KIND", "SALVAGED"), rows, empty="Nothing is readable.")
+    for each in found.lost:
+        click.echo(f"lost: {each}")
+    if not found.lost:
+        click.echo("Nothing is lost.")
+    click.echo(f"{found.path}\nUse it with: amplifier store restore {found.path}", err=True)
+
+
+@store.command(short_help="Give free room back to the file system.")
+@click.option("--full", is_flag=True, help="Rewrite the whole store; writers wait. Needs as much free space again.")
+@json_option
+@click.pass_context
+def compact(ctx: click.Context, full: bool, as_json: bool) -> None:
+    """Give free room in the store back to the file system."""
+    done = _administration(ctx).compact(wait=full)
+    if as_json:
+        print_json("store.compact/1", asdict(done))
+        return
+    click.echo(f"{_size(done.before)} before, {_size(done.after)} now")
+    if done.free:
+        click.echo(f"{_size(done.free)} inside are free. Give all back with: amplifier store compact --full", err=True)
+
+
+def _administration(ctx: click.Context) -> StoreAdministration:
+    from ..sessions.storages import open_administration
+
+    return open_administration(plugins_of(ctx), read_settings_here().get("storage"))
+
+
+def _use_rows(uses: Iterable[StoreUse]) -> list[list[str]]:
+    return [[use.kind, f"{use.rows:,}", _size(use.bytes)] for use in uses]
+
+
+def _size(count: int) -> str:
+    """Return bytes as a person reads them: `512 B`, `4.2 MB`."""
+    size, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"

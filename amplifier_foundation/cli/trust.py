@@ -1,0 +1,140 @@
+"""Run `amplifier trust` and `amplifier untrust`: say whose code may run here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from amplifier_core.errors import BundleNotFoundError
+
+from ..cli import exits
+from .app import json_option, known_bundles, plugins_of
+from .output import print_json, print_table
+
+if TYPE_CHECKING:
+    from ..security.trust import NotTrusted
+    from ..security.trust_ledger import Ledger
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[FOLDER|BUNDLE]")
+@click.option("--list", "lists", is_flag=True, help="List what is trusted, and whether it has changed.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+@click.pass_context
+def trust(ctx: click.Context, target: str | None, lists: bool, yes: bool, as_json: bool) -> None:
+    """Let a bundle and the settings of its project run their code: those of FOLDER (default: this one), or BUNDLE.
+
+    It shows what would run, or what has changed, and asks at a terminal. Every later change is asked for again.
+    """
+    from ..security.trust import trust_content
+    from .trusting import show_content
+
+    if lists:
+        _list(as_json=as_json)
+        return
+    found = _find_untrusted(ctx, target or ".")
+    for error in found:
+        show_content(error)
+    if found and not yes and sys.stdin.isatty() and not click.confirm("Trust it?", err=True):
+        ctx.exit(exits.CANCELLED)
+    for error in found:
+        assert error.content is not None
+        trust_content(error.content)
+    if as_json:
+        print_json("trust/1", {"trusted": [error.place for error in found]})
+    elif not found:
+        click.echo(f"{target or Path.cwd()} is trusted already", err=True)
+    else:
+        for error in found:
+            click.echo(f"{error.place} is trusted")
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[FOLDER|BUNDLE]")
+@json_option
+@click.pass_context
+def untrust(ctx: click.Context, target: str | None, as_json: bool) -> None:
+    """Take the trust back from a bundle and the settings of its project: those of FOLDER (default: this one)."""
+    from ..security.trust_ledger import Ledger
+
+    ledger = Ledger()
+    places = _places_at(ledger, target or ".") or [_place_of(ctx, target or ".")]
+    removed = [place for place in places if ledger.remove(place)]
+    if as_json:
+        print_json("untrust/1", {"removed": removed})
+        return
+    for place in places:
+        click.echo(f"{place} is not trusted any more" if place in removed else f"{place} was not trusted")
+
+
+def _find_untrusted(ctx: click.Context, target: str) -> list[NotTrusted]:
+    """Return what is not trusted at a target: a bundle, and the settings of its folder if it is a folder."""
+    from ..security.trust import NotTrusted, check_settings, load_trusted
+    from ..settings import read_settings
+
+    plugins, found = plugins_of(ctx), []
+    folder = Path(target) if Path(target).is_dir() else None
+    if folder is not None:
+        error = check_settings(read_settings(folder), folder, checks=True)
+        found += [error] if error is not None else []
+    names, packages = _known(ctx, plugins)
+    try:
+        load_trusted(target, names=names, installed=packages, checks=True)
+    except NotTrusted as error:
+        found.append(error)
+    except BundleNotFoundError:
+        if not found and (folder is None or not (folder / ".amplifier").is_dir()):
+            raise
+    return found
+
+
+def _place_of(ctx: click.Context, target: str) -> str:
+    from ..bundle.references import find_bundle
+    from ..security.trust_files import path_of
+
+    return path_of(find_bundle(target, names=_known(ctx, plugins_of(ctx))[0]))
+
+
+def _known(ctx: click.Context, plugins: Any) -> tuple[dict[str, str], list[str]]:
+    from ..bundle.registry import BundleRegistry
+    from .app import read_settings_here
+
+    return known_bundles(plugins, read_settings_here()), BundleRegistry(plugins=plugins).folders_of_packages()
+
+
+def _places_at(ledger: Ledger, target: str) -> list[str]:
+    """Return the trusted places that a target names, also of a folder that is gone."""
+    from ..security.trust import show_place, target_of
+    from ..security.trust_files import path_of
+
+    path = path_of(target) if "://" not in target else target
+    real = os.path.realpath(target)
+    return [
+        place
+        for place in ledger.places()
+        if path == place or real == str(Path(place).parent) or target in (show_place(place), target_of(place))
+    ]
+
+
+def _list(*, as_json: bool) -> None:
+    from ..security.trust import address_of, find_problem
+    from ..security.trust_ledger import Ledger
+
+    ledger, rows = Ledger(), list[dict[str, Any]]()
+    for place in ledger.places():
+        entry, changed = ledger.find(place), find_problem(ledger, place)
+        assert entry is not None
+        state = "missing" if not Path(place).exists() else "unchanged" if changed is None else "changed"
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.since))
+        rows.append({"place": address_of(place) or place, "files": len(entry.files), "since": since, "state": state})
+    if as_json:
+        print_json("trust.list/1", rows)
+        return
+    table = [(row["place"], str(row["files"]), row["since"], row["state"]) for row in rows]
+    print_table(("PLACE", "FILES", "SINCE", "STATE"), table, empty="Nothing is trusted yet.")

@@ -1,0 +1,161 @@
+"""Ask whether to trust a bundle or the settings of a project, and show what they would run."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from amplifier_core.errors import AmplifierError
+
+from ..security.trust import NotTrusted, check_settings, is_checked, show_place, trust_content, without_project
+from .running.terminal import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import SessionRecord
+
+    from ..security.trust_content import Content
+
+    Confirm = Callable[[str], Awaitable[bool]]
+
+MAX_LINES, LONGEST = 80, 200
+"""Lines of a diff that are shown, and characters of a line."""
+
+
+async def confirm_here(question: str) -> bool:
+    """Ask a person in this thread."""
+    return click.confirm(question, err=True)
+
+
+class Asking:
+    """Settles what is not trusted: `always` says yes, a person is asked at a terminal, nobody elsewhere."""
+
+    def __init__(self, plugins: Plugins, always: bool = False, confirm: Confirm = confirm_here) -> None:
+        self._plugins, self._always, self._confirm = plugins, always, confirm
+        self._accepted: dict[str, Content] = {}
+
+    async def settle_settings(self, folder: Path | None = None) -> None:
+        """Settle the trust in the project's settings of a folder. Raises `NotTrusted`, `SettingsError`."""
+        if not is_checked():
+            return
+        from ..settings import read_settings, settings_exist
+
+        if settings_exist(folder):
+            error = check_settings(read_settings(folder), folder)
+            if error is not None and not await self.settle(error):
+                raise error
+
+    async def settle(self, error: NotTrusted) -> bool:
+        """Return whether the content of an error is trusted now."""
+        content = error.content
+        if content is None:
+            return False
+        before = self._accepted.get(content.place)
+        if before is not None and before.files == content.files:
+            return False
+        is_yes = before is not None and _only_fetched_more(before, content)
+        if is_yes or self._always or await self._was_used(content) or await self._ask(error):
+            trust_content(content)
+            self._accepted[content.place] = content
+            return True
+        return False
+
+    async def _ask(self, error: NotTrusted) -> bool:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return False
+        show_content(error)
+        return await self._confirm("Trust it?")
+
+    async def _was_used(self, content: Content) -> bool:
+        """Return whether sessions of a version without trust ran this very bundle, or ran with these settings.
+
+        What somebody took the trust from is asked for again.
+        """
+        from ..security.trust_ledger import Ledger
+
+        ledger = Ledger()
+        begun = ledger.begin()
+        if ledger.find(content.place) is not None:
+            return False
+        place = Path(content.place)
+        for record in await self._old_sessions(begun):
+            if place.name == ".amplifier" and Path(record.project) == place.parent:
+                return True
+            if content.digest and record.bundle_digest == content.digest and is_same(record.bundle_source, place):
+                return True
+        return False
+
+    async def _old_sessions(self, before: float) -> list[SessionRecord]:
+        from ..sessions.storages import open_store
+        from ..settings import read_settings
+
+        try:
+            store = open_store(self._plugins, without_project(read_settings()).get("storage"))
+        except AmplifierError:  # the command needs it too, and tells
+            return []
+        try:
+            return [each for each in await store.sessions(limit=10_000) if each.created.timestamp() < before]
+        finally:
+            await store.close()
+
+
+def is_same(source: str, place: Path) -> bool:
+    """Return whether a stored path of a bundle names a place."""
+    from ..security.trust_files import path_of
+
+    return bool(source) and path_of(source) == str(place)
+
+
+def show_content(error: NotTrusted) -> None:
+    """Show on stderr what would run, or what has changed."""
+    content = error.content
+    assert content is not None
+    shown = plain(show_place(content.place))
+    if not error.changed:
+        click.echo(f"{shown} is not trusted yet. It would run or use:", err=True)
+        click.echo(f"  {'file':12} {plain(content.place)}", err=True)
+        for label, text in content.lines:
+            click.echo(f"  {plain(label):12} {plain(text)[:LONGEST]}", err=True)
+        return
+    click.echo(f"{shown} has changed since it was trusted:", err=True)
+    lines = list(diff(content, error.changed))
+    for line in lines[:MAX_LINES]:
+        click.echo(plain(line)[:LONGEST], err=True)
+    if len(lines) > MAX_LINES:
+        click.echo(f"… and {len(lines) - MAX_LINES} more lines", err=True)
+
+
+def diff(content: Content, changed: tuple[str, ...]) -> Iterator[str]:
+    """Yield a unified diff of the changed files; of one without a kept text, its name."""
+    from difflib import unified_diff
+
+    from ..security.trust_ledger import Ledger
+
+    ledger = Ledger()
+    entry, texts = ledger.find(content.place), ledger.texts(content.place)
+    known = entry.files if entry is not None else {}
+    for path in dict.fromkeys((*changed, *(each for each in content.files if each not in known))):
+        now = ""
+        with suppress(OSError, UnicodeDecodeError):
+            now = Path(path).read_text(encoding="utf-8")
+        if path in texts or path not in known:
+            found = list(unified_diff(texts.get(path, "").splitlines(), now.splitlines(), path, path, n=2, lineterm=""))
+            yield from found or [f"new: {path}"]
+        else:
+            yield f"changed: {path}"
+
+
+def _only_fetched_more(before: Content, after: Content) -> bool:
+    """Return whether the files beyond those that a person agreed to were fetched, as was shown."""
+    from ..security.trust_files import is_below
+    from ..sources import default_cache
+
+    kept = all(path in after.files and after.files[path].digest == seen.digest for path, seen in before.files.items())
+    cache = str(default_cache().folder.resolve())
+    return kept and all(path in before.files or is_below(path, (cache,)) for path in after.files)

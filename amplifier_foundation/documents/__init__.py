@@ -1,0 +1,1 @@
+"""Read documents: YAML and front matter with positions, and the problems in them."""

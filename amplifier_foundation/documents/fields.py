@@ -1,0 +1,50 @@
+"""Define the field types shared by the schemas of documents. Importing this imports pydantic."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+
+from amplifier_core.durations import PATTERN, seconds_of
+from amplifier_core.permissions import parse_rule
+
+MODULE_ID = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
+"""A module's name, or another name with dots."""
+SLUG = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+"""A name allowed inside an id."""
+_PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+PACKAGE = rf"^{_PART}(?:\[{_PART}(?:,{_PART})*\])?(?:(?:==|>=|~=)[0-9][A-Za-z0-9.+!]*)?$"
+"""A package on the package index, with extras and a version if needed: `my-tools[fast]>=1.2`."""
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": PATTERN}]}),
+]
+"""A duration: a number of seconds, or text such as `15m`."""
+
+
+class Section(BaseModel):
+    """A mapping whose keys are all known; numbers are numbers and text is text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _check_rule(text: str) -> str:
+    parse_rule("ask", text)
+    return text
+
+
+PermissionRule = Annotated[str, AfterValidator(_check_rule)]
+"""A tool, or `tool(pattern)`."""
+
+
+class PermissionsSection(Section):
+    """Rules for tool calls: deny wins over ask, ask over allow. A call without a rule is for the mode."""
+
+    mode: Literal["read-only", "ask", "auto"] | None = None
+    """`read-only` refuses all but reading in the working folder, `ask` asks for the rest; None, `auto`: the default."""
+    deny: list[PermissionRule] | None = None
+    ask: list[PermissionRule] | None = None
+    allow: list[PermissionRule] | None = None

@@ -1,0 +1,77 @@
+"""Keep what the check of a file found, so that an unchanged file is not checked again.
+
+Each file has one entry below `cache` in the data folder, valid for one content and one version of the checks. It says
+that the file has no mistakes, and may hold its values; secrets are never kept. The entry points of an environment are
+kept in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32  # an import of hashlib takes ten times as long
+
+from ..paths import data_home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOLDER = "cache"
+MAX_BYTES = 4 * 1024 * 1024
+"""Size of the largest entry."""
+MOST = 500
+"""Entries of one check; the oldest are removed first."""
+
+
+class Kept(NamedTuple):
+    """A file without mistakes: its values, or None when they are not kept."""
+
+    values: dict[str, Any] | None
+
+
+class Check(NamedTuple):
+    """One kind of check: the name of its folder, and the modules whose change makes its entries invalid.
+
+    `about` stands for the content of a file, and for all else that its check depends on; no secret is part of it.
+    """
+
+    name: str
+    modules: tuple[Path, ...]
+
+    def find(self, path: Path | str, about: str) -> Kept | None:
+        """Return what was kept of the file at `path` with the same `about`, or None."""
+        place = self._entry_of(path)
+        with suppress(OSError, ValueError, RecursionError):
+            status = place.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+                return None
+            entry = json.loads(place.read_bytes())
+            if isinstance(entry, dict) and entry.get("key") == self._key(path, about):
+                values = entry.get("values")
+                return Kept(values) if values is None or isinstance(values, dict) else None
+        return None
+
+    def keep(self, path: Path | str, about: str, values: dict[str, Any] | None = None) -> None:
+        """Keep that the file has no mistakes; nothing is kept where there is no data folder yet."""
+        if data_home().is_dir():
+            with suppress(OSError):
+                from .files import write_whole
+
+                entry, text = self._entry_of(path), json.dumps({"key": self._key(path, about), "values": values})
+                if len(text) > MAX_BYTES:
+                    return
+                write_whole(entry, text)
+                entries = list(entry.parent.iterdir())
+                if len(entries) > MOST:
+                    for old in sorted(entries, key=lambda each: each.stat().st_mtime_ns)[: MOST // 5]:
+                        old.unlink()
+
+    def _entry_of(self, path: Path | str) -> Path:
+        # Two paths of one number replace each other's entries: the key has the whole path.
+        return data_home() / FOLDER / self.name / f"{crc32(os.fsencode(path)):08x}.json"
+
+    def _key(self, path: Path | str, about: str) -> str:
+        return repr((str(path), about, [module.stat().st_mtime_ns for module in self.modules]))

@@ -1,0 +1,49 @@
+"""Read the policy of a folder from the layers of its settings.
+
+The settings of the person (`settings.yaml` in the data folder, the environment and the command line) may allow what is
+protected, or asked by default. Those of a project only tighten: a stranger may have written them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amplifier_core.permissions import Layer, Policy, parse_permissions
+
+from ..settings.reading import read_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..settings.layer import Layer as SettingsLayer
+
+OWN_SOURCES = ("user", "environment", "command line")
+"""The sources of settings that only the person writes."""
+KEY = "permissions"
+
+
+def read_policy(folder: Path | str | None = None) -> Policy:
+    """Return the policy of the sessions in `folder` (default: the current one), without that of their bundle.
+
+    Raises `InvalidSettings` and `PermissionsError`: with settings that cannot be read, nothing starts.
+    """
+    layers = [_read_layer(each) for each in read_settings(folder).layers if each.values.get(KEY)]
+    return Policy(layers, _remember_rule)
+
+
+def _remember_rule(rule: str) -> None:
+    """Add a rule to `permissions.allow` of the user's settings, once. Raises the errors of `write_setting`."""
+    from ..settings.writing import write_setting
+
+    own = next((layer.values for layer in read_settings().layers if layer.source == "user"), {})
+    allowed = list((own.get(KEY) or {}).get("allow") or ())
+    if rule not in allowed:
+        write_setting("user", f"{KEY}.allow", [*allowed, rule])
+
+
+def _read_layer(layer: SettingsLayer) -> Layer:
+    positions = layer.positions
+    place = None if positions is None else lambda path: str(positions.at((KEY, *path)))
+    return parse_permissions(
+        layer.values[KEY], f"{layer.source} settings", is_own=layer.source in OWN_SOURCES, place=place
+    )

@@ -1,0 +1,336 @@
+"""Load bundles, and use the settings of projects, only as the person has trusted them.
+
+A bundle is trusted at its place, with its owner and the content of every file that runs or names code. Any change is
+asked about again. Programs that load a bundle by themselves have decided; what a session names is checked all the same.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import AmplifierError
+
+from .trust_files import drop_bytecode, find_code, is_below, owner_of, path_of
+from .trust_ledger import Entry, Ledger, changed_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ..bundle.model import Bundle
+    from ..settings import Settings
+    from .trust_content import Content
+
+VARIABLE = "AMPLIFIER_TRUST"
+"""With the value 1, everything is trusted without a question, and nothing is remembered."""
+
+
+class NotTrusted(AmplifierError, PermissionError):
+    """A bundle, or a project's settings, would run code that nobody has trusted, or that has changed since.
+
+    `content` is what was asked for, None where only its code was looked at; `changed` are the paths that differ from
+    what was trusted, empty when nothing was.
+    """
+
+    def __init__(self, place: str, changed: Sequence[str] = (), content: Content | None = None) -> None:
+        self.place, self.changed, self.content = place, tuple(changed), content
+        import shlex
+
+        shown, target = show_place(place), shlex.quote(target_of(place))
+        if self.changed:
+            names = ", ".join(_brief(each, place) for each in self.changed[:3])
+            more = f" and {len(self.changed) - 3} more" if len(self.changed) > 3 else ""
+            text = f"{shown} has changed since it was trusted ({names}{more})"
+        else:
+            text = f"{shown} is not trusted, and nothing of it runs"
+        super().__init__(f"{text}. Look at it, and trust it, with: amplifier trust {target}")
+
+
+def is_checked() -> bool:
+    """Return whether trust is asked for at all: not with `AMPLIFIER_TRUST=1`."""
+    return os.environ.get(VARIABLE) != "1"
+
+
+def load_trusted(
+    source: str | Path,
+    *,
+    names: Mapping[str, str | Path] | None = None,
+    installed: Sequence[str] = (),
+    fetches: bool = True,
+    checks: bool | None = None,
+) -> Bundle:
+    """Load a bundle as `load_bundle_sync` does, and have all its code checked whenever it is imported.
+
+    `installed` are the folders of packages: who installed them trusts them. Without `fetches`, a bundle that is not in
+    the cache is refused. Nothing that an untrusted bundle names is fetched or run. `checks` is by default what
+    `is_checked` says. Raises `NotTrusted`, `TrustUnreadable` and the errors of `load_bundle`.
+    """
+    from ..bundle.load import load_bundle_sync
+    from ..bundle.references import find_bundle
+
+    names = names or {}
+    if not (is_checked() if checks is None else checks):
+        with suppress(AmplifierError, OSError):
+            Ledger().begin()  # sessions of now say nothing about trust
+        return load_bundle_sync(source, registry=names)
+    if not fetches:
+        _refuse_fetching(str(source), names)
+    place, ledger = path_of(find_bundle(source, names=names)), Ledger()
+    roots = tuple(os.path.realpath(each) for each in installed)
+    if is_below(place, roots):
+        return load_bundle_sync(source, registry=names)
+    if (problem := find_problem(ledger, place)) is not None:
+        raise NotTrusted(place, problem, inspect_bundle(place, names, roots))
+    bundle = load_bundle_sync(source, registry=names)
+    guard = Guard(ledger, (place,), roots)
+    if changed := guard.find_strange(bundle, place):
+        from .trust_content import bundle_content
+
+        raise NotTrusted(place, changed, bundle_content(bundle, place, names, roots))
+    bundle.guard = guard
+    return bundle
+
+
+def inspect_bundle(place: str, names: Mapping[str, Any], installed: Sequence[str] = ()) -> Content:
+    """Return what a bundle would run; nothing is run, and nothing fetched. Raises `BundleError`."""
+    from ..bundle.load import read_bundle
+    from .trust_content import bundle_content, without_fetching
+
+    unfetched: list[str] = []
+    bundle = read_bundle(Path(place), registry=names, replace_include=without_fetching(names, unfetched))
+    content = bundle_content(bundle, place, names, installed)
+    content.lines += [("fetches", each) for each in unfetched]
+    return content
+
+
+def trust_content(content: Content) -> None:
+    """Trust a content from now on, as it was when it was looked at. Raises the errors of `Ledger.put`."""
+    import time
+
+    drop_bytecode([*content.folders, *content.files])
+    Ledger().put(content.place, Entry(content.uid, content.files, content.folders, time.time()))
+
+
+def trust_written(file: Path, written: Iterable[Path]) -> None:
+    """Trust a bundle that this program wrote itself, unless it runs other files than those `written`."""
+    if is_checked():
+        content = inspect_bundle(path_of(file), {})
+        if set(content.files) <= {path_of(each) for each in written}:
+            trust_content(content)
+
+
+class Guard:
+    """Checks the code of one bundle whenever it is imported, and the bundles that it brings along.
+
+    `places` are the bundle's and that of the project's settings, `own` is code in the person's own settings.
+    """
+
+    def __init__(
+        self, ledger: Ledger, places: tuple[str, ...], installed: tuple[str, ...] = (), own: tuple[str, ...] = ()
+    ) -> None:
+        self.ledger, self.places, self.installed, self.own = ledger, places, installed, own
+
+    def check_code(self, path: Path) -> None:
+        """Raise `NotTrusted` unless the code at `path` is what was trusted, here or at another place.
+
+        A resumed session may have code of the bundle above it.
+        """
+        source = path_of(path)
+        if source in self.own or is_below(source, self.installed):
+            return
+        changed: list[str] = []
+        for place in dict.fromkeys((*self.places, *self.ledger.places())):
+            entry = self.ledger.find(place)
+            if entry is None or (source not in entry.files and os.path.realpath(path) not in entry.folders):
+                continue
+            changed = _find_changed_code(entry, path)
+            if not changed:
+                return
+        raise NotTrusted(self.places[0], changed or [source])
+
+    def check_bundle(self, bundle: Bundle) -> None:
+        """Raise `NotTrusted` unless a bundle is part of what was trusted, or was trusted for itself."""
+        own = path_of(bundle.source_path) if bundle.source_path is not None else ""
+        if is_below(own, self.installed):
+            return
+        strange = [self.find_strange(bundle, place) for place in (*self.places, own)]
+        if all(strange):
+            raise NotTrusted(own if self.ledger.find(own) is not None else self.places[0], strange[0])
+        bundle.guard = Guard(self.ledger, (*self.places, own), self.installed, self.own)
+
+    def find_strange(self, bundle: Bundle, place: str) -> list[str]:
+        """Return the files of a loaded bundle that are not part of what was trusted at `place`, as they were read."""
+        entry = self.ledger.find(place)
+        files = entry.files if entry is not None else {}
+        strange = []
+        for path, digest in bundle.origins.items():
+            known = path_of(path)
+            if not is_below(known, self.installed) and (known not in files or files[known].digest != digest):
+                strange.append(known)
+        for source in bundle.local_sources.values():
+            known = path_of(source.path)
+            is_known = known in files or (entry is not None and os.path.realpath(source.path) in entry.folders)
+            if not is_known and known not in self.own and not is_below(known, self.installed):
+                strange.append(known)
+        return strange
+
+
+def check_settings(settings: Settings, folder: Path | None = None, *, checks: bool | None = None) -> NotTrusted | None:
+    """Return the error if the settings of a project matter and are not trusted, else None. Raises `TrustUnreadable`."""
+    layers = _project_layers(settings)
+    if not layers or not (is_checked() if checks is None else checks):
+        return None
+    from ..settings.places import project_folder, settings_files
+    from .trust_content import settings_content
+
+    project = project_folder(folder)
+    if project is None:
+        return None
+    place, ledger = settings_place(project), Ledger()
+    files = [file for scope, file in settings_files(folder).items() if scope != "user" and file.exists()]
+    problem = find_problem(ledger, place)
+    if problem is None:
+        entry = ledger.find(place)
+        problem = [] if entry is None else [known for known in map(path_of, files) if known not in entry.files]
+        if not problem:
+            return None
+    return NotTrusted(place, problem, settings_content(layers, place, files))
+
+
+@contextmanager
+def changing_settings() -> Iterator[None]:
+    """Keep the settings of this project trusted while the person changes them by a command."""
+    from ..settings import read_settings
+
+    was_trusted = False
+    with suppress(AmplifierError):
+        was_trusted = check_settings(read_settings(), checks=True) is None
+    yield
+    with suppress(AmplifierError):
+        error = check_settings(read_settings(), checks=True) if was_trusted else None
+        if error is not None and error.content is not None:
+            trust_content(error.content)
+
+
+def settings_place(project: Path) -> str:
+    """Return the place of a project's settings."""
+    from ..settings.places import FOLDER
+
+    return os.path.realpath(project / FOLDER)
+
+
+def without_project(settings: Settings) -> Settings:
+    """Return the settings without what matters in those of the project."""
+    from dataclasses import replace
+
+    from ..documents.dicts import deep_merge
+    from .trust_content import MATTERS
+
+    theirs = {id(layer) for layer in _project_layers(settings)}
+    layers = tuple(
+        replace(layer, values={key: value for key, value in layer.values.items() if key not in MATTERS})
+        if id(layer) in theirs
+        else layer
+        for layer in settings.layers
+    )
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values = deep_merge(values, layer.values)
+    return replace(settings, values=values, layers=layers)
+
+
+def extend_guard(bundle: Bundle, settings: Settings, folder: Path | None = None) -> None:
+    """Have a bundle's guard accept the code that the settings put in place of modules."""
+    guard = bundle.guard
+    if guard is None or not settings.get("overrides"):
+        return
+    from ..settings.places import project_folder
+    from .policies import OWN_SOURCES
+    from .trust_content import override_sources
+
+    own = tuple(path_of(each) for each in override_sources([x for x in settings.layers if x.source in OWN_SOURCES]))
+    project = project_folder(folder)
+    places = guard.places if project is None else (*guard.places, settings_place(project))
+    bundle.guard = Guard(guard.ledger, places, guard.installed, own)
+
+
+def show_place(place: str) -> str:
+    """Return a place for people: the address of a fetched bundle, else its path."""
+    from ..documents.positions import show_file
+
+    return address_of(place) or show_file(Path(place))
+
+
+def target_of(place: str) -> str:
+    """Return what to name to `amplifier trust` for a place."""
+    from ..bundle.references import FILE_NAMES
+
+    path = Path(place)
+    first = next((name for name in FILE_NAMES if (path.parent / name).is_file()), "")
+    return address_of(place) or (str(path.parent) if path.name in (first, ".amplifier") else place)
+
+
+def find_problem(ledger: Ledger, place: str) -> list[str] | None:
+    """Return None if everything at a place is as it was trusted, else the changed files; [] when it never was."""
+    entry = ledger.find(place)
+    if entry is None or not entry.files:
+        return []
+    changed, fresh = changed_files(entry)
+    changed += [path for folder in entry.folders for path in find_code(folder) if path not in entry.files]
+    if owner_of(place) != entry.uid:
+        changed.append(place)
+    if changed:
+        return changed
+    if fresh.files != entry.files:
+        ledger.refresh(place, fresh)
+    return None
+
+
+def _find_changed_code(entry: Entry, source: Path) -> list[str]:
+    present = set(find_code(source))
+    roots = (path_of(source), os.path.realpath(source))
+    known = {path: seen for path, seen in entry.files.items() if path in present or is_below(path, roots)}
+    return [*changed_files(entry._replace(files=known))[0], *(path for path in sorted(present) if path not in known)]
+
+
+def _refuse_fetching(source: str, names: Mapping[str, str | Path]) -> None:
+    from ..bundle.references import remote_place
+    from ..sources import default_cache
+
+    place = remote_place(source, None, names)
+    if place is not None and default_cache().get(place) is None:
+        raise NotTrusted(place)
+
+
+def _project_layers(settings: Settings) -> list[Any]:
+    from .trust_content import MATTERS
+
+    found = [layer for layer in settings.layers if layer.source in ("project", "local")]
+    return [layer for layer in found if any(layer.values.get(key) for key in MATTERS)]
+
+
+def address_of(place: str) -> str:
+    """Return the address of a bundle in the cache of fetched ones; '' for any other place."""
+    from ..bundle.references import FILE_NAMES
+    from ..sources import default_cache
+    from ..sources.uris import parse_uri, redact_uris
+
+    if "://" in place:
+        return redact_uris(place)
+    folder = os.path.realpath(default_cache().folder)
+    if not place.startswith(folder + os.sep):
+        return ""
+    name, _, inside = place[len(folder) + 1 :].partition(os.sep)
+    entry = next((each for each in default_cache().entries() if each.path is not None and each.path.name == name), None)
+    if entry is None:
+        return ""
+    folder, file = os.path.split("" if parse_uri(entry.uri).is_http else inside)
+    inside = folder if file in FILE_NAMES else f"{folder}/{file}".strip("/")
+    return f"{entry.uri}#subdirectory={inside}" if inside else entry.uri
+
+
+def _brief(path: str, place: str) -> str:
+    folder = str(Path(place).parent)
+    return os.path.relpath(path, folder) if is_below(path, (folder,)) else path

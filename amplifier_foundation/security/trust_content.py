@@ -1,0 +1,174 @@
+"""Find what a bundle, or the settings of a project, would run: all files, and lines for the person who decides."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import BundleError
+
+from .trust_files import Seen, find_code, is_below, owner_of, path_of, read_seen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ..bundle.model import Bundle
+    from ..settings.layer import Layer
+
+MATTERS = ("bundle", "bundles", "overrides", "retention", "storage")
+"""Settings of a project that run code, lead code or requests elsewhere, or delete sessions."""
+UNFETCHED = Path(__file__).with_name("unfetched.yaml")
+_POWERS = (
+    ("runs commands", ("bash", "shell", "command", "exec", "terminal", "python")),
+    ("writes files", ("filesystem", "file", "write", "edit", "patch")),
+    ("uses the network", ("fetch", "http", "web", "browse", "search", "mcp")),
+    ("starts other agents", ("delegate", "spawn", "task")),
+)
+"""What a tool may do, by parts of its name."""
+
+
+@dataclass(slots=True)
+class Content:
+    """What would run from one place: its files, its folders of code, and a description."""
+
+    place: str
+    uid: int
+    files: dict[str, Seen] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+    digest: str = ""
+    """The digest of the bundle."""
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    """A label and what belongs to it, for people."""
+
+
+def bundle_content(bundle: Bundle, place: str, names: Mapping[str, Any], installed: Sequence[str]) -> Content:
+    """Return the content of a bundle with those of its background sessions. Nothing is run, and nothing fetched."""
+    content = Content(place, owner_of(place), digest=bundle.digest)
+    unfetched: list[str] = []
+    bundles = [bundle, *_read_workers(bundle, names, unfetched)]
+    sources = [source.path for each in bundles for source in each.local_sources.values()]
+    for each in bundles:
+        for path, digest in each.origins.items():
+            known = path_of(path)
+            if not is_below(known, (*installed, str(UNFETCHED))):
+                seen = read_seen(known)
+                content.files[known] = seen if seen.digest == digest else Seen(digest)
+    _add_code(content, sources)
+    content.lines = [*_describe(bundles, content, sources), *(("fetches", each) for each in unfetched)]
+    return content
+
+
+def settings_content(layers: Sequence[Layer], place: str, files: Iterable[Path]) -> Content:
+    """Return the content of a project's settings: their files, and the code that they name."""
+    content = Content(place, owner_of(place))
+    content.files = {known: read_seen(known) for known in map(path_of, files)}
+    sources = override_sources(layers)
+    _add_code(content, sources)
+    for layer in layers:
+        content.lines += [(f"settings: {key}", _short(layer.values[key])) for key in MATTERS if layer.values.get(key)]
+    content.lines += [("code", str(each)) for each in sources]
+    return content
+
+
+def override_sources(layers: Iterable[Layer]) -> list[Path]:
+    """Return the paths of code in the `overrides` of settings."""
+    from ..documents.local_paths import is_path
+
+    overrides = [each for layer in layers for each in (layer.values.get("overrides") or {}).values()]
+    return [Path(each["source"]) for each in overrides if each.get("source") and is_path(str(each["source"]))]
+
+
+def without_fetching(names: Mapping[str, Any], unfetched: list[str]) -> Any:
+    """Return a function for `replace_include`: an included bundle that is not in the cache is left out, and listed."""
+    from ..bundle.references import remote_place
+    from ..sources import default_cache
+
+    def replace(source: str) -> str | None:
+        place = remote_place(source, None, names)
+        if place is None or default_cache().get(place) is not None:
+            return None
+        unfetched.append(source)
+        return str(UNFETCHED)
+
+    return replace
+
+
+def _add_code(content: Content, sources: Iterable[Path]) -> None:
+    folders: dict[str, None] = dict.fromkeys(content.folders)
+    for source in sources:
+        if source.is_dir():
+            folders[os.path.realpath(source)] = None
+        content.files.update({path: read_seen(path) for path in find_code(source) if path not in content.files})
+    content.folders = tuple(folders)
+
+
+def _read_workers(bundle: Bundle, names: Mapping[str, Any], unfetched: list[str]) -> Iterator[Bundle]:
+    """Yield the bundles that the background sessions of `bundle` name; a broken one fails when it is started."""
+    from ..bundle.load import read_bundle
+    from ..documents.local_paths import is_remote
+    from ..sources import default_cache
+
+    for source in dict.fromkeys(config.bundle for config in bundle.background_sessions if config.bundle):
+        if is_remote(source) and default_cache().get(source) is None:
+            unfetched.append(source)
+            continue
+        beside = bundle.base_path is not None and source.startswith(("./", "../"))
+        with suppress(BundleError):
+            yield read_bundle(
+                f"{bundle.base_path}/{source}" if beside else source,
+                registry=names,
+                replace_include=without_fetching(names, unfetched),
+            )
+
+
+def _describe(bundles: Sequence[Bundle], content: Content, sources: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    for source in dict.fromkeys(sources):
+        own = [path for path in content.files if is_below(path, (path_of(source), os.path.realpath(source)))]
+        yield "code", f"{source} ({len(own)} files)" if source.is_dir() else str(source)
+    others = [path for path in content.files if path != content.place and path.endswith((".md", ".yaml", ".yml"))]
+    yield from (("includes", path) for path in others)
+    for label in ("providers", "tools", "hooks"):
+        entries = [entry for bundle in bundles for entry in _entries(bundle, label)]
+        named = dict.fromkeys(f"{entry.get('module')}{_power_of(label, entry)}" for entry in entries)
+        if named:
+            yield label, ", ".join(named)
+        yield from (("requests to", url) for url in dict.fromkeys(url for entry in entries for url in _urls(entry)))
+    for bundle in bundles:
+        for config in bundle.background_sessions:
+            woken = ", ".join(trigger.module for trigger in config.triggers) or "by hand"
+            yield "background", f"{config.name}: {woken}"
+
+
+def _entries(bundle: Bundle, section: str) -> list[dict[str, Any]]:
+    agents = [each for each in bundle.agents.values() if isinstance(each, dict)]
+    found = [*getattr(bundle, section), *(entry for agent in agents for entry in agent.get(section) or ())]
+    return [entry for entry in found if isinstance(entry, dict)]
+
+
+def _power_of(section: str, entry: Mapping[str, Any]) -> str:
+    name = str(entry.get("module"))
+    powers = [power for power, parts in _POWERS if section == "tools" and any(part in name for part in parts)]
+    return f" ({', '.join(powers)})" if powers else ""
+
+
+def _urls(value: Any) -> Iterator[str]:
+    from ..sources.uris import redact_uris
+
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _urls(each)
+    elif isinstance(value, str) and "://" in value:
+        yield redact_uris(value)
+
+
+def _short(value: Any) -> str:
+    from ..documents.secrets import public
+    from ..sources.uris import redact_uris
+
+    text = redact_uris(str(public(value)))
+    return text if len(text) <= 200 else f"{text[:199]}…"

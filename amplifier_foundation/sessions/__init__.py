@@ -1,0 +1,1 @@
+"""Keep sessions: record, fork, resume, repair, find and export them."""

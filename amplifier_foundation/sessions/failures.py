@@ -1,0 +1,87 @@
+"""Tell the failure of a session in one line: of a provider's error its status, its text and the remedy."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from amplifier_core.llm_errors import LLMError
+    from amplifier_core.session import AmplifierSession
+
+CAUSES = 10
+"""Causes of an error looked at."""
+LONGEST = 500
+"""Characters of a provider's text in a line."""
+
+_REMEDIES = {
+    "AccessDeniedError": "The key does not allow this: check its permissions",
+    "AuthenticationError": "Check the key",
+    "QuotaExceededError": "The account has nothing left: check its plan and billing",
+    "RateLimitError": "Try again later",
+    "ContextLengthError": "Begin a new session, or limit the history: 'max_tokens' of context-simple",
+    "ContentFilterError": "Ask in other words",
+    "InvalidRequestError": "Check the configuration of the provider and its model",
+    "NetworkError": "Check the network and the provider's address, and try again",
+    "NotFoundError": "Check the model and the provider's address",
+    "ConfigurationError": "Check the configuration of the provider",
+}
+"""Remedies by class; a subclass without its own has that of its base."""
+
+
+def causes_of(error: BaseException | None, *, handled: bool = False) -> Iterator[BaseException]:
+    """Yield an error and its causes; with `handled`, also errors in whose handling another one was raised."""
+    for _ in range(CAUSES):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or (error.__context__ if handled else None)
+
+
+def find_provider_error(error: BaseException | None) -> LLMError | None:
+    """Return the error of a provider that ended a session, or None; an orchestrator may have wrapped it."""
+    from amplifier_core.llm_errors import LLMError
+
+    return next((each for each in causes_of(error) if isinstance(each, LLMError)), None)
+
+
+def describe_failure(error: BaseException, session: AmplifierSession | None = None) -> str:
+    """Return a failure in one line: `anthropic: 401 invalid x-api-key. Check the key in ANTHROPIC_API_KEY`.
+
+    `session` is asked for the variables of its provider; later calls with the same error know them. Errors that are no
+    provider's have the name of their class.
+    """
+    problem = find_provider_error(error)
+    if problem is None:
+        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if problem.remedy is None:
+        problem.remedy = _choose_remedy(problem, _find_variables(problem, session))
+    text = " ".join(str(problem).split())[:LONGEST].rstrip(".") or type(problem).__name__
+    status = f"{problem.status_code} " if problem.status_code and str(problem.status_code) not in text else ""
+    return f"{problem.provider or 'provider'}: {status}{text}. {problem.remedy}"
+
+
+def _choose_remedy(error: LLMError, variables: Sequence[str]) -> str:
+    known = (_REMEDIES.get(each.__name__) for each in type(error).__mro__)
+    remedy = next(filter(None, known), "Try again" if error.retryable else "See the provider's documentation")
+    if error.retryable and error.retry_after:
+        return f"Try again in {error.retry_after:g} s"
+    names = " or ".join(variables)
+    if names and remedy in (_REMEDIES["AuthenticationError"], _REMEDIES["ConfigurationError"]):
+        is_set = any(os.environ.get(name) for name in variables)
+        return f"Check the key in {names}" if is_set else f"Set the key: {names}"
+    return remedy
+
+
+def _find_variables(error: LLMError, session: AmplifierSession | None) -> list[str]:
+    """Return the environment variables with the key of the failed provider."""
+    providers: dict[str, Any] = session.coordinator.get("providers") if session is not None else {}
+    provider: Any = providers.get(error.provider or "") or (
+        next(iter(providers.values())) if len(providers) == 1 else None
+    )
+    with suppress(Exception):  # it is the code of others, and the error matters more
+        return [str(name) for name in provider.get_info().credential_env_vars]
+    return []

@@ -1,0 +1,171 @@
+"""Fork a stored session: one new record shares the source's history up to a point, and copies nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from amplifier_core.continuations import without_continuations
+from amplifier_core.errors import SessionConflict, SessionError
+from amplifier_core.forking import ask_to_fork
+from amplifier_core.frozen import frozen
+from amplifier_core.ids import new_session_id
+from amplifier_core.transcript import settled_length
+
+from .accounts import ACCOUNTS, fork_metadata
+from .costs import DURATION, USAGE
+from .history import end_of_turn, interrupted_results, open_calls, turn_starts
+from .ledger import LEDGER
+from .once import ONCE
+from .presence import KEY as PROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import SessionRecord, SessionStore
+    from amplifier_core.transcript import Message
+
+Orphans = Literal["complete", "remove", "error"]
+"""How a fork treats tool calls without a result before its point."""
+
+TAIL = 32
+"""How many messages at the end of a history are read first."""
+
+
+@frozen
+class ForkPlace:
+    """The point of a fork: after `at` messages and `turns` turns."""
+
+    at: int
+    turns: int
+    left_out: int = 0
+    """Messages before the requested point that stay out: a tool call in flight, and its results."""
+    added: tuple[Message, ...] = ()
+    """The fork's own first messages: results for the calls that were in flight."""
+
+
+async def fork_stored(
+    store: SessionStore,
+    source: SessionRecord,
+    *,
+    turn: int | None = None,
+    message: int | None = None,
+    orphans: Orphans = "remove",
+    name: str = "",
+    session_id: str | None = None,
+    plugins: Plugins | None = None,
+) -> SessionRecord:
+    """Store a fork of `source` at the end of `turn`, after `message` (1-based), or now; return its record.
+
+    The fork has the source's bundle, config and working folder and resumes as the source would. Tool calls in flight at
+    that point are left out (`remove`), recorded as interrupted (`complete`) or refused (`error`). Raises `SessionError`
+    for a point outside the history, `SessionConflict` for refused calls, and `ForkRefused`.
+    """
+    place = await fork_place(store, source, turn=turn, message=message, orphans=orphans)
+    return await fork_there(store, source, place, name=name, session_id=session_id, plugins=plugins)
+
+
+async def fork_place(
+    store: SessionStore,
+    source: SessionRecord,
+    *,
+    turn: int | None = None,
+    message: int | None = None,
+    orphans: Orphans = "remove",
+) -> ForkPlace:
+    """Return the point of a fork of `source`. Reads only as much of the history as it needs."""
+    if turn is None and message is None:
+        messages, before = await _read_end(store, source)
+        turns = source.turn_count if before else len(turn_starts(messages))
+        return _settle(source, messages, before, turns, orphans)
+    messages = await store.read(source.session_id, 0, message)
+    try:
+        at = end_of_turn(messages, turn) if turn is not None else _check_message(source, messages, message or 0)
+    except ValueError as error:
+        raise SessionError(source.session_id, f"session '{source.session_id}' cannot be forked: {error}") from error
+    return _settle(source, messages[:at], 0, len(turn_starts(messages[:at])), orphans)
+
+
+async def fork_there(
+    store: SessionStore,
+    source: SessionRecord,
+    place: ForkPlace,
+    *,
+    name: str = "",
+    session_id: str | None = None,
+    plugins: Plugins | None = None,
+) -> SessionRecord:
+    """Store a fork of `source` at a point from `fork_place`, and return its record. Raises `ForkRefused`."""
+    fork_id = session_id or new_session_id(name or source.name or "fork")
+    async with ask_to_fork(plugins, source.session_id, fork_id, place.at):
+        spending = await fork_metadata(store, source)
+        record = await store.create(_fork_record(source, place, fork_id, name, spending))
+        if place.added:
+            await store.append(fork_id, place.added, at=place.at)
+            record = await store.get(fork_id)
+    return record
+
+
+def _fork_record(
+    source: SessionRecord, place: ForkPlace, fork_id: str, name: str, spending: Mapping[str, Any]
+) -> SessionRecord:
+    now = datetime.now(UTC)
+    of_source = (PROCESS, USAGE, DURATION, ONCE, LEDGER, ACCOUNTS)
+    kept = {key: value for key, value in source.metadata.items() if key not in of_source}
+    metadata: Mapping[str, Any] = {**without_continuations(kept), **spending}
+    return replace(
+        source,
+        session_id=fork_id,
+        parent_id=source.session_id,
+        fork_of=source.session_id,
+        fork_at=place.at,
+        name=name or source.name,
+        status="idle",
+        event_id=None,
+        created=now,
+        updated=now,
+        message_count=place.at,
+        turn_count=place.turns,
+        error=None,
+        metadata=metadata,
+    )
+
+
+async def _read_end(store: SessionStore, source: SessionRecord) -> tuple[list[Message], int]:
+    """Return the end of the history from before its last answer on, and the number of messages before that end.
+
+    Everything before the last answer is settled: a turn goes on only when its calls have results.
+    """
+    length, span = source.message_count, TAIL
+    while span < length:
+        tail = await store.read(source.session_id, length - span, length)
+        if any(message.get("role") == "assistant" for message in tail):
+            return tail, length - span
+        span *= 4
+    return await store.read(source.session_id, 0, length), 0
+
+
+def _check_message(source: SessionRecord, messages: Sequence[Message], number: int) -> int:
+    if 1 <= number <= len(messages):
+        return number
+    count = source.message_count
+    raise ValueError(f"Message m{number} out of range. Valid range: m1-m{count}" if count else "it has no messages yet")
+
+
+def _settle(source: SessionRecord, messages: Sequence[Message], before: int, turns: int, orphans: Orphans) -> ForkPlace:
+    settled = settled_length(messages)
+    in_flight = messages[settled:]
+    if not in_flight:
+        return ForkPlace(before + settled, turns)
+    if orphans == "complete":
+        return ForkPlace(before + len(messages), turns, added=tuple(interrupted_results(in_flight)))
+    if orphans == "error":
+        names = ", ".join(str(call.get("tool") or call["id"]) for call in open_calls(in_flight))
+        raise SessionConflict(
+            source.session_id,
+            f"session '{source.session_id}' has tool calls without a result at m{before + settled + 1} ({names}). "
+            f"Fork it before them with --orphans remove, or with them as interrupted: --orphans complete",
+        )
+    return ForkPlace(before + settled, turns, left_out=len(in_flight))

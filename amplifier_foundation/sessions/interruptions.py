@@ -1,0 +1,68 @@
+"""Settle a session after a crash or a stop: each open tool call gets a result, and the session can go on.
+
+The result of a call to delegate is the answer of the other session, when it had ended, else its id to resume.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from .history import INTERRUPTED, interrupted_results, open_calls, text_of
+from .once import apply_decisions
+from .presence import as_it_is
+from .records import agent_of
+from .stored_history import stored_transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amplifier_core.storage import SessionRecord, SessionStore
+    from amplifier_core.transcript import Message, Transcript
+
+
+async def resumed_transcript(store: SessionStore, record: SessionRecord) -> Transcript:
+    """Return the settled transcript to resume a session with; it reads the end of the history only.
+
+    A call that a person has decided to run again stays open.
+    """
+    transcript = stored_transcript(store, record, settle=False)
+    open_part = transcript.since(transcript.settled_length())
+    results = await settling_results(store, record.session_id, record.project, open_part)
+    transcript.extend(apply_decisions(record, results))
+    return transcript
+
+
+async def settling_results(
+    store: SessionStore, session_id: str, project: str, messages: Sequence[Message]
+) -> list[Message]:
+    """Return results for the open calls in `messages`."""
+    results = interrupted_results(messages)
+    delegated: dict[str, str] = {}
+    for call in open_calls(messages):
+        given = call.get("arguments")
+        if "delegate" in str(call.get("tool") or "") and isinstance(given, dict) and given:
+            delegated[call["id"]] = str(given.get("agent") or "")
+    if not delegated:
+        return results
+    children = [
+        each
+        for each in sorted(await store.sessions(project=project), key=lambda record: record.created, reverse=True)
+        if each.parent_id == session_id
+    ]
+    for result in reversed(results):  # later calls of one agent made its newer sessions
+        agent = delegated.get(result["tool_call_id"])
+        child = next((each for each in children if agent and agent_of(each) == agent), None)
+        if child is not None:
+            children.remove(child)
+            result["content"] = json.dumps(await _describe_child(store, as_it_is(child)), ensure_ascii=False)
+    return results
+
+
+async def _describe_child(store: SessionStore, child: SessionRecord) -> dict[str, Any]:
+    told = {"agent": agent_of(child), "session_id": child.session_id, "status": child.status}
+    if child.status == "completed":
+        last = await store.read(child.session_id, max(0, child.message_count - 1))
+        return {**told, "response": text_of(last[0]) if last else "", "turn_count": child.turn_count}
+    message = "The process ended while this session worked; go on with it by its session_id, or begin anew."
+    return {**told, **INTERRUPTED, "status": "interrupted", "message": message}

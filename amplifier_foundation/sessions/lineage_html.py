@@ -1,0 +1,128 @@
+"""Write the lineage of sessions as one HTML page, without other files, network or a way for messages to run code."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from .costs import format_cost, spent_of
+from .exporting import call_line, title_of
+from .history import is_user_turn, text_of
+from .lineage import describe_event, walk
+from .records import agent_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from amplifier_core.storage import SessionStore
+    from amplifier_core.transcript import Message
+
+    from .lineage import Node
+
+MESSAGES = 20_000
+"""The most messages on one page; the sessions changed last come first."""
+TEXT = 20_000
+"""The most characters of one message on a page."""
+
+
+async def own_messages(store: SessionStore, roots: Sequence[Node]) -> dict[str, list[Message]]:
+    """Return the own messages of each session of the trees; a fork beside its source is read from its point on."""
+    nodes = {node.record.session_id: node for _, node in walk(roots)}
+    histories: dict[str, list[Message]] = {}
+    room = MESSAGES
+    for session_id, node in sorted(nodes.items(), key=lambda item: item[1].record.updated, reverse=True):
+        start = _start(node, nodes)
+        if node.record.message_count - start <= room:
+            histories[session_id] = await store.read(session_id, start)
+            room -= len(histories[session_id])
+    return histories
+
+
+def _start(node: Node, nodes: Mapping[str, Any]) -> int:
+    return (node.record.fork_at or 0) if node.record.fork_of in nodes else 0
+
+
+def lineage_page(roots: Sequence[Node], histories: Mapping[str, Sequence[Message]], title: str) -> str:
+    """Return the page: the tree, a timeline, the events, and the messages in `histories` (see `own_messages`).
+
+    The page holds its content as data, and a script inserts it as text. A policy in the page forbids every other script
+    and all loading.
+    """
+    parts = files("amplifier_foundation.sessions") / "lineage_page"
+    page, style, script = (
+        (parts / name).read_text(encoding="utf-8") for name in ("page.html", "style.css", "script.js")
+    )
+    nodes = {node.record.session_id: node for _, node in walk(roots)}
+    sessions = [
+        _describe_session(depth, node, nodes, histories.get(node.record.session_id)) for depth, node in walk(roots)
+    ]
+    data = json.dumps({"title": title, "sessions": sessions}, ensure_ascii=True, default=str, separators=(",", ":"))
+    values = {
+        "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'",
+        "title": escape(title),
+        "style": style,
+        "data": data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),  # inert in any browser
+        "script": script,
+    }
+    head, *rest = page.split("{{")
+    return head + "".join(values[name] + text for name, _, text in (each.partition("}}") for each in rest))
+
+
+def _digest(source: str) -> str:
+    return f"sha256-{b64encode(sha256(source.encode()).digest()).decode()}"
+
+
+def _describe_session(
+    depth: int, node: Node, nodes: Mapping[str, Node], messages: Sequence[Message] | None
+) -> dict[str, Any]:
+    record = node.record
+    start = _start(node, nodes)
+    spent, woken = spent_of(record), None
+    if node.woken_by is not None:
+        event = node.woken_by.event
+        woken = {
+            "what": describe_event(event),
+            "type": event.type.value,
+            "by": event.source_session_id,
+            "at": event.timestamp.timestamp(),
+            "state": node.woken_by.state,
+        }
+    return {
+        "id": record.session_id,
+        "depth": depth,
+        "name": record.name,
+        "status": record.status,
+        "error": record.error or "",
+        "bundle": record.bundle,
+        "parent": record.parent_id,
+        "fork_of": record.fork_of,
+        "fork_at": record.fork_at,
+        "created": record.created.timestamp(),
+        "updated": record.updated.timestamp(),
+        "agent": agent_of(record),
+        "lasted": spent.duration,
+        "cost": format_cost(spent.usage) if spent.usage else "",
+        "turns": record.turn_count,
+        "count": record.message_count,
+        "woken": woken,
+        "start": start,
+        "messages": None if messages is None else [_describe_message(each) for each in messages],
+    }
+
+
+def _describe_message(message: Message) -> dict[str, Any]:
+    text = text_of(message)
+    if len(text) > TEXT:
+        text = f"{text[:TEXT]}\n… ({len(text) - TEXT} more characters)"
+    return {
+        "role": str(message.get("role")),
+        "title": title_of(message),
+        "said": is_user_turn(message),
+        "text": text,
+        "calls": [call_line(call) for call in message.get("tool_calls") or ()],
+    }

@@ -1,0 +1,169 @@
+"""Lock a folder for one process with background sessions, and a session for one conversation.
+
+The locks end with their process, however it ends; its forks do not inherit them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import SessionConflict
+from amplifier_core.process_forks import close_in_forks
+
+from ..documents.times import format_time
+from ..paths import data_home, make_private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+PROBES = 20
+"""Attempts for a lock, 10 ms apart: another process may probe it."""
+
+
+@contextmanager
+def owner_lock(facts: dict[str, Any]) -> Iterator[None]:
+    """Own the background work of the folders `facts["projects"]` while the block runs; others read `facts`.
+
+    Processes of different folders run side by side. Raises `SessionConflict` with the process that owns one of them.
+    """
+    projects = sorted(set(facts.get("projects") or ()))
+    for owner in running_owners():  # also one that holds a lock by another name
+        if set(projects) & set(owner.get("projects") or ()):
+            raise _conflict(owner)
+    with ExitStack() as stack:
+        for project in projects or [""]:
+            stack.enter_context(_hold(_lock_path(project), facts))
+        yield
+
+
+@contextmanager
+def _hold(path: Path, facts: dict[str, Any]) -> Iterator[None]:
+    with path.open("a+", encoding="utf-8") as file:
+        path.chmod(0o600)
+        for attempt in range(PROBES):
+            if _acquire(file.fileno()):
+                break
+            owner = _read_facts(path)
+            if owner or attempt == PROBES - 1:
+                raise _conflict(owner)
+            time.sleep(0.01)  # another process looks whether the lock is held
+        file.truncate(0)
+        json.dump({"pid": os.getpid(), "since": format_time(), **facts}, file)
+        file.flush()
+        close_in_forks(file)
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+@contextmanager
+def session_lock(session_id: str) -> Iterator[None]:
+    """Hold a session's conversation while the block runs.
+
+    Raises `SessionConflict` while another one holds it, in this process or in another.
+    """
+    path = make_private(data_home() / "locks" / "sessions") / session_id
+    while True:
+        with path.open("a+", encoding="utf-8") as file:
+            if not _acquire(file.fileno()):
+                pid = _read_facts(path).get("pid", "?")
+                raise SessionConflict(
+                    session_id,
+                    f"process {pid} talks in session '{session_id}'. Wait until that has ended, "
+                    f"or go on with a fork of it: amplifier run --fork {session_id}",
+                )
+            try:
+                has_name = os.path.samestat(path.stat(), os.fstat(file.fileno()))
+            except FileNotFoundError:
+                has_name = False
+            if not has_name:  # the last holder has removed the file since it was opened here: lock the new one
+                continue
+            file.truncate(0)
+            json.dump({"pid": os.getpid()}, file)
+            file.flush()
+            close_in_forks(file)
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def running_owners() -> list[dict[str, Any]]:
+    """Return the facts of every process that runs background sessions with this data folder, each once."""
+    owners = {}
+    for path in sorted((data_home() / "locks").glob("up*.lock")):
+        with suppress(FileNotFoundError), path.open("r+", encoding="utf-8") as file:
+            facts = {} if _acquire(file.fileno(), fcntl.LOCK_SH) else _read_facts(path)
+            if facts:
+                owners[facts.get("pid")] = facts
+    return list(owners.values())
+
+
+def running_owner(project: str | None = None) -> dict[str, Any] | None:
+    """Return the facts of the process that runs the background sessions of a folder (None: of any), if there is one."""
+    owners = (each for each in running_owners() if project is None or project in (each.get("projects") or ()))
+    return next(owners, None)
+
+
+def is_missing(owner: Mapping[str, Any]) -> bool:
+    """Return whether no process here has the number of this owner."""
+    try:
+        os.kill(int(owner["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except (KeyError, OSError):
+        return False
+    return False
+
+
+def missing_conflict(owner: Mapping[str, Any]) -> SessionConflict:
+    """Return the error about an owner that `is_missing`, while its lock is held."""
+    path = _lock_path(next(iter(sorted(owner.get("projects") or ())), ""))
+    message = (
+        f"process {owner.get('pid', '?')} is gone, but its lock is held: by a process that it left behind, or it runs "
+        f"in another container. Find the holder with: fuser {path}"
+    )
+    return SessionConflict(str(data_home()), message)
+
+
+def _conflict(owner: dict[str, Any]) -> SessionConflict:
+    if is_missing(owner):
+        return missing_conflict(owner)
+    bundles = ", ".join(str(each) for each in owner.get("bundles") or ()) or "bundles"
+    folders = ", ".join(str(each) for each in owner.get("projects") or ()) or "this data folder"
+    message = (
+        f"process {owner.get('pid', '?')} runs {bundles} since {owner.get('since', '?')} in {folders}, and a folder "
+        "has one such process. Look at it with: amplifier ps; stop it with: amplifier stop --all"
+    )
+    return SessionConflict(str(data_home()), message)
+
+
+def _lock_path(project: str) -> Path:
+    name = f"up-{sha256(project.encode()).hexdigest()[:16]}.lock" if project else "up.lock"
+    return make_private(data_home() / "locks") / name
+
+
+def _acquire(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return {}
+    return facts if isinstance(facts, dict) else {}

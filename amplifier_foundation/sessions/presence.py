@@ -1,0 +1,77 @@
+"""Tell whether the process of a running session still lives.
+
+A process holds a lock as long as it lives, however it ends. The record of a session names that lock. A session without
+its lock is interrupted, also when its record says "running".
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from amplifier_core.process_forks import close_in_forks
+
+from ..paths import data_home, make_private
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from amplifier_core.storage import SessionRecord
+
+KEY = "process"
+"""The member of a record's metadata."""
+
+
+def this_process() -> str:
+    """Return the name of this process; others can tell by it whether the process lives."""
+    return _hold_lock(os.environ.get("AMPLIFIER_HOME"), os.getpid())
+
+
+@cache
+def _hold_lock(chosen: str | None, pid: int) -> str:  # `chosen` is in the cache key: finding the folder is slow
+    name = f"{pid}-{os.urandom(6).hex()}"
+    path = _folder(data_home()) / f"{name}.lock"
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    file = close_in_forks(os.fdopen(lock, "rb"))
+
+    def leave() -> None:
+        if os.getpid() == pid:  # in a fork, the file is the parent's
+            path.unlink(missing_ok=True)
+            file.close()
+
+    atexit.register(leave)
+    return name
+
+
+def is_gone(name: str) -> bool:
+    """Return whether the process of that name has ended."""
+    path = _folder(data_home()) / f"{os.path.basename(name)}.lock"  # noqa: PTH119 - a name from a store must not lead elsewhere
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    path.unlink(missing_ok=True)
+    return True
+
+
+def as_it_is(record: SessionRecord) -> SessionRecord:
+    """Return `record`, with the status `interrupted` for a running session without its process."""
+    process = record.metadata.get(KEY)
+    if record.status != "running" or not isinstance(process, str) or not is_gone(process):
+        return record
+    return replace(record, status="interrupted", error="its process ended while it ran")
+
+
+def _folder(home: Path) -> Path:
+    return make_private(home / "processes")

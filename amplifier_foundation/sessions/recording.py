@@ -1,0 +1,139 @@
+"""Write a session's messages to a store while it runs, with any orchestrator and any context.
+
+The recorder alone appends to its session. It appends at its own position, so a second writer gets a
+`SessionConflict` and the history is never mixed. A write that has begun is carried out, also when its task is
+cancelled: the recorder's position and the store agree at every await.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core import events
+
+from .once import OnceGuard, hand_over_decisions, marks_of
+from .records import RunningMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Mapping
+
+    from amplifier_core.session import AmplifierSession
+    from amplifier_core.storage import SessionStore
+    from amplifier_core.transcript import Message
+
+_BEFORE_ALL = -1_000_000
+_OUR_METADATA = {"timestamp", "finish_reason"}
+_CHECKPOINTS = {
+    "message": (events.PROVIDER_REQUEST, events.TOOL_PRE, events.ORCHESTRATOR_COMPLETE, events.EXECUTION_END),
+    "turn": (events.ORCHESTRATOR_COMPLETE, events.EXECUTION_END),
+    "end": (),
+}
+
+
+class SessionRecorder:
+    """Keeps the stored history level with the live one, as `session.persistence` in the plan says.
+
+    `message` (default): the messages so far are durable before each request to the model and before each tool call.
+    `turn`: a turn is durable when it has ended. `end`: the messages are durable after `flush`; a crash before loses
+    them. When the store fails, the session is cancelled and `failure` holds the error: nothing goes on unrecorded.
+    """
+
+    def __init__(
+        self, session: AmplifierSession, store: SessionStore, recorded: int, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        self._session = session
+        self._store = store
+        self._recorded = recorded
+        self._events = _CHECKPOINTS[session.config["session"].get("persistence") or "message"]
+        self._lock = asyncio.Lock()
+        self.failure: Exception | None = None
+        self.metadata = RunningMetadata(session.session_id, store, metadata or {})
+        self.once = OnceGuard(session, self.metadata)
+
+    def attach(self) -> None:
+        """Begin to record at every checkpoint."""
+        for event in self._events:
+            self._session.coordinator.hooks.register(event, self._checkpoint, _BEFORE_ALL, "session-recorder")
+        self.once.attach()
+
+    async def _checkpoint(self, event: str, data: dict[str, Any]) -> Any:
+        try:
+            await self.flush()
+        except Exception as error:
+            self.fail(error)
+            from amplifier_core.models import HookResult
+
+            return HookResult(action="deny", reason=f"the session cannot be stored: {error}")
+        return None
+
+    def fail(self, error: Exception) -> None:
+        """Stop the session: it cannot be stored."""
+        self.failure = error
+        self._session.coordinator.cancellation.request_immediate()
+
+    async def flush(self) -> int:
+        """Store the new messages; return the number of stored ones. Raises the errors of the store."""
+        async with self._lock:
+            fresh = await read_since(self._session, self._recorded)
+            if fresh:
+                await shield_to_completion(self._append(fresh))
+        return self._recorded
+
+    async def _append(self, messages: list[Message]) -> None:
+        safe = [_without_secrets(message) for message in messages]
+        self._recorded = await self._store.append(self._session.session_id, safe, at=self._recorded)
+
+
+def _without_secrets(message: Message) -> Message:
+    """Return a message for the store: a provider may have put anything into its metadata."""
+    metadata = message.get("metadata")
+    if not isinstance(metadata, dict) or metadata.keys() <= _OUR_METADATA:
+        return message
+    from amplifier_core.utils.secrets import redact_all
+
+    return {**message, "metadata": redact_all(metadata)}
+
+
+async def read_since(session: AmplifierSession, position: int) -> list[Message]:
+    """Return the messages of a session from `position` on, of its transcript or of its context."""
+    return (await session.history()).since(position)
+
+
+@asynccontextmanager
+async def record_session(
+    session: AmplifierSession, store: SessionStore | None, stored: int, metadata: Mapping[str, Any]
+) -> AsyncIterator[SessionRecorder | None]:
+    """Record `session` while the block runs, from message `stored` on; without a store, do nothing.
+
+    `metadata` is that of its record. Decisions in it about interrupted calls (`sessions.once`) are handed over first.
+    Afterwards the last messages are stored and the session ends, in any case. Raises the failure of the store, unless
+    the block itself raises.
+    """
+    recorder = SessionRecorder(session, store, stored, metadata) if store is not None else None
+    try:
+        if recorder is not None:
+            recorder.attach()
+            await hand_over_decisions(session, marks_of(metadata))
+        yield recorder
+    finally:
+        try:
+            if recorder is not None:
+                await recorder.flush()
+        finally:
+            await session.cleanup()
+    if recorder is not None and recorder.failure is not None:
+        raise recorder.failure
+
+
+async def shield_to_completion(work: Coroutine[Any, Any, Any]) -> None:
+    """Await `work` to its end also when cancelled meanwhile, then raise the cancellation."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})  # a second cancellation ends the wait and not the write
+        if not task.cancelled() and task.exception() is not None:
+            raise task.exception() from None  # type: ignore[misc]  # it is not None
+        raise

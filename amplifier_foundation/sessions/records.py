@@ -1,0 +1,72 @@
+"""Make the record of a session from its bundle, and change it when the session is resumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.storage import SessionRecord
+
+from .presence import KEY as PROCESS
+from .presence import this_process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from amplifier_core.storage import SessionStore
+
+    from ..bundle.model import PreparedBundle
+
+AGENT = "agent"
+"""The member of a record's metadata with the agent of its session."""
+
+
+class RunningMetadata:
+    """The metadata of a running session's record; its members change independently and are written together."""
+
+    def __init__(self, session_id: str, store: SessionStore, metadata: Mapping[str, Any]) -> None:
+        self.values = dict(metadata)
+        self._session_id = session_id
+        self._store = store
+
+    async def write(self, **changes: Any) -> None:
+        """Change members, and store all; an empty value removes its member. Raises the errors of the store."""
+        kept = {name: value for name, value in self.values.items() if name not in changes}
+        self.values = {**kept, **{name: value for name, value in changes.items() if value}}
+        await self._store.update(self._session_id, metadata=self.values)
+
+
+def new_record(
+    prepared: PreparedBundle,
+    session_id: str,
+    *,
+    config: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> SessionRecord:
+    """Return the record of a session made from `prepared`; secrets in its config are redacted."""
+    from amplifier_core.utils import redact_secrets
+
+    return SessionRecord(
+        session_id=session_id,
+        **bundle_identity(prepared),
+        config=redact_secrets(dict(config if config is not None else prepared.mount_plan)),
+        metadata={**(metadata or {}), PROCESS: this_process()},
+        **fields,
+    )
+
+
+def resume_changes(record: SessionRecord) -> dict[str, Any]:
+    """Return the changes of a record for a session resumed by this process."""
+    return {"status": "running", "error": None, "metadata": {**record.metadata, PROCESS: this_process()}}
+
+
+def bundle_identity(prepared: PreparedBundle) -> dict[str, Any]:
+    """Return the fields of a record for the bundle of its session."""
+    bundle = prepared.bundle
+    return {"bundle": bundle.name, "bundle_source": str(bundle.source_path or ""), "bundle_digest": bundle.digest}
+
+
+def agent_of(record: SessionRecord) -> str:
+    """Return the agent of a session; '' for a session without one."""
+    agent = record.metadata.get(AGENT)
+    return agent if isinstance(agent, str) else ""

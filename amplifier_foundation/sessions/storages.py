@@ -1,0 +1,123 @@
+"""Open the store of an installed plugin, chosen and configured by the settings.
+
+The settings say `storage: NAME`, or `storage: {name: NAME, config: {…}}`. The storage's factory is called with that
+config and with `folder`, the data folder, unless the config itself says a `folder` or a `path`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from amplifier_core.errors import AmplifierError, StoreUnavailable
+from amplifier_core.storage import Inbox, SessionStore
+
+from ..paths import data_home, make_private
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import DurableStore, StoreAdministration
+
+DEFAULT_STORAGE = "storage-sqlite"
+
+
+class StorageConfigError(AmplifierError, ValueError):
+    """A storage refuses its configuration in the settings; `storage` is its name."""
+
+    def __init__(self, storage: str, message: str) -> None:
+        self.storage = storage
+        super().__init__(f"{storage} refuses its configuration: {message}. See: amplifier config show")
+
+
+class Choice(NamedTuple):
+    """A storage, and its configuration in the settings."""
+
+    name: str
+    config: Mapping[str, Any] = {}
+
+
+def open_store(
+    plugins: Plugins, storage: str | Mapping[str, Any] | None = None, path: Path | None = None
+) -> SessionStore:
+    """Open `storage` (a name, or `{name, config}`), else the storage of the settings, else `storage-sqlite`.
+
+    It keeps its files in the data folder, or at `path`. A small `SessionStorage` is adapted. Raises
+    `UnknownName` for a storage that is not installed, `StorageConfigError`, `StoreUnavailable`, `SettingsError`.
+    """
+    choice = _choose(storage)
+    factory = plugins.storages.get(choice.name)
+    try:
+        store = factory(_config_of(choice, path))
+    except (TypeError, ValueError) as error:
+        if not choice.config or isinstance(error, AmplifierError):
+            raise
+        raise StorageConfigError(choice.name, str(error)) from error
+    if isinstance(store, SessionStore):
+        return store
+    from .session_storage import as_session_store  # the adapter needs asyncio
+
+    return as_session_store(store)
+
+
+def open_administration(
+    plugins: Plugins, storage: str | Mapping[str, Any] | None = None, path: Path | None = None
+) -> StoreAdministration:
+    """Return the administration of the store that `open_store` would open, without opening it.
+
+    Raises `StoreUnavailable` for a storage without an administration, `UnknownName`, `SettingsError`.
+    """
+    from amplifier_core.storage import administration_of
+
+    choice = _choose(storage)
+    config = _config_of(choice, path)
+    administration = administration_of(plugins.storages.get(choice.name), config)
+    if administration is None:
+        raise StoreUnavailable(
+            config.get("path") or config["folder"],
+            f"{choice.name} offers no administration: look after its files with the tools of the system, or of the "
+            f"service that keeps them",
+        )
+    return administration
+
+
+def open_inbox(
+    plugins: Plugins, storage: str | Mapping[str, Any] | None = None, path: Path | None = None
+) -> DurableStore:
+    """Open a store for background sessions, as `open_store` does.
+
+    Raises `StoreUnavailable` for a storage without an inbox.
+    """
+    return require_inbox(open_store(plugins, storage, path), storage, path)
+
+
+def require_inbox(
+    store: SessionStore, storage: str | Mapping[str, Any] | None = None, path: Path | None = None
+) -> DurableStore:
+    """Return `store`. Raises `StoreUnavailable` when it has no inbox; `storage` and `path` are for the message."""
+    if isinstance(store, Inbox):
+        return cast("DurableStore", store)
+    raise StoreUnavailable(
+        path or data_home(),
+        f"{_choose(storage).name} keeps no inbox, which background sessions need. Use {DEFAULT_STORAGE} for them: "
+        f"AMPLIFIER_STORAGE={DEFAULT_STORAGE}, or amplifier config set storage {DEFAULT_STORAGE}",
+    )
+
+
+def _config_of(choice: Choice, path: Path | None) -> dict[str, Any]:
+    """Return the configuration of a storage with the place of its files."""
+    config = dict(choice.config)
+    if path is not None:
+        return {**{key: value for key, value in config.items() if key != "folder"}, "path": str(path)}
+    if not {"folder", "path"} & config.keys():
+        config["folder"] = str(make_private(data_home()))
+    return config
+
+
+def _choose(storage: str | Mapping[str, Any] | None) -> Choice:
+    if storage is None:
+        from ..settings import read_settings
+
+        storage = cast("str | Mapping[str, Any]", read_settings().get("storage"))
+    return Choice(storage) if isinstance(storage, str) else Choice(storage["name"], storage.get("config") or {})

@@ -1,0 +1,290 @@
+"""Converse with a person in a stored session: a new one, a resumed one or a fork, for one turn or for many."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.frozen import frozen
+from amplifier_core.ids import new_session_id
+from amplifier_core.storage import Inbox
+from amplifier_core.transcript import Transcript, settled_length
+
+from ..bundle.permissions import bundle_layer
+from ..events import EventRouter
+from ..paths import project_of
+from ..sessions.accounts import ACCOUNTS, tree_account
+from ..sessions.costs import spent_of, with_spent
+from ..sessions.failures import describe_failure
+from ..sessions.history import final_answer, turn_starts
+from ..sessions.interruptions import resumed_transcript, settling_results
+from ..sessions.ledger import LEDGER
+from ..sessions.lock import session_lock
+from ..sessions.once import with_marks
+from ..sessions.recording import record_session
+from ..sessions.records import bundle_identity, new_record, resume_changes
+from ..sessions.stored_history import turns_so_far
+from ..sessions.usage import Usage, UsageMeter
+from ..spawn import prepared_bundle
+from .agents import AgentSpawner
+from .budget import BudgetGuard
+from .family import TREE, Tree
+from .finishes import FinishGuard
+from .own_terms import OwnTerms, own_terms
+from .runners import take_turn
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from amplifier_core.approval import ApprovalSystem
+    from amplifier_core.display import DisplaySystem
+    from amplifier_core.permissions import Policy
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.session import AmplifierSession
+    from amplifier_core.storage import SessionRecord, SessionStore
+
+    from ..bundle.model import Bundle, PreparedBundle
+    from ..sessions.recording import SessionRecorder
+
+
+@frozen
+class Turn:
+    """The outcome of one turn: `status` is `completed`, `cancelled`, or `incomplete` for an unfinished answer.
+
+    `error` says what an unfinished answer lacks; `output` is its text so far.
+    """
+
+    session_id: str
+    output: str
+    status: str
+    turn_count: int
+    error: str | None = None
+
+
+class Conversation:
+    """One session, open from turn to turn; `open_conversation` makes it.
+
+    A new session is stored with its first turn; without a turn it leaves nothing behind.
+    """
+
+    def __init__(
+        self,
+        session: AmplifierSession,
+        prepared: PreparedBundle,
+        store: SessionStore,
+        recorder: SessionRecorder,
+        record: SessionRecord,
+        *,
+        is_stored: bool,
+        turns: int,
+        observe: Callable[[AmplifierSession], None] | None,
+    ) -> None:
+        self.session = session
+        self.record = record
+        """The record at the opening of the conversation."""
+        self.is_stored = is_stored
+        self.usage = Usage()
+        """The usage since the opening, with the sessions below it, up to the end of the last turn."""
+        self._spent_before = spent_of(record)
+        self._duration = 0.0
+        tree = Tree.of(session)
+        self._meter = UsageMeter(session.coordinator, tree.clock)
+        self._meter.attach()
+        self._finish = FinishGuard(session)
+        self._guard = BudgetGuard(
+            session,
+            self._meter,
+            record.metadata,
+            tree.budgets,
+            store=store,
+            recorder=recorder,
+            clock=tree.clock,
+            is_top=tree_account(record.session_id) in tree.accounts,
+        )
+        self._prepared = prepared
+        self._store = store
+        self._recorder = recorder
+        self._turns_before = turns
+        self._observe = observe
+        self._metadata = {**record.metadata, ACCOUNTS: list(tree.accounts)}
+        self._has_begun = False
+
+    @property
+    def turn_count(self) -> int:
+        """The turns of the session, earlier ones included."""
+        return self._turns_before + len(turn_starts(self.session.transcript.since(self.record.message_count)))
+
+    @property
+    def total(self) -> Usage:
+        """The usage of all its turns, also of those before the opening."""
+        return (self._spent_before.usage or Usage()) + self.usage
+
+    async def say(self, prompt: str) -> Turn:
+        """Take one turn. When this returns or raises, its messages are durable and the record has the outcome.
+
+        The record's metadata then has the usage and the seconds of all turns. Raises the errors of the orchestrator and
+        the store, and `BudgetExceeded`; the session can take further turns all the same. A cut turn leaves no tool call
+        without a result. A request to stop ends with the turn. An answer that its model did not finish is stored as a
+        failure, and returned.
+        """
+        began, status, outcome, error = time.monotonic(), "failed", "incomplete", None
+        try:
+            await self._begin_turn()
+            self._guard.ledger.begin_turn(is_new=bool(prompt))
+            output = await self._take_turn(prompt)
+            problem = self._finish.take_problem(output)
+            if problem is None:
+                status = outcome = self.session.state
+            else:
+                error = str(problem)
+        except BaseException as failure:
+            self._finish.take_problem("")  # this turn's, and not the next one's
+            error = describe_failure(failure, self.session)
+            status = "failed" if isinstance(failure, Exception) else "interrupted"
+            raise
+        finally:
+            self.session.coordinator.cancellation.reset()
+            self.usage = await self._meter.total()
+            self._duration += time.monotonic() - began
+            ledger = await self._guard.end_turn()
+            if self.is_stored:
+                changes: dict[str, Any] = {"status": status, "turn_count": self.turn_count, "error": error}
+                spent = {**with_spent(self._metadata, self.usage, self._duration), LEDGER: ledger}
+                metadata = with_marks(spent, self._recorder.once.marks)
+                await self._store.update(self.session.session_id, **changes, metadata=metadata)
+        return Turn(self.session.session_id, output, outcome, self.turn_count, error)
+
+    async def is_cut(self) -> bool:
+        """Return whether the last turn has no answer yet; an empty prompt resumes such a turn."""
+        history = await self.session.history()
+        return len(history) > 0 and final_answer(history) is None
+
+    async def read_record(self) -> SessionRecord | None:
+        """Return the session's record in the store; None before the first turn."""
+        return await self._store.get(self.session.session_id) if self.is_stored else None
+
+    async def _begin_turn(self) -> None:
+        """Store a new session, or mark a stored one as running: one transaction either way."""
+        if not self.is_stored:
+            record = replace(self.record, metadata=self._metadata)
+            await self._store.create(record)  # running, by this process, from this bundle
+            self.is_stored = True
+        elif self._has_begun:
+            await self._store.update(self.session.session_id, status="running", error=None)
+        else:
+            changes = resume_changes(replace(self.record, metadata=self._metadata))
+            self._metadata = changes["metadata"]
+            await self._store.update(self.session.session_id, **changes, **bundle_identity(self._prepared))
+        if not self._has_begun:
+            self._recorder.metadata.values = {**self._metadata}
+        if not self._has_begun and self._observe is not None:
+            self._observe(self.session)
+        self._has_begun = True
+
+    async def _take_turn(self, prompt: str) -> str:
+        try:
+            output = await take_turn(self.session, prompt)
+        except BaseException:
+            await self._settle_calls()
+            raise
+        finally:
+            await self._recorder.flush()
+        if self._recorder.failure is not None:
+            raise self._recorder.failure
+        self._guard.raise_denial()
+        return output
+
+    async def _settle_calls(self) -> None:
+        """Answer the calls left open by a cut: a provider would refuse the next request for them."""
+        context = self.session.coordinator.get("context")
+        messages = await context.get_messages()
+        cut = messages[settled_length(messages) :]
+        for result in await settling_results(self._store, self.session.session_id, self.record.project, cut):
+            await context.add_message(result)
+
+
+@asynccontextmanager
+async def open_conversation(
+    bundle: Bundle | PreparedBundle,
+    store: SessionStore,
+    plugins: Plugins,
+    *,
+    resume: SessionRecord | None = None,
+    working_dir: Path | None = None,
+    name: str = "",
+    approval_system: ApprovalSystem | None = None,
+    display_system: DisplaySystem | None = None,
+    observe: Callable[[AmplifierSession], None] | None = None,
+    attach: Callable[[AmplifierSession], None] | None = None,
+    permissions: Policy | None = None,
+) -> AsyncIterator[Conversation]:
+    """Open a new session made from `bundle`, or the stored one `resume`, while the block runs; then end it.
+
+    A resumed session is the bundle's from then on: the bundle's instruction applies, and the record names the bundle. A
+    session of one of the bundle's agents resumes on its own terms (`own_terms`). A fork does not continue a provider's
+    own conversation with its source. `name` (default: the bundle's) and `working_dir` are for a new session. `observe`
+    is called with the session before its first turn, `attach` with the session and all sessions below it as soon as
+    their modules are mounted. `permissions` hold for all of them. Whether the bundle is trusted is the decision of the
+    program that loaded it: nobody is asked. Raises `SessionConflict` while another conversation holds the session.
+    """
+    prepared = await prepared_bundle(bundle)
+    name = name or prepared.bundle.name
+    record = resume or new_record(prepared, new_session_id(name), name=name, project=project_of(working_dir))
+    with session_lock(record.session_id):
+        if resume is not None:
+            record = await store.get(resume.session_id)  # another process may have resumed it meanwhile
+        transcript = await resumed_transcript(store, record) if resume else Transcript()
+        observers = (attach,) if attach is not None else ()
+        tree = Tree.below(record.session_id, prepared.bundle, record.created, record.metadata, observers=observers)
+        terms = await own_terms(prepared, store, record) if resume else OwnTerms(prepared)
+        if permissions is not None and terms.prepared is not prepared:  # an agent's session
+            permissions = permissions.below(*filter(None, [bundle_layer(prepared.bundle)]))
+        prepared = terms.prepared
+        log = store if isinstance(store, Inbox) else None  # background sessions follow the log of the store
+        agents = AgentSpawner(prepared, store, EventRouter(log), plugins, working_dir=record.project)
+        session = await prepared.create_session(
+            session_id=record.session_id,
+            parent_id=record.parent_id,
+            approval_system=approval_system,
+            display_system=display_system,
+            session_cwd=record.project,
+            is_resumed=bool(record.message_count),
+            config=terms.config,
+            transcript=transcript,
+            plugins=plugins,
+            permissions=permissions,
+            capabilities={TREE: tree, **agents.capabilities_of(record.session_id), **terms.capabilities},
+        )
+        agents.take(session)
+        turns = turns_so_far(record, transcript) if resume else 0
+        async with record_session(session, store, record.message_count, record.metadata) as recorder:
+            if attach is not None:
+                attach(session)
+            assert recorder is not None  # there is a store
+            yield Conversation(
+                session, prepared, store, recorder, record, is_stored=resume is not None, turns=turns, observe=observe
+            )
+
+
+async def converse(
+    bundle: Bundle,
+    prompt: str,
+    store: SessionStore,
+    plugins: Plugins,
+    *,
+    resume: SessionRecord | None = None,
+    working_dir: Path | None = None,
+    observe: Callable[[AmplifierSession], None] | None = None,
+) -> Turn:
+    """Take one turn in a new session made from `bundle`, or in the stored one `resume`; every message is durable.
+
+    It is `open_conversation` for one turn. Raises the errors of the orchestrator; the session is stored as failed then,
+    and can be resumed.
+    """
+    async with open_conversation(
+        bundle, store, plugins, resume=resume, working_dir=working_dir, observe=observe
+    ) as conversation:
+        return await conversation.say(prompt)

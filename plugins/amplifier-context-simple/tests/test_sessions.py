@@ -1,0 +1,89 @@
+"""Test compaction in stored sessions: requests are compacted, and the history stays whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from amplifier_core import load_plugins
+from amplifier_foundation import load_bundle, open_store
+from amplifier_foundation.sessions.forks import fork_stored
+from amplifier_foundation.spawning.conversation import Conversation, open_conversation
+
+BUNDLE = """---
+bundle: {name: long}
+session:
+  context: {module: context-simple, config: {max_tokens: 120}}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - when: {user: '^read'}
+          call: {tool: read_file, input: {file_path: a.txt}}
+        - when: {tool: read_file}
+          say: "{lines} lines."
+      otherwise: {say: "You said: {prompt}"}
+tools: [{module: tool-filesystem}]
+---
+Be brief.
+"""
+
+
+class Watch:
+    """The compactions and the requests of a session."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.cuts: list[dict[str, Any]] = []
+        self.requests: list[list[Any]] = []
+        coordinator = conversation.session.coordinator
+        coordinator.hooks.register("context:compaction", self._note)
+        provider = coordinator.get("providers")["playbook"]
+        complete = provider.complete
+
+        async def record(request: Any, **kwargs: Any) -> Any:
+            self.requests.append(request.messages)
+            return await complete(request, **kwargs)
+
+        provider.complete = record
+
+    async def _note(self, event: str, data: dict[str, Any]) -> None:
+        self.cuts.append(data)
+
+
+async def test_a_compacted_session_is_stored_whole_and_forked_and_resumed_at_any_message(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    (tmp_path / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+    (tmp_path / "a.txt").write_text("1\n2\n", encoding="utf-8")
+    plugins = load_plugins(environ={})
+    store, bundle = open_store(plugins), await load_bundle(str(tmp_path / "bundle.md"))
+    async with open_conversation(bundle, store, plugins, working_dir=tmp_path) as conversation:
+        watch = Watch(conversation)
+        for number in range(5):
+            assert (await conversation.say(f"read {number}")).output == "2 lines."
+        record = await conversation.read_record()
+    assert record is not None
+    assert len(watch.cuts) >= 2
+    assert max(map(len, watch.requests)) < 20
+    assert {request[0].content for request in watch.requests} == {"Be brief."}
+    whole = await store.read(record.session_id)
+    assert [each["role"] for each in whole] == ["user", "assistant", "tool", "assistant"] * 5
+    assert [each["content"] for each in whole[::4]] == [f"read {number}" for number in range(5)]
+
+    for message in range(1, 21):
+        fork = await fork_stored(store, record, message=message, plugins=plugins)
+        async with open_conversation(bundle, store, plugins, resume=fork) as conversation:
+            again = Watch(conversation)
+            assert (await conversation.say("read again")).output == "2 lines."
+            for request in again.requests:
+                calls = [call for each in request if each.role == "assistant" for call in calls_of(each)]
+                assert calls == [each.tool_call_id for each in request if each.role == "tool"]
+    assert list(await store.read(record.session_id)) == list(whole)
+    async with open_conversation(bundle, store, plugins, resume=record) as conversation:
+        assert (await conversation.say("and now?")).output == "You said: and now?"
+    await store.close()
+
+
+def calls_of(message: Any) -> list[str]:
+    return [block.id for block in message.content if block.type == "tool_call"] if message.content else []

@@ -1,0 +1,51 @@
+"""Test the context of a tool call: its idempotency key, and calls that run again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_core.models import ToolResult
+
+
+def asks_for_its_call(room: Any, seen: list[dict[str, Any]]) -> Any:
+    """Return a tool's function that notes the context of its own call."""
+
+    async def note(input: dict[str, Any]) -> ToolResult:
+        call = room.coordinator.get_capability("tool.call")
+        seen.append({**call(), **input})
+        return ToolResult(output="noted")
+
+    return note
+
+
+async def test_a_tool_reads_the_context_of_its_own_call(room: Any) -> None:
+    seen: list[dict[str, Any]] = []
+    room.tool("a", asks_for_its_call(room, seen))
+    room.tool("b", asks_for_its_call(room, seen))
+    await room.run("go", room.calls("a", "b"), room.calls("a"), "done")
+    assert [(each["session_id"], each["tool_name"], each["tool_call_id"]) for each in seen] == [
+        ("s", "a", "1"),
+        ("s", "b", "2"),
+        ("s", "a", "1"),
+    ]
+    keys = [each["idempotency_key"] for each in seen]
+    assert len(set(keys)) == 3, "two calls of one id stand at two places of the history"
+    assert [data["idempotency_key"] for data in room.data("tool:pre")] == keys
+    assert [data["idempotency_key"] for data in room.data("tool:post")] == keys
+    assert room.coordinator.get_capability("tool.call")() is None
+
+
+async def test_a_call_that_runs_again_has_its_first_key_and_input(room: Any) -> None:
+    seen: list[dict[str, Any]] = []
+    room.tool("pay", asks_for_its_call(room, seen))
+    room.tool("read")
+    await room.run("go", room.calls("read", "pay"), "done")
+    room.context.messages = room.context.messages[:3]  # as a crash leaves it before the result of `pay`
+    room.coordinator.register_capability("tool.run_again", ["2"])
+    assert await room.run("", "paid") == "paid"
+    assert seen[0] == seen[1]
+    assert (seen[1]["n"], room.history()[-2:]) == (
+        2,
+        [("tool", "noted"), ("assistant", [{"type": "text", "text": "paid"}])],
+    )
+    assert [message["role"] for message in room.context.messages] == ["user", "assistant", "tool", "tool", "assistant"]

@@ -1,0 +1,150 @@
+"""Read the answers of the service: their events as they come, and the whole at their end."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.llm_errors import InvalidToolCallError, StreamError
+from amplifier_core.message_models import (
+    ChatResponse,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCall,
+    ToolCallBlock,
+    Usage,
+)
+
+from .models import compute_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anthropic.lib.streaming import AsyncMessageStream
+    from anthropic.types import Message
+
+    from amplifier_providers.streaming import BlockStream
+
+    from .requests import Call
+
+PROVIDER = "anthropic"
+_KINDS = {"text": "text", "thinking": "thinking", "redacted_thinking": "thinking", "tool_use": "tool_use"}
+FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+}
+"""The words of the kernel for those of the service; another word stays as it is."""
+
+
+Inputs = dict[int, str]
+"""The inputs of an answer's tool calls, as text, by the position of the block."""
+
+
+async def follow(
+    stream: AsyncMessageStream[Any], blocks: BlockStream, on_begin: Callable[[], None]
+) -> tuple[Message, Inputs]:
+    """Pass on the pieces of an answer, and return the whole; `on_begin` is called at its first block.
+
+    Raises `StreamError` for an answer that ends before it is complete, and `InvalidToolCallError`.
+    """
+    inputs: Inputs = {}
+    tool, is_whole = "", False
+    try:
+        async for event in stream:
+            if event.type == "content_block_start":
+                on_begin()
+                tool = event.content_block.name if event.content_block.type == "tool_use" else ""
+                await blocks.start(_KINDS.get(event.content_block.type), **({"name": tool} if tool else {}))
+            elif event.type == "content_block_delta":
+                if event.delta.type == "text_delta":
+                    await blocks.delta(event.delta.text)
+                elif event.delta.type == "thinking_delta":
+                    await blocks.delta(event.delta.thinking)
+                elif event.delta.type == "input_json_delta":
+                    inputs[event.index] = inputs.get(event.index, "") + event.delta.partial_json
+            elif event.type == "content_block_stop":
+                await blocks.end()
+            elif event.type == "message_stop":
+                is_whole = True
+    except ValueError as error:  # the SDK's own, for the input of a call that is not the beginning of any JSON
+        if not tool or isinstance(error, json.JSONDecodeError):
+            raise
+        raise _refuse_input(tool, "".join(inputs.values())) from None
+    if not is_whole:
+        kind = stream.response.headers.get("content-type", "none")
+        hint = "" if "event-stream" in kind else f" (content type {kind}: is base_url right?)"
+        raise StreamError(f"the answer ended before it was complete{hint}")
+    return stream.current_message_snapshot, inputs
+
+
+def read_answer(message: Message, inputs: Inputs, call: Call) -> ChatResponse:
+    """Return an answer in the form of the kernel.
+
+    A call that the length limit cut off is left out. Raises `InvalidToolCallError` for another one without valid JSON.
+    """
+    reason = FINISH_REASONS.get(message.stop_reason or "", message.stop_reason or "stop")
+    content: list[Any] = []
+    for index, block in enumerate(message.content):
+        if block.type == "text":
+            content.append(TextBlock(text=block.text))
+        elif block.type == "thinking":
+            content.append(ThinkingBlock(thinking=block.thinking, signature=block.signature))
+        elif block.type == "redacted_thinking":
+            content.append(RedactedThinkingBlock(data=block.data))
+        elif block.type == "tool_use":
+            given = _parse_input(inputs.get(index, ""), block.name, is_cut=reason == "length")
+            if given is not None:
+                content.append(ToolCallBlock(id=block.id, name=block.name, input=given))
+    calls = [ToolCall(id=each.id, name=each.name, arguments=each.input) for each in content if each.type == "tool_call"]
+    metadata: dict[str, Any] = {"model": message.model, "message_id": message.id}
+    if message.stop_details is not None:
+        metadata["stop_details"] = message.stop_details.model_dump(mode="json", exclude_none=True)
+    return ChatResponse(
+        content=content,
+        tool_calls=calls or None,
+        usage=_read_usage(message),
+        degradation=call.degradation,
+        finish_reason=reason,
+        metadata=metadata,
+    )
+
+
+def _parse_input(text: str, name: str, *, is_cut: bool) -> dict[str, Any] | None:
+    """Return the input of a call; None for one that was cut off."""
+    try:
+        given = json.loads(text) if text else {}
+    except ValueError:
+        given = None
+    if isinstance(given, dict):
+        return given
+    if is_cut:
+        return None
+    raise _refuse_input(name, text)
+
+
+def _refuse_input(name: str, text: str) -> InvalidToolCallError:
+    """Return the error of a call whose input is no JSON object; another answer may be better."""
+    problem = f"the model called {name} with an input that is no JSON object"
+    return InvalidToolCallError(problem, tool_name=name, raw_arguments=text, retryable=True)
+
+
+def _read_usage(message: Message) -> Usage:
+    """Return the tokens; cached ones are among those of the input, and counted apart, too."""
+    usage = message.usage
+    written, read = usage.cache_creation_input_tokens, usage.cache_read_input_tokens
+    given = usage.input_tokens + (written or 0) + (read or 0)
+    details = usage.output_tokens_details
+    return Usage(
+        input_tokens=given,
+        output_tokens=usage.output_tokens,
+        total_tokens=given + usage.output_tokens,
+        reasoning_tokens=details.thinking_tokens if details else None,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        cost_usd=compute_cost(message.model, usage),
+    )

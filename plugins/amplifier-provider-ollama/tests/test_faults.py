@@ -1,0 +1,203 @@
+"""What goes wrong on the way: statuses, missing models, broken streams, time limits, and a user who stops."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from amplifier_core import llm_errors
+from amplifier_core.llm_errors import LLMError
+from tests.wire import ollama as wire
+from tests.wire.server import NEVER, Answer, WireServer, json_answer, show_error
+
+KEY = "the-key-of-the-tests"
+MEMORY = "model requires more system memory (5.5 GiB) than is available (3.2 GiB)"
+STATUSES = [
+    (400, "invalid option", "InvalidRequestError", False),
+    (400, "the input length exceeds the context length", "ContextLengthError", False),
+    (401, "unauthorized", "AuthenticationError", False),
+    (403, "this model needs a subscription", "AccessDeniedError", False),
+    (404, "page not found", "NotFoundError", False),
+    (413, "too large", "ContextLengthError", False),
+    (422, "odd", "InvalidRequestError", False),
+    (429, "too many requests", "RateLimitError", True),
+    (500, "the runner has terminated", "ProviderUnavailableError", True),
+    (500, MEMORY, "ConfigurationError", False),
+    (503, "server busy", "ProviderUnavailableError", True),
+    (504, "late", "LLMTimeoutError", True),
+]
+WHOLE = wire.says(wire.thinking("hm"), wire.text("Good", " day"), wire.call("look", at="a.py"))
+
+
+async def failure(service: Any, **more: Any) -> LLMError:
+    with pytest.raises(LLMError) as caught:
+        await service.ask(**more)
+    assert (caught.value.provider, caught.value.model) == ("ollama", wire.MODEL)
+    assert "\n" not in str(caught.value)
+    assert KEY not in f"{caught.value!r}{show_error(caught.value)}{caught.value.__cause__}"
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    return caught.value
+
+
+# answers that are errors
+
+
+@pytest.mark.parametrize(("status", "message", "error", "retryable"), STATUSES)
+async def test_a_status_is_an_error_with_its_cause_and_a_remedy(
+    serve: Any, status: int, message: str, error: str, retryable: bool
+) -> None:
+    service = await serve(wire.fails(status, message))
+    caught = await failure(service)
+    assert (type(caught).__name__, caught.status_code, caught.retryable) == (error, status, retryable)
+    assert show_error(caught).startswith(f"{status}: {message}. ")
+    [told] = service.heard("llm:response")
+    assert (told["status"], told["error"]["type"]) == ("error", error)
+
+
+async def test_a_missing_model_is_named_with_the_command_that_gets_it(serve: Any) -> None:
+    service = await serve(wire.fails(404, "model 'qwen3:8b' not found"))
+    caught = await failure(service)
+    assert type(caught) is llm_errors.NotFoundError
+    assert show_error(caught) == "404: model 'qwen3:8b' not found. Run: ollama pull qwen3:8b"
+
+
+async def test_a_server_that_does_not_run_is_named(serve: Any) -> None:
+    async with WireServer() as nobody:
+        address = nobody.url
+    service = await serve(base_url=address.replace("://", "://me:hidden@"))
+    caught = await failure(service)
+    assert (type(caught), caught.retryable) == (llm_errors.NetworkError, True)
+    said = show_error(caught)
+    assert said.startswith(f"no Ollama answers at {address.replace('://', '://[REDACTED]@')}. Start it with: ollama se")
+    with pytest.raises(llm_errors.NetworkError, match="no Ollama answers"):
+        await service.provider.list_models()
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"), [({}, None), ({"retry_after": "7"}, 7.0), ({"retry_after": "soon"}, None)]
+)
+async def test_the_pause_that_the_server_asks_for_is_in_the_error(serve: Any, headers: Any, seconds: Any) -> None:
+    service = await serve(wire.fails(503, "server busy", **headers))
+    caught = await failure(service)
+    assert caught.retry_after == seconds
+    assert show_error(caught).endswith("try again later." if seconds is None else f"Try again in {seconds:g} s.")
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"[1]", b'"text"', b'{"error": {"x": 1}}'])
+async def test_an_error_of_something_in_between_is_told_as_it_is(serve: Any, body: bytes) -> None:
+    service = await serve(json_answer(body, 502))
+    caught = await failure(service)
+    assert (type(caught), caught.status_code) == (llm_errors.ProviderUnavailableError, 502)
+
+
+@pytest.mark.parametrize("secret", [KEY, "https://me:hidden@gateway/v1", "authorization: Bearer hidden-word"])
+async def test_no_secret_is_in_an_error(serve: Any, secret: str) -> None:
+    service = await serve(wire.fails(401, f"refused {secret} here"), api_key=KEY)
+    said = show_error(await failure(service))
+    assert "hidden" not in said
+    assert "[REDACTED]" in said
+    assert service.server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+# further attempts
+
+
+async def test_another_attempt_voids_the_pieces_of_the_first(serve: Any) -> None:
+    service = await serve(WHOLE.cut(after=2), wire.fails(503, "busy"), wire.says("Good day"), max_retries=2)
+    assert (await service.ask()).content[0].text == "Good day"
+    names = [event for event, _ in service.events if "stream" in event]
+    assert names[: names.index("llm:stream_aborted")].count("llm:stream_block_start") == 2
+    assert [each["error_type"] for each in service.heard("provider:retry")] == [
+        "StreamError",
+        "ProviderUnavailableError",
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer", [wire.fails(401, "wrong"), wire.fails(404, "no model"), wire.fails(503, "busy", retry_after="3600")]
+)
+async def test_what_a_short_wait_does_not_mend_is_asked_once(serve: Any, answer: Answer) -> None:
+    service = await serve(answer, max_retries=5)
+    await failure(service)
+    assert len(service.server.requests) == 1
+
+
+# broken streams
+
+
+@pytest.mark.parametrize("kind", ["cut", "end"])
+@pytest.mark.parametrize("after", range(len(WHOLE.pieces)))
+async def test_a_stream_that_ends_after_any_piece_is_no_answer(serve: Any, kind: str, after: int) -> None:
+    service = await serve(getattr(WHOLE, kind)(after=after))
+    caught = await failure(service)
+    assert (type(caught), caught.retryable) == (llm_errors.StreamError, True)
+    assert len(service.heard("llm:stream_aborted")) == bool(service.heard("llm:stream_block_start"))
+
+
+async def test_an_error_within_a_stream_is_told(serve: Any) -> None:
+    service = await serve(wire.stream([*WHOLE.pieces[:2], wire.line({"error": "the runner has terminated"})]))
+    caught = await failure(service)
+    assert (type(caught), caught.status_code) == (llm_errors.ProviderUnavailableError, 500)
+
+
+@pytest.mark.parametrize(
+    "odd", [b"{nonsense\n", b"[1]\n", b'{"model": 1}\n', b"<html>Sign in</html>\n", b'{"message": {"role": "x"\xff}}\n']
+)
+async def test_a_piece_that_cannot_be_read_breaks_the_answer(serve: Any, odd: bytes) -> None:
+    service = await serve(wire.stream([*WHOLE.pieces[:2], odd, *WHOLE.pieces[2:]]))
+    assert type(await failure(service)) is llm_errors.StreamError
+
+
+async def test_an_answer_byte_by_byte_is_an_answer(serve: Any) -> None:
+    service = await serve(wire.says(wire.text("Grüße, ", "世界")).slowly())
+    assert (await service.ask()).content[0].text == "Grüße, 世界"
+
+
+# time limits
+
+
+@pytest.mark.parametrize(
+    ("answer", "limits", "said"),
+    [
+        (NEVER, {"first_token_timeout": 0.05}, "did not begin in 0.05 s"),
+        (WHOLE.stall(after=0), {"first_token_timeout": 0.05}, "did not begin in 0.05 s"),
+        (WHOLE.stall(after=2), {"idle_timeout": 0.05}, "fell silent for 0.05 s"),
+        (WHOLE.stall(after=2), {"timeout": 0.5, "max_retries": 9}, "no whole answer in 0.5 s"),
+    ],
+)
+async def test_an_answer_that_takes_too_long_is_given_up(serve: Any, answer: Answer, limits: Any, said: str) -> None:
+    service = await serve(answer, **limits)
+    caught = await failure(service)
+    assert (type(caught), caught.retryable) == (llm_errors.LLMTimeoutError, True)
+    assert said in show_error(caught)
+    assert len(service.heard("llm:stream_aborted")) == bool(service.heard("llm:stream_block_start"))
+    if service.server.requests:
+        await service.server.left.wait()
+
+
+# a user who stops
+
+
+@pytest.mark.parametrize("waits_for", ["the service", "a hook"])
+async def test_cancelling_closes_the_connection_at_once_and_the_provider_goes_on(serve: Any, waits_for: str) -> None:
+    service = await serve(WHOLE.stall(after=3), wire.says("again"))
+    began = asyncio.Event()
+
+    async def note(event: str, data: dict[str, Any]) -> None:
+        began.set()
+        if waits_for == "a hook":
+            await asyncio.Event().wait()
+
+    service.coordinator.hooks.register("llm:stream_block_delta", note)
+    asking = asyncio.create_task(service.ask())
+    await began.wait()
+    told = len(service.events)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await service.server.left.wait()
+    assert len(service.events) == told
+    waits_for = "nothing"
+    assert (await service.ask()).content[0].text == "again"

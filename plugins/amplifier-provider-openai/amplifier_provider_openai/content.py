@@ -1,0 +1,110 @@
+"""Read messages in the forms that loops and contexts give them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amplifier_core.llm_errors import InvalidToolCallError
+from amplifier_core.message_models import Degradation
+
+if TYPE_CHECKING:
+    from amplifier_core import ChatRequest, Message
+
+Block = dict[str, Any]
+
+INSTRUCTING = ("system", "developer")
+_SCHEMA_NAME = re.compile(r"[^\w-]")
+
+
+class Media(NamedTuple):
+    """An image or a document: its address (a data URL for its bytes), or the id of a file of the service."""
+
+    is_image: bool
+    url: str
+    file_id: str
+
+
+class Call(NamedTuple):
+    """A request in the form of the service, and what it could not keep of the original."""
+
+    model: str
+    body: dict[str, Any]
+    degradation: Degradation | None
+
+
+Lost = list[tuple[str, str, str]]
+"""What was requested, what is sent instead, and why."""
+
+
+def read_blocks(message: Message) -> list[Block]:
+    """Return the blocks of a message as dicts, its tool calls among them; empty texts are left out."""
+    blocks: list[Block]
+    if isinstance(message.content, str):
+        blocks = [{"type": "text", "text": message.content}]
+    else:
+        blocks = [block.model_dump(exclude_none=True) for block in message.content]
+    kept = [block for block in blocks if block["type"] != "text" or block["text"].strip()]
+    known = {block["id"] for block in kept if block["type"] == "tool_call"}
+    for call in getattr(message, "tool_calls", None) or ():
+        if call.get("id") not in known:
+            name, given = call.get("tool") or call.get("name"), call.get("arguments") or {}
+            kept.append({"type": "tool_call", "id": call.get("id"), "name": name, "input": given})
+    return kept
+
+
+def read_media(source: dict[str, Any]) -> Media:
+    """Return the image or the document of a source: base64 data, a URL, or a file of the service."""
+    media_type, url = str(source.get("media_type", "")), str(source.get("url", ""))
+    if "data" in source:
+        data = source["data"]
+        if source.get("type") == "text":
+            from base64 import b64encode
+
+            data = b64encode(str(data).encode()).decode()
+        url = f"data:{media_type or 'image/png'};base64,{data}"
+    is_document = (not media_type.startswith("image/") and bool(media_type)) or url.lower().endswith(".pdf")
+    return Media(not (is_document or url.startswith("data:application/")), url, str(source.get("file_id", "")))
+
+
+def read_text(output: Any) -> str:
+    """Return a tool's output as text."""
+    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, default=str)
+
+
+def read_schema(request: ChatRequest) -> dict[str, Any] | None:
+    """Return the wanted schema with its name; None without one."""
+    wanted = request.response_format
+    if wanted is None or wanted.type != "json_schema":
+        return None
+    given = wanted.json_schema
+    schema = given.get("schema", given)
+    name = _SCHEMA_NAME.sub("_", str(given.get("name") or schema.get("title") or "answer"))[:64]
+    strict = wanted.strict if wanted.strict is not None else given.get("strict", True)
+    return {"name": name, "schema": schema, "strict": strict}
+
+
+def read_input(text: str, name: str, *, is_cut: bool) -> dict[str, Any] | None:
+    """Return the input of a tool call; None for one that the length limit cut off.
+
+    Raises `InvalidToolCallError` for a text that is no JSON object; another answer may be better.
+    """
+    try:
+        given = json.loads(text) if text else {}
+    except ValueError:
+        given = None
+    if isinstance(given, dict):
+        return given
+    if is_cut:
+        return None
+    problem = f"the model called {name} with an input that is no JSON object"
+    raise InvalidToolCallError(problem, tool_name=name, raw_arguments=text, retryable=True)
+
+
+def join_lost(lost: Lost) -> Degradation | None:
+    """Return what a request lost as one degradation."""
+    if not lost:
+        return None
+    requested, actual, reason = ("; ".join(parts) for parts in zip(*lost, strict=True))
+    return Degradation(requested=requested, actual=actual, reason=reason)

@@ -1,0 +1,120 @@
+"""Translate the SDK's errors into the kernel's: the status and the service's words in one line, and a remedy.
+
+No secret is in them: the API key, other keys and tokens, and a password in an address, read "[REDACTED]".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from amplifier_core.llm_errors import (
+    AccessDeniedError,
+    AuthenticationError,
+    ContentFilterError,
+    ContextLengthError,
+    InvalidRequestError,
+    LLMError,
+    LLMTimeoutError,
+    NetworkError,
+    NotFoundError,
+    ProviderUnavailableError,
+    QuotaExceededError,
+    RateLimitError,
+    StreamError,
+)
+from amplifier_providers.errors import BaseTranslator, Kind, read_retry_after
+
+from .config import KEY_VARIABLE
+
+_KEY = Kind(AuthenticationError, f"Check the API key ({KEY_VARIABLE}, or api_key in the provider's config).")
+_QUOTA = Kind(QuotaExceededError, "Add credit or raise the limit in the billing settings of the service.")
+_LONG = Kind(ContextLengthError, "Begin a new session, or set max_tokens of the context lower.")
+_FILTER = Kind(ContentFilterError, "Reword the request.")
+_RATE = Kind(RateLimitError, "Wait, or ask the service for a higher limit.")
+_BUSY = Kind(ProviderUnavailableError, "The service has a problem: try again later.")
+_LATE = Kind(LLMTimeoutError, "Try again.")
+_BY_STATUS = {
+    400: Kind(InvalidRequestError, "Check the model's name, and api and the other keys of the provider's config."),
+    401: _KEY,
+    402: _QUOTA,
+    403: Kind(AccessDeniedError, "The API key is right, but may not do this: ask the owner of the account."),
+    404: Kind(NotFoundError, "Check the model's name, base_url, and api (responses or chat)."),
+    408: _LATE,
+    409: _BUSY,
+    413: Kind(ContextLengthError, "The request is too large: send fewer or smaller images and documents."),
+    429: _RATE,
+    504: _LATE,
+    529: Kind(ProviderUnavailableError, "The service is overloaded: try again later."),
+}
+_BY_CODE = {
+    "context_length_exceeded": _LONG,
+    "insufficient_quota": _QUOTA,
+    "billing_hard_limit_reached": _QUOTA,
+    "content_filter": _FILTER,
+    "content_policy_violation": _FILTER,
+    "image_content_policy_violation": _FILTER,
+    "bio_policy": _FILTER,
+    "misalignment_policy_violation": _FILTER,
+}
+"""The codes that tell more than the status."""
+_STATUS_OF = {"server_error": 500, "rate_limit_exceeded": 429, "insufficient_quota": 429, "vector_store_timeout": 504}
+"""The status of an error within a stream, which began with 200; another code means a wrong request."""
+
+
+def classify_code(code: str | None, status: int | None = None) -> tuple[int, Kind]:
+    """Return the status and the kind of an error with this code; without a code, the service has a problem."""
+    if status is None:
+        status = _STATUS_OF.get(code, 400) if code else 500
+    kind = _BY_CODE.get(code or "") or _BY_STATUS.get(status) or (_BUSY if status >= 500 else _BY_STATUS[400])
+    return status, kind
+
+
+class Refusal(Exception):
+    """An error that the service tells within a stream."""
+
+    def __init__(self, code: str | None, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Translator(BaseTranslator):
+    """Translates the errors of the SDK."""
+
+    provider = "openai"
+    keys = re.compile(r"\bsk-[\w*-]{8,}")
+
+    def translate_foreign(self, error: Exception) -> LLMError | None:
+        """Return the kernel's error for one of the SDK, of its HTTP client, or of this package."""
+        import httpx2
+        import openai
+
+        if isinstance(error, Refusal):
+            return self._refuse(error.message, error.code)
+        body = getattr(error, "body", None)
+        said = body.get("message") if isinstance(body, dict) else body
+        if isinstance(error, openai.APIStatusError):
+            wait = read_retry_after(error.response.headers)
+            return self._refuse(said, error.code, error.status_code, wait)
+        cause = error.__cause__ or error
+        if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException | TimeoutError):
+            what = "no connection" if isinstance(cause, httpx2.ConnectTimeout) else "no answer"
+            return self.make(LLMTimeoutError, f"{what} in time", "Try again, or raise the time limits.")
+        if isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError):
+            return self.make(StreamError, f"the connection broke in the midst of the answer: {cause}", "Try again.")
+        if isinstance(error, openai.APIConnectionError):
+            return self.make(NetworkError, f"no connection: {cause}", "Check the network, the proxy and base_url.")
+        if isinstance(error, openai.APIError):  # within a stream
+            return self._refuse(said, error.code or error.type)
+        return None
+
+    def _refuse(self, said: Any, code: str | None, status: int | None = None, wait: float | None = None) -> LLMError:
+        status, kind = classify_code(code, status)
+        return self.refuse(kind, status, str(said or ""), wait)
+
+
+def is_about_reasoning(error: LLMError) -> bool:
+    """Whether the service refused items of earlier reasoning: of another model, or of another account."""
+    said = str(error).lower()
+    return error.status_code in (400, 404) and ("encrypted content" in said or "'reasoning'" in said or "rs_" in said)

@@ -1,0 +1,305 @@
+"""What goes wrong on the way, by both APIs: statuses, cut and stalled streams, time limits, and a user who stops."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from amplifier_core import llm_errors
+from amplifier_core.llm_errors import LLMError
+from tests.wire import openai as wire
+from tests.wire.server import NEVER, Answer, WireServer, json_answer, show_error, sse, stream_answer
+
+KEY = "sk-the-key-of-the-tests"
+both = pytest.mark.parametrize("api", ["responses", "chat"])
+STATUSES = [
+    (400, "invalid_value", "odd", "InvalidRequestError", False),
+    (400, "context_length_exceeded", "Your input exceeds the context window", "ContextLengthError", False),
+    (400, "content_filter", "The response was filtered", "ContentFilterError", False),
+    (401, "invalid_api_key", "Incorrect API key provided", "AuthenticationError", False),
+    (402, None, "no credit", "QuotaExceededError", False),
+    (403, "unsupported_country", "not from here", "AccessDeniedError", False),
+    (404, "model_not_found", "The model does not exist", "NotFoundError", False),
+    (408, None, "too slow", "LLMTimeoutError", True),
+    (413, None, "too large", "ContextLengthError", False),
+    (422, None, "odd", "InvalidRequestError", False),
+    (429, "rate_limit_exceeded", "Rate limit reached", "RateLimitError", True),
+    (429, "insufficient_quota", "You exceeded your current quota", "QuotaExceededError", False),
+    (500, "server_error", "The server had an error", "ProviderUnavailableError", True),
+    (503, None, "overloaded", "ProviderUnavailableError", True),
+    (504, None, "late", "LLMTimeoutError", True),
+    (529, None, "overloaded", "ProviderUnavailableError", True),
+]
+PARTS = (wire.thinking("hm", encrypted="x"), wire.text("Good", " day"), wire.call("1", "look", at="a.py"))
+PIECES = [("responses", number) for number in range(len(wire.events_of(*PARTS)))]
+PIECES += [("chat", number) for number in range(len(wire.chunks_of(*PARTS)) - 1)]  # without [DONE]
+ENDS = [(kind, *piece) for kind in ("cut", "end") for piece in PIECES]
+ENDS.remove(("end", "chat", PIECES[-1][1]))  # the reason of its end has come: some services leave out the rest
+
+
+async def failure(service: Any, **more: Any) -> LLMError:
+    with pytest.raises(LLMError) as caught:
+        await service.ask(**more)
+    assert (caught.value.provider, caught.value.model) == ("openai", wire.MODEL)
+    assert "\n" not in str(caught.value)
+    assert KEY not in f"{caught.value!r}{show_error(caught.value)}{caught.value.__cause__}"
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    return caught.value
+
+
+async def closed(service: Any) -> None:
+    """Wait until the client has left, if its request had arrived before its time limit."""
+    if service.server.requests:
+        await service.server.left.wait()
+
+
+# answers that are errors
+
+
+@both
+@pytest.mark.parametrize(("status", "code", "message", "error", "retryable"), STATUSES)
+async def test_a_status_is_an_error_with_its_cause_and_a_remedy(
+    serve: Any, api: str, status: int, code: str | None, message: str, error: str, retryable: bool
+) -> None:
+    service = await serve(wire.fails(status, code, message), api=api)
+    caught = await failure(service)
+    assert (type(caught).__name__, caught.status_code, caught.retryable) == (error, status, retryable)
+    assert show_error(caught).startswith(f"{status}: {message}. ")
+    [told] = service.heard("llm:response")
+    assert (told["status"], told["error"]["type"]) == ("error", error)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [({}, None), ({"retry_after": "7"}, 7.0), ({"retry_after_ms": "1500"}, 1.5), ({"retry_after": "soon"}, None)],
+)
+async def test_the_pause_that_the_service_asks_for_is_in_the_error(serve: Any, headers: Any, seconds: Any) -> None:
+    service = await serve(wire.fails(429, "rate_limit_exceeded", "slow down", **headers))
+    caught = await failure(service)
+    assert caught.retry_after == seconds
+    assert show_error(caught).endswith("for a higher limit." if seconds is None else f"Try again in {seconds:g} s.")
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"{", b'"text"', b"[1]", b'{"error": "x"}'])
+async def test_an_error_of_something_in_between_is_told_as_it_is(serve: Any, body: bytes) -> None:
+    service = await serve(json_answer(body, 502))
+    caught = await failure(service)
+    assert (type(caught), caught.status_code) == (llm_errors.ProviderUnavailableError, 502)
+
+
+SECRETS = [
+    KEY,
+    "sk-proj-hidden1234",
+    "sk-proj-****1234",
+    "https://me:hidden-word@gateway/v1",
+    "https://gateway/v1?api-key=hidden-word&x=1",
+    "authorization: Bearer hidden-word",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+async def test_no_secret_is_in_an_error(serve: Any, secret: str) -> None:
+    service = await serve(wire.fails(401, "invalid_api_key", f"refused {secret} here"))
+    said = show_error(await failure(service))
+    assert [each for each in (KEY, "sk-proj", "1234", "hidden") if each in said] == []
+    assert "[REDACTED]" in said
+    assert " here. Check the API key (OPENAI_API_KEY" in said
+
+
+# further attempts
+
+
+@both
+async def test_a_failure_that_passes_is_tried_again(serve: Any, api: str) -> None:
+    busy = wire.fails(503, None, "overloaded")
+    service = await serve(busy, wire.says("done", api=api), api=api, max_retries=2)
+    assert (await service.ask()).content[0].text == "done"
+    [retry] = service.heard("provider:retry")
+    assert (retry["attempt"], retry["max_retries"], retry["error_type"]) == (1, 2, "ProviderUnavailableError")
+
+
+async def test_attempts_end(serve: Any) -> None:
+    service = await serve(answer=lambda _: wire.fails(500, "server_error", "error"), max_retries=2)
+    await failure(service)
+    assert len(service.server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "answer", [wire.fails(401, "invalid_api_key", "wrong"), wire.fails(429, "insufficient_quota", "x")]
+)
+async def test_what_waiting_does_not_mend_is_asked_once(serve: Any, answer: Answer) -> None:
+    service = await serve(answer, max_retries=5)
+    await failure(service)
+    assert len(service.server.requests) == 1
+
+
+async def test_a_pause_longer_than_the_longest_is_left_to_the_caller(serve: Any) -> None:
+    service = await serve(wire.fails(429, "rate_limit_exceeded", "slow", retry_after="3600"), max_retries=5)
+    assert (await failure(service)).retry_after == 3600
+    assert len(service.server.requests) == 1
+
+
+@both
+async def test_another_attempt_voids_the_pieces_of_the_first(serve: Any, api: str) -> None:
+    whole = wire.says(wire.text("Good", " day"), api=api)
+    service = await serve(whole.cut(after=4 if api == "responses" else 2), whole, api=api, max_retries=1)
+    assert (await service.ask()).content[0].text == "Good day"
+    names = [event for event, _ in service.events if "stream" in event]
+    void = names.index("llm:stream_aborted")
+    assert names[:void] == ["llm:stream_block_start", "llm:stream_block_delta"]
+    later = [data for event, data in service.events if "stream_block" in event][void:]
+    assert later[0]["block_index"] == 0
+
+
+# broken streams
+
+
+@pytest.mark.parametrize(("kind", "api", "after"), ENDS)
+async def test_a_stream_that_ends_after_any_event_is_no_answer(serve: Any, kind: str, api: str, after: int) -> None:
+    whole: Answer = wire.says(*PARTS, api=api)
+    service = await serve(getattr(whole, kind)(after=after), api=api)
+    caught = await failure(service)
+    assert (type(caught), caught.retryable) == (llm_errors.StreamError, True)
+    assert len(service.heard("llm:stream_aborted")) == bool(service.heard("llm:stream_block_start"))
+
+
+@pytest.mark.parametrize(("api", "after"), PIECES)
+async def test_an_error_after_any_event_is_told(serve: Any, api: str, after: int) -> None:
+    pieces = wire.says(*PARTS, api=api).pieces
+    if api == "responses":
+        error = wire.error_event("rate_limit_exceeded", "Rate limit reached")
+    else:
+        error = sse({"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}})
+    service = await serve(stream_answer([*pieces[:after], error]), api=api)
+    caught = await failure(service)
+    assert (type(caught), caught.status_code) == (llm_errors.RateLimitError, 429)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "status"),
+    [
+        ("server_error", llm_errors.ProviderUnavailableError, 500),
+        ("rate_limit_exceeded", llm_errors.RateLimitError, 429),
+        ("invalid_prompt", llm_errors.InvalidRequestError, 400),
+        ("bio_policy", llm_errors.ContentFilterError, 400),
+        ("context_length_exceeded", llm_errors.ContextLengthError, 400),
+    ],
+)
+async def test_an_answer_that_failed_tells_its_cause(serve: Any, code: str, error: Any, status: int) -> None:
+    service = await serve(stream_answer([*wire.events_of(wire.text("Go"))[:4], wire.failed(code, "It failed.")]))
+    caught = await failure(service)
+    assert (type(caught), caught.status_code) == (error, status)
+    assert show_error(caught).startswith(f"{status}: It failed. ")
+
+
+@both
+@pytest.mark.parametrize("odd", [b"data: {nonsense\n\n", b"data: \xff\n\n"])
+async def test_an_event_that_cannot_be_read_breaks_the_answer(serve: Any, api: str, odd: bytes) -> None:
+    pieces = wire.says("Good day", api=api).pieces
+    service = await serve(stream_answer([*pieces[:3], odd, *pieces[3:]]), api=api)
+    assert type(await failure(service)) is llm_errors.StreamError
+
+
+async def test_an_event_of_an_unknown_kind_does_no_harm(serve: Any) -> None:
+    events = wire.events_of(wire.text("Good day"))
+    odd = [sse({"type": "response.new", "sequence_number": 3}, event="response.new"), b": a comment\n\n"]
+    service = await serve(stream_answer([*events[:3], *odd, *events[3:]]))
+    assert (await service.ask()).content[0].text == "Good day"
+
+
+@both
+async def test_an_answer_byte_by_byte_is_an_answer(serve: Any, api: str) -> None:
+    service = await serve(wire.says(wire.text("Grüße, ", "世界"), api=api).slowly(), api=api)
+    assert (await service.ask()).content[0].text == "Grüße, 世界"
+
+
+@both
+async def test_a_page_instead_of_an_answer_is_no_answer(serve: Any, api: str) -> None:
+    service = await serve(Answer((b"<html>Sign in</html>",), headers={"content-type": "text/html"}), api=api)
+    assert type(await failure(service)) is llm_errors.StreamError
+
+
+# time limits
+
+
+@both
+@pytest.mark.parametrize("answer", ["never", "nothing"])
+async def test_an_answer_that_does_not_begin_is_given_up(serve: Any, api: str, answer: str) -> None:
+    silent = NEVER if answer == "never" else wire.says("x", api=api).stall(after=0)
+    service = await serve(silent, api=api, first_token_timeout=0.05)
+    caught = await failure(service)
+    assert (type(caught), caught.retryable) == (llm_errors.LLMTimeoutError, True)
+    assert "did not begin in 0.05 s" in show_error(caught)
+    await closed(service)
+
+
+@both
+async def test_an_answer_that_falls_silent_is_given_up(serve: Any, api: str) -> None:
+    service = await serve(wire.says("Good day", api=api).stall(after=4), api=api, idle_timeout=0.5)
+    assert type(await failure(service)) is llm_errors.LLMTimeoutError
+    assert len(service.heard("llm:stream_aborted")) == bool(service.heard("llm:stream_block_start"))
+    await closed(service)
+
+
+@both
+async def test_a_whole_answer_has_a_limit(serve: Any, api: str) -> None:
+    service = await serve(wire.says("Good day", api=api).stall(after=4), api=api, max_retries=9, timeout=0.5)
+    assert "no whole answer in 0.5 s" in show_error(await failure(service))
+    assert len(service.heard("llm:stream_aborted")) == bool(service.heard("llm:stream_block_start"))
+    await closed(service)
+
+
+# the way to the service
+
+
+async def test_nobody_at_the_address_is_a_matter_of_the_network(serve: Any) -> None:
+    async with WireServer() as nobody:
+        address = nobody.url
+    service = await serve(base_url=address)
+    caught = await failure(service)
+    assert (type(caught), caught.retryable) == (llm_errors.NetworkError, True)
+
+
+async def test_a_proxy_of_the_environment_is_used(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with WireServer([wire.says("through the proxy")]) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        service = await serve(base_url="http://api.example.test/v1")
+        assert (await service.ask()).content[0].text == "through the proxy"
+        assert proxy.requests[0].target == "http://api.example.test/v1/responses"
+        await service.provider.close()
+
+
+# a user who stops
+
+
+@both
+async def test_cancelling_closes_the_connection_at_once(serve: Any, api: str) -> None:
+    service = await serve(wire.says(wire.text("Good", " day"), api=api).stall(after=4), api=api)
+    began = asyncio.Event()
+
+    async def note(event: str, data: dict[str, Any]) -> None:
+        began.set()
+
+    service.coordinator.hooks.register("llm:stream_block_delta", note)
+    asking = asyncio.create_task(service.ask())
+    await began.wait()
+    told = len(service.events)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await service.server.left.wait()
+    assert len(service.events) == told
+
+
+@both
+async def test_the_provider_goes_on_after_a_cancelled_request(serve: Any, api: str) -> None:
+    service = await serve(NEVER, wire.says("again", api=api), api=api)
+    asking = asyncio.create_task(service.ask())
+    await service.server.arrived.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await service.server.left.wait()
+    assert (await service.ask()).content[0].text == "again"

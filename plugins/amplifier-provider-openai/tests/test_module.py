@@ -1,0 +1,174 @@
+"""The module: its configuration, its key, and what it imports when."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from amplifier_core import Provider
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.llm_errors import AuthenticationError
+from amplifier_core.loader import ModuleLoader
+from amplifier_core.message_models import ChatRequest
+from amplifier_core.validation.behavioral import ProviderBehaviorTests
+from amplifier_provider_openai import check_config, config_schema, mount
+from tests.wire import openai as wire
+from tests.wire.server import show_error
+
+
+class TestBehaviour(ProviderBehaviorTests):
+    @pytest.fixture
+    async def provider_module(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+        coordinator = ModuleCoordinator(session_id="test")
+        await mount(coordinator, {})
+        return coordinator.get("providers", "openai")
+
+
+async def test_the_installed_entry_point_mounts_it() -> None:
+    coordinator = ModuleCoordinator(session_id="test")
+    mounted = await ModuleLoader().load("provider-openai", {}, coordinator=coordinator)
+    await mounted(coordinator)
+    provider = coordinator.get("providers", "openai")
+    assert isinstance(provider, Provider)
+    info = provider.get_info()
+    assert (info.id, info.credential_env_vars) == ("openai", ["OPENAI_API_KEY"])
+
+
+# the key
+
+
+async def test_without_a_key_the_first_request_names_the_variable(serve: Any) -> None:
+    service = await serve(api_key=None, base_url=None)
+    with pytest.raises(AuthenticationError) as caught:
+        await service.ask()
+    assert show_error(caught.value).startswith("there is no API key. Set OPENAI_API_KEY")
+    with pytest.raises(AuthenticationError) as caught:
+        await service.provider.count_tokens(ChatRequest(messages=[]))
+    assert show_error(caught.value).startswith("there is no API key. Set OPENAI_API_KEY")
+    assert "gpt-6.1-terra" in [model.id for model in await service.provider.list_models()]
+
+
+@pytest.mark.parametrize("written", ["${MY_KEY}", "  ${MY_KEY}\n"])
+async def test_a_key_comes_from_the_environment(serve: Any, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-from-there\n")
+    service = await serve(wire.says("ok"), api_key=written)
+    await service.ask()
+    assert service.server.requests[0].headers["authorization"] == "Bearer sk-from-there"
+
+
+async def test_the_usual_key_goes_to_no_address_of_a_bundle(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
+    service = await serve(wire.says("ok"), api_key=None)
+    await service.ask()
+    assert "sk-of-openai" not in str(service.server.requests[0].headers)
+
+
+async def test_the_usual_key_goes_to_the_address_of_the_environment(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = await serve(wire.says("from the gateway", api="chat"))
+    monkeypatch.setenv("OPENAI_BASE_URL", gateway.server.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
+    service = await serve(base_url=None, api_key=None, api=None)
+    assert (await service.ask()).content[0].text == "from the gateway"
+    assert gateway.server.requests[0].headers["authorization"] == "Bearer sk-of-openai"
+    assert gateway.server.requests[0].target == "/chat/completions"
+
+
+@pytest.mark.parametrize("key", ["two\nlines", "with a space", "naïve", "\x00"])
+async def test_a_key_that_cannot_be_sent_is_told_without_it(serve: Any, key: str) -> None:
+    service = await serve(api_key=key)
+    with pytest.raises(AuthenticationError) as caught:
+        await service.ask()
+    assert show_error(caught.value) == "the API key has odd characters. Check OPENAI_API_KEY."
+
+
+# the configuration
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"timeout": 0}, "timeout: Input should be greater than 0"),
+        ({"timeout": float("inf")}, "timeout: Input should be a finite number"),
+        ({"effort": "huge"}, "effort: Input should be 'none', 'minimal'"),
+        ({"api": "assistants"}, "api: Input should be 'responses' or 'chat'"),
+        ({"max_retries": -1}, "max_retries: Input should be greater than or equal to 0"),
+        ({"model": ""}, "model: String should have at least 1 character"),
+        ({"aliases": ["fast"]}, "aliases: Input should be a valid dictionary"),
+        ({"time_out": 5}, "time_out: unknown key; did you mean 'timeout'?"),
+        ({"default_modell": "x"}, "default_modell: unknown key; did you mean 'default_model'?"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_by_its_key(config: Any, message: str) -> None:
+    with pytest.raises(ValueError, match="^provider-openai: ") as caught:
+        check_config(config)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_key_is_not_shown() -> None:
+    with pytest.raises(ValueError, match="api_key: Input should be a valid string") as caught:
+        check_config({"api_key": ["sk-secret"]})
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_keys_of_other_programs_are_left_alone() -> None:
+    check_config({"debug": True, "model": "fast", "max_tokens": 8000, "timeout": None, "api_key": "${ANY}"})
+
+
+def test_the_schema_describes_every_key() -> None:
+    properties = config_schema()["properties"]
+    assert {"api_key", "base_url", "default_model", "api", "timeout", "priority"} <= set(properties)
+    assert all(about["description"] for about in properties.values())
+    json.dumps(config_schema())
+
+
+# what is imported when
+
+
+def test_importing_the_package_loads_neither_pydantic_nor_the_sdk() -> None:
+    code = (
+        "import sys, amplifier_provider_openai; "
+        "print([name for name in ('openai', 'pydantic', 'asyncio', 'amplifier_core') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_checking_a_configuration_does_not_load_the_sdk() -> None:
+    code = (
+        "import sys; from amplifier_provider_openai import check_config, config_schema; "
+        "check_config({'model': 'fast'}); config_schema(); print('openai' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_sdk_is_imported_beforehand_by_a_kernel_that_asks_for_it() -> None:
+    code = "import sys, amplifier_provider_openai as package; package.preload(); print('openai' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+
+
+def test_the_sdk_is_imported_in_a_thread_while_the_session_begins() -> None:
+    code = """
+import asyncio, sys, threading
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_provider_openai import mount
+
+async def main():
+    coordinator = ModuleCoordinator(session_id="test")
+    await mount(coordinator, {"api_key": "k"})
+    importing = [thread.name for thread in threading.enumerate() if thread.name.startswith("import-openai")]
+    print(len(importing))
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("1", "")

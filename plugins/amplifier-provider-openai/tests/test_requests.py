@@ -1,0 +1,280 @@
+"""Requests as the services get them, by both APIs: roles, reasoning, media, formats, and what makes them alike."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from amplifier_core.llm_errors import InvalidRequestError
+from tests.wire import openai as wire
+
+both = pytest.mark.parametrize("api", ["responses", "chat"])
+TOOL = {"name": "look", "description": "Look", "parameters": {"type": "object", "properties": {}}}
+
+
+def system(text: str) -> dict[str, Any]:
+    return {"role": "system", "content": text}
+
+
+def result(call_id: str, content: Any) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "name": "look", "content": content}
+
+
+def recorded(response: Any) -> dict[str, Any]:
+    """Return a response as the loop records it."""
+    calls = [{"id": call.id, "tool": call.name, "arguments": call.arguments} for call in response.tool_calls or ()]
+    message = {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in response.content]}
+    stored: dict[str, Any] = json.loads(json.dumps({**message, **({"tool_calls": calls} if calls else {})}))
+    return stored
+
+
+async def sent(serve: Any, *messages: Any, api: str = "responses", config: Any = None, **more: Any) -> dict[str, Any]:
+    service = await serve(wire.says("ok", api=api), api=api, **(config or {}))
+    await service.ask(*messages, **more)
+    body: dict[str, Any] = service.bodies[0]
+    return body
+
+
+ASKING = {"role": "assistant", "content": [{"type": "text", "text": "I look."}],
+          "tool_calls": [{"id": "c1", "tool": "look", "arguments": {"at": "ä"}}]}  # fmt: skip
+TALK = (system("You write."), {"role": "developer", "content": "Be brief."}, "Hello", ASKING, result("c1", "seen"),
+        system("Mind the style."), "Go on")  # fmt: skip
+
+
+# roles
+
+
+async def test_each_role_is_an_item_of_the_responses_api(serve: Any) -> None:
+    body = await sent(serve, *TALK, tools=[TOOL])
+    assert body["instructions"] == "You write.\n\nBe brief."
+    assert body["input"] == [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
+        {"type": "message", "role": "assistant", "content": "I look."},
+        {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at": "ä"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "seen"},
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Mind the style."}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go on"}]},
+    ]
+    assert (body["store"], body["include"]) == (False, ["reasoning.encrypted_content"])
+    assert "previous_response_id" not in body
+    [tool] = body["tools"]
+    assert (tool["type"], tool["name"], tool["parameters"]) == ("function", "look", TOOL["parameters"])
+
+
+async def test_each_role_is_a_message_of_chat(serve: Any) -> None:
+    body = await sent(serve, *TALK, api="chat", tools=[TOOL])
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "ä"}'}}
+    assert body["messages"] == [
+        {"role": "system", "content": "You write."},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "seen"},
+        {"role": "system", "content": "Mind the style."},
+        {"role": "user", "content": "Go on"},
+    ]
+    assert body["tools"][0]["function"]["name"] == "look"
+    assert body["stream_options"] == {"include_usage": True}
+
+
+@both
+async def test_empty_texts_are_left_out(serve: Any, api: str) -> None:
+    blank = {"role": "assistant", "content": [{"type": "text", "text": " \n"}]}
+    body = await sent(serve, "Hello", blank, "Again", api=api)
+    assert len(body["messages" if api == "chat" else "input"]) == 2
+
+
+@both
+async def test_a_result_may_be_blocks_or_data(serve: Any, api: str) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    blocks = [{"type": "tool_result", "tool_call_id": "1", "output": [{"type": "text", "text": "a"}, image]},
+              {"type": "tool_result", "tool_call_id": "2", "output": {"n": 1}}]  # fmt: skip
+    body = await sent(serve, {"role": "user", "content": blocks}, api=api)
+    outputs = [each.get("output", each.get("content")) for each in body["messages" if api == "chat" else "input"]]
+    picture = {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,AAAA"}
+    parts = [{"type": "input_text", "text": "a"}, picture]
+    assert outputs == [parts if api == "responses" else "a\n[image]", '{"n": 1}']
+
+
+@both
+@pytest.mark.parametrize(
+    ("choice", "word"),
+    [("auto", "auto"), ("none", "none"), ("required", "required"), ("any", "required"), ({"type": "none"}, "none")],
+)
+async def test_a_choice_of_tools_may_be_a_word(serve: Any, api: str, choice: Any, word: str) -> None:
+    assert (await sent(serve, api=api, tools=[TOOL], tool_choice=choice))["tool_choice"] == word
+
+
+@both
+@pytest.mark.parametrize("choice", ["look", {"type": "tool", "name": "look"}, {"function": {"name": "look"}}])
+async def test_a_choice_of_tools_may_be_one_tool(serve: Any, api: str, choice: Any) -> None:
+    named = {"name": "look"} if api == "responses" else {"function": {"name": "look"}}
+    body = await sent(serve, api=api, tools=[TOOL], tool_choice=choice)
+    assert body["tool_choice"] == {"type": "function", **named}
+
+
+# reasoning
+
+
+async def test_reasoning_goes_back_as_it_came(serve: Any) -> None:
+    parts = (
+        wire.thinking("h", "m", encrypted="secret"),
+        wire.text("I look.", phase="commentary"),
+        wire.call("1", "look"),
+    )
+    service = await serve(wire.says(*parts), wire.says("done"))
+    first = await service.ask("Go")
+    await service.ask("Go", recorded(first), result("1", "a"))
+    assert service.bodies[1]["input"][1:4] == [
+        {"type": "reasoning", "id": "rs_0", "encrypted_content": "secret",
+         "summary": [{"type": "summary_text", "text": "hm"}]},
+        {"type": "message", "role": "assistant", "content": "I look.", "phase": "commentary"},
+        {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}"},
+    ]  # fmt: skip
+
+
+async def test_reasoning_without_a_summary_is_kept_too(serve: Any) -> None:
+    service = await serve(wire.says(wire.thinking("", encrypted="secret"), "Hi"), wire.says("done"))
+    first = await service.ask("Go")
+    await service.ask("Go", recorded(first), "Again")
+    assert service.bodies[1]["input"][1]["encrypted_content"] == "secret"
+
+
+@both
+async def test_thinking_of_another_service_is_left_out(serve: Any, api: str) -> None:
+    other = {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "hm", "signature": "signed elsewhere"},
+        {"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "Hi"}]}  # fmt: skip
+    body = await sent(serve, "Hello", other, "Again", api=api)
+    assert [each["content"] for each in body["messages" if api == "chat" else "input"]][1] == "Hi"
+    assert "elsewhere" not in json.dumps(body)
+
+
+async def test_reasoning_that_the_service_refuses_is_left_out_and_told(serve: Any) -> None:
+    said = "The encrypted content for item rs_0 could not be verified."
+    service = await serve(wire.fails(400, "invalid_encrypted_content", said), wire.says("on we go"))
+    earlier = {"role": "assistant", "content": [{"type": "thinking", "thinking": "", "content": ["x", "rs_0"]},
+               {"type": "text", "text": "Hi"}]}  # fmt: skip
+    response = await service.ask("Hello", earlier, "Again")
+    assert [each["type"] for each in service.bodies[0]["input"]] == ["message", "reasoning", "message", "message"]
+    assert [each["type"] for each in service.bodies[1]["input"]] == ["message", "message", "message"]
+    assert (response.content[0].text, response.degradation.requested) == ("on we go", "earlier reasoning")
+
+
+async def test_a_second_refusal_is_an_error(serve: Any) -> None:
+    service = await serve(answer=lambda _: wire.fails(400, "x", "The encrypted content could not be verified."))
+    with pytest.raises(InvalidRequestError):
+        await service.ask("Hello")
+    assert len(service.server.requests) == 2
+
+
+@both
+async def test_the_effort_of_a_request_goes_before_that_of_the_configuration(serve: Any, api: str) -> None:
+    for more, effort in (({}, "low"), ({"reasoning_effort": "max"}, "max")):
+        body = await sent(serve, api=api, config={"effort": "low"}, **more)
+        assert (body["reasoning_effort"] if api == "chat" else body["reasoning"]["effort"]) == effort
+
+
+async def test_a_summary_is_asked_for_if_configured(serve: Any) -> None:
+    assert "reasoning" not in await sent(serve)
+    assert (await sent(serve, config={"reasoning_summary": "auto"}))["reasoning"] == {"summary": "auto"}
+
+
+# media
+
+
+MEDIA = [
+    ({"type": "base64", "media_type": "image/png", "data": "AAAA"}, True, "data:image/png;base64,AAAA"),
+    ({"type": "url", "url": "https://example.test/a.png"}, True, "https://example.test/a.png"),
+    ({"url": "data:image/webp;base64,AAAA"}, True, "data:image/webp;base64,AAAA"),
+    ({"media_type": "application/pdf", "data": "JVBERg=="}, False, "data:application/pdf;base64,JVBERg=="),
+    ({"type": "text", "media_type": "text/plain", "data": "Notes"}, False, "data:text/plain;base64,Tm90ZXM="),
+]
+
+
+@both
+@pytest.mark.parametrize(("source", "is_image", "url"), MEDIA)
+async def test_images_and_documents_are_sent_by_their_kind(
+    serve: Any, api: str, source: Any, is_image: bool, url: str
+) -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "image", "source": source}]}
+    body = await sent(serve, message, api=api)
+    [given] = body["messages" if api == "chat" else "input"]
+    file = {"filename": "document", "file_data": url}
+    expected = {
+        ("responses", True): {"type": "input_image", "detail": "auto", "image_url": url},
+        ("responses", False): {"type": "input_file", **file},
+        ("chat", True): {"type": "image_url", "image_url": {"url": url}},
+        ("chat", False): {"type": "file", "file": file},
+    }
+    assert given["content"][1] == expected[api, is_image]
+
+
+async def test_a_document_may_be_an_address_or_a_file_of_the_service(serve: Any) -> None:
+    sources = [{"type": "url", "url": "https://example.test/a.PDF"},
+               {"type": "file", "file_id": "file-1", "media_type": "application/pdf"},
+               {"type": "file", "file_id": "file-2"}]  # fmt: skip
+    body = await sent(serve, {"role": "user", "content": [{"type": "image", "source": each} for each in sources]})
+    assert body["input"][0]["content"] == [
+        {"type": "input_file", "file_url": "https://example.test/a.PDF"},
+        {"type": "input_file", "file_id": "file-1"},
+        {"type": "input_image", "detail": "auto", "file_id": "file-2"},
+    ]
+
+
+# formats and limits
+
+
+@both
+async def test_a_schema_is_enforced_by_the_service(serve: Any, api: str) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
+    named = {"name": "count it", "schema": schema, "strict": False}
+    for given, name, strict in ((schema, "answer", True), (named, "count_it", False)):
+        body = await sent(serve, api=api, response_format={"type": "json_schema", "json_schema": given})
+        told = body["response_format"]["json_schema"] if api == "chat" else body["text"]["format"]
+        assert (told["name"], told["schema"], told["strict"]) == (name, schema, strict)
+
+
+@both
+async def test_json_without_a_schema_is_known_to_the_service(serve: Any, api: str) -> None:
+    body = await sent(serve, api=api, response_format={"type": "json"})
+    assert (body["response_format"] if api == "chat" else body["text"]["format"]) == {"type": "json_object"}
+
+
+@both
+async def test_a_model_that_reasons_takes_no_temperature(serve: Any, api: str) -> None:
+    service = await serve(*[wire.says("ok", api=api)] * 3, api=api)
+    response = await service.ask(temperature=0.5)
+    await service.ask(temperature=0.5, reasoning_effort="none")
+    await service.ask(temperature=0.5, model="local-7b")
+    assert [body.get("temperature") for body in service.bodies] == [None, 0.5, 0.5]
+    assert response.degradation.requested == "temperature"
+
+
+async def test_stop_sequences_are_known_to_chat_only(serve: Any) -> None:
+    assert (await sent(serve, api="chat", stop=["END"]))["stop"] == ["END"]
+    service = await serve(wire.says("ok"))
+    assert (await service.ask(stop=["END"])).degradation.requested == "stop"
+    assert "stop" not in service.bodies[0]
+
+
+async def test_the_length_of_an_answer_has_its_name_in_each_api(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await sent(serve, max_output_tokens=99))["max_output_tokens"] == 99
+    assert (await sent(serve, api="chat", config={"max_tokens": 99}))["max_tokens"] == 99
+
+
+# what begins alike
+
+
+async def test_a_session_and_its_forks_have_one_key_for_the_cache(serve: Any) -> None:
+    service = await serve(answer=lambda _: wire.says("ok"))
+    start = (system("Write."), "Hello")
+    for talk in (start, (*start, ASKING, result("c1", "a")), (*start, {"role": "assistant", "content": "ok"}, "Fork")):
+        await service.ask(*talk, tools=[TOOL])
+    await service.ask(system("Write."), "Another", tools=[TOOL])
+    keys = [body["prompt_cache_key"] for body in service.bodies]
+    assert keys[0] == keys[1] == keys[2] != keys[3]
+    whole = [json.dumps(body["input"]) for body in service.bodies]
+    assert all(each.startswith(whole[0][:-1]) for each in whole[1:3])

@@ -1,0 +1,80 @@
+"""Read what the `config:` of all these modules has in common."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Tokens = Annotated[int, Field(ge=1)]
+Model = Annotated[
+    str,
+    Field(
+        min_length=1,
+        validation_alias=AliasChoices("default_model", "model"),
+        description="The model, or an alias: fast, strong, or one of `aliases`. Also spelled `model`.",
+    ),
+]
+
+_PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
+
+
+class BaseSettings(BaseModel):
+    """The configuration of a provider; times in seconds. A subclass has the `default_model`, too."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    module: ClassVar[str]
+    """The name of the module, for errors."""
+    short_names: ClassVar[Mapping[str, str]]
+    """The models of the aliases `fast` and `strong`."""
+
+    default_model: Model
+    aliases: Annotated[dict[str, str], Field(description="Names for models, besides fast and strong.")] = {}
+    connect_timeout: Annotated[Seconds, Field(description="Seconds for the connection.")] = 10
+    first_token_timeout: Annotated[Seconds, Field(description="Seconds until the answer begins.")] = 300
+    idle_timeout: Annotated[Seconds, Field(description="Seconds of silence within an answer.")] = 300
+    timeout: Annotated[Seconds, Field(description="Seconds for a whole answer, retries included.")] = 1800
+    max_retries: Annotated[int, Field(ge=0, description="Further attempts after a failure of the service.")] = 2
+    min_retry_delay: Annotated[float, Field(ge=0, description="Seconds before the first further attempt.")] = 1
+    max_retry_delay: Annotated[
+        Seconds, Field(description="The longest pause; a service that asks for a longer one gets no further attempt.")
+    ] = 30
+    priority: Annotated[int, Field(description="The provider with the lowest number answers.")] = 100
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Return the checked configuration. Raises `ValueError`, as in `provider-x: timeout: …`."""
+        try:
+            return cls.model_validate({key: value for key, value in config.items() if value is not None})
+        except ValidationError as error:
+            problem = error.errors(include_input=False, include_url=False)[0]
+            raise ValueError(f"{cls.module}: {problem['loc'][0]}: {problem['msg']}") from None
+
+    @classmethod
+    def check(cls, config: Mapping[str, Any]) -> None:
+        """Raise `ValueError` for a configuration that cannot work, or with a key that looks mistyped."""
+        cls.read(config)
+        known = set(cls.model_fields)
+        for field in cls.model_fields.values():
+            if isinstance(field.validation_alias, AliasChoices):
+                known.update(map(str, field.validation_alias.choices))
+        for key in config:
+            close = [] if key in known else get_close_matches(str(key), sorted(known), n=1, cutoff=0.85)
+            if close:
+                raise ValueError(f"{cls.module}: {key}: unknown key; did you mean '{close[0]}'?")
+
+    def resolve_model(self, name: str | None) -> str:
+        """Return the model of an alias, or the name itself; the default model without a name."""
+        chosen = name or self.default_model
+        return {**self.short_names, **self.aliases}.get(chosen, chosen)
+
+
+def expand(value: str | None) -> str | None:
+    """Return the text, each `${NAME}` replaced by that variable of the environment; None if nothing is left."""
+    return _PLACEHOLDER.sub(lambda found: os.environ.get(found[1], ""), value or "").strip() or None

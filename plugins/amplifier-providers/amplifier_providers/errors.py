@@ -1,0 +1,101 @@
+"""Make the kernel's errors of an SDK's: the status and the service's words in one line, and a remedy.
+
+No secret is in them: the API key, other keys and tokens, and a password in an address, read "[REDACTED]".
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from abc import ABC, abstractmethod
+from email.utils import mktime_tz, parsedate_tz
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from amplifier_core.llm_errors import LLMError, QuotaExceededError, StreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+LONGEST, LONGEST_REASON = 600, 450
+"""Characters of an error, and of the service's words in it; the rest is left out."""
+_SEARCHED = 4_000
+"""Characters that are searched for secrets."""
+_SIGNED_IN = re.compile(r"(?<=://)[^/@\s]+@")
+_NAMED = re.compile(r"(?i)(\bbearer\s+|(?:api[-_]?key|token|secret|password)[\"']?\s?[=:]\s?[\"']?)[\w.~+/=-]{6,}")
+
+
+class Kind(NamedTuple):
+    """A class of error, and the remedy."""
+
+    error: type[LLMError]
+    remedy: str
+
+
+class BaseTranslator(ABC):
+    """Translates the errors of one request, and knows what to hide in them."""
+
+    provider: ClassVar[str]
+    keys: ClassVar[re.Pattern[str] | None] = None
+    """The form of the service's keys."""
+
+    def __init__(self, model: str, secrets: Iterable[str | None]) -> None:
+        self.model = model
+        self._secrets = [secret for secret in secrets if secret]
+
+    @abstractmethod
+    def translate_foreign(self, error: Exception) -> LLMError | None:
+        """Return the kernel's error for one of the SDK or of its HTTP client; None for another error."""
+
+    def translate(self, error: Exception) -> LLMError:
+        """Return the kernel's error for any error of a request."""
+        if isinstance(error, LLMError):
+            if error.provider is not None:
+                return error
+            error.provider, error.model = self.provider, self.model
+            error.args = (self.hide(str(error)),)
+            return add_remedy(error, "Try again.")
+        found = self.translate_foreign(error)
+        if found is not None:
+            return found
+        problem = f"{type(error).__name__}: {error}"
+        return self.make(StreamError, f"the answer cannot be read ({problem})", "Check base_url, and try again.")
+
+    def hide(self, text: str, longest: int = LONGEST) -> str:
+        """Return a text in one line, at most `longest` characters, without secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, "[REDACTED]")
+        text = " ".join(text[:_SEARCHED].split())
+        text = self.keys.sub("[REDACTED]", text) if self.keys else text
+        text = _SIGNED_IN.sub("[REDACTED]@", _NAMED.sub(r"\1[REDACTED]", text))
+        return text if len(text) <= longest else text[: longest - 1] + "…"
+
+    def make(self, kind: type[LLMError], text: str, remedy: str, **facts: Any) -> LLMError:
+        """Return an error of this provider and model."""
+        return add_remedy(kind(self.hide(text), provider=self.provider, model=self.model, **facts), remedy)
+
+    def refuse(self, kind: Kind, status: int, said: str, wait: float | None) -> LLMError:
+        """Return the error of a refused request: the words of the service, and the seconds that it asks to wait."""
+        reason = self.hide(said or "no reason given", LONGEST_REASON).rstrip(".")
+        remedy = f"Try again in {wait:g} s." if wait and kind.error is not QuotaExceededError else kind.remedy
+        return self.make(kind.error, f"{status}: {reason}", remedy, status_code=status, retry_after=wait)
+
+
+def add_remedy(error: LLMError, remedy: str) -> LLMError:
+    """Give an error its remedy: beside its text if the kernel tells remedies, else at its end."""
+    if hasattr(LLMError, "remedy"):
+        vars(error)["remedy"] = remedy
+    else:
+        error.args = (f"{error}. {remedy}",)
+    return error
+
+
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a service asks to wait: of `retry-after-ms`, or of `retry-after`, a number or a date."""
+    milliseconds, given = headers.get("retry-after-ms"), headers.get("retry-after")
+    for text, unit in ((milliseconds, 1000), (given, 1)):
+        try:
+            return max(0.0, float(text or "") / unit)
+        except ValueError:
+            continue
+    date = parsedate_tz(given) if given else None
+    return None if date is None else max(0.0, mktime_tz(date) - time.time())

@@ -1,0 +1,69 @@
+"""Emit the pieces of an answer as they come.
+
+For each block of an attempt, in order: `llm:stream_block_start`, a `llm:stream_block_delta` for each piece of text, and
+`llm:stream_block_end`. A failed attempt ends with `llm:stream_aborted`: its blocks are void.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from amplifier_core import HookRegistry
+
+START, DELTA, END, ABORTED = (
+    "llm:stream_block_start",
+    "llm:stream_block_delta",
+    "llm:stream_block_end",
+    "llm:stream_aborted",
+)
+
+
+class BlockStream:
+    """The stream of one request, attempt by attempt; silent without `hooks`. `request_id` is in each of its events."""
+
+    def __init__(self, hooks: HookRegistry | None, request_id: str) -> None:
+        self._hooks = hooks
+        self._place: dict[str, Any] = {"request_id": request_id, "block_index": -1}
+        self._sequence = 0
+        self._is_shown = False
+        task = asyncio.current_task()
+        self._task = task
+        self._cancelling = task.cancelling() if task else 0
+
+    async def start(self, kind: str | None, **more: str) -> None:
+        """Begin the next block: `text`, `thinking`, or `tool_use` with its `name`; None is one that nobody shows."""
+        self._is_shown = kind is not None
+        if kind is None:
+            return
+        index = self._place["block_index"] + 1
+        self._place = {**self._place, "block_index": index, "block_type": kind}
+        self._sequence = 0
+        await self._emit(START, {**self._place, **more})
+
+    async def delta(self, text: str) -> None:
+        """Pass on a piece of the block's text; an empty one is none."""
+        if text and self._is_shown:
+            sequence, self._sequence = self._sequence, self._sequence + 1
+            await self._emit(DELTA, {**self._place, "sequence": sequence, "text": text})
+
+    async def end(self) -> None:
+        """End the block."""
+        if self._is_shown:
+            await self._emit(END, self._place)
+
+    async def abort(self, error: Exception) -> None:
+        """Void the blocks of an attempt that failed, if there are any."""
+        if self._place["block_index"] >= 0:
+            problem = {"type": type(error).__name__, "msg": str(error)}
+            self._place["block_index"] = -1
+            await self._emit(ABORTED, {"request_id": self._place["request_id"], "error": problem})
+
+    async def _emit(self, event: str, data: dict[str, Any]) -> None:
+        if self._hooks is None:
+            return
+        await self._hooks.emit(event, dict(data))
+        # A handler may keep a cancellation that is meant for this task; hooks of other kernels lose every one.
+        if self._task is not None and self._task.cancelling() > self._cancelling:
+            raise asyncio.CancelledError

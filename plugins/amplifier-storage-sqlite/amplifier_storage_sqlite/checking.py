@@ -1,0 +1,130 @@
+"""Check a whole file: its pages, its indexes, the checksums of its rows, and the completeness of its sessions."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from amplifier_core.storage import StoreFault
+
+from .sessions import COLUMNS
+from .values import checksum, loads, unplain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SALVAGE = "write everything readable into a new store: amplifier store salvage"
+REPAIR = "rebuild the indexes: amplifier store check --repair"
+MOST = 100
+"""Faults reported of one kind."""
+
+# tables with checksums; the last column is the checksum of the others
+_SUMS = {
+    "sessions": f"SELECT {COLUMNS} FROM sessions NOT INDEXED",
+    "histories": "SELECT id, source, shared, digest FROM histories NOT INDEXED",
+    "messages": "SELECT history, position, CAST(body AS BLOB), digest FROM messages NOT INDEXED",
+}
+_JSON = {
+    "deliveries": "SELECT delivery_id, event FROM deliveries NOT INDEXED",
+    "events": "SELECT event_id, data FROM events NOT INDEXED",
+    "trigger_states": "SELECT triggers.trigger || ' ' || key, value FROM trigger_states "
+    "JOIN triggers ON triggers.id = trigger_states.trigger",
+}
+
+# A history is complete when each part is: its own messages up to the end that the record names, and the shared ones of
+# its source.
+_INCOMPLETE = """
+WITH parts (session_id, history, stop) AS (
+    SELECT session_id, history, message_count FROM sessions
+    UNION ALL
+    SELECT session_id, source, min(stop, shared) FROM parts JOIN histories ON id = history
+    WHERE source < history AND shared > 0
+)
+SELECT session_id, sum(max(stop - coalesce(shared, 0), 0) - (
+    SELECT count(*) FROM messages
+    WHERE messages.history = parts.history AND position >= coalesce(shared, 0) AND position < stop
+)) AS missing
+FROM parts LEFT JOIN histories ON id = history GROUP BY session_id HAVING missing > 0 ORDER BY session_id
+"""
+
+
+def find_faults(db: sqlite3.Connection) -> list[StoreFault]:
+    """Return the faults of a file, at most `MOST` of each kind; reads every page."""
+    faults = [StoreFault("file", each, SALVAGE) for each in damaged_pages(db)]
+    for find in (_wrong_checksums, _unreadable_values, incomplete_sessions):
+        try:
+            faults += islice(find(db), MOST)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            faults.append(StoreFault("file", str(error), SALVAGE))
+    return list(dict.fromkeys(faults))
+
+
+def damaged_pages(db: sqlite3.Connection) -> list[str]:
+    """Return contradictions between the pages and indexes of a file."""
+    try:
+        found = [text for (text,) in db.execute(f"PRAGMA integrity_check({MOST})")]
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        return [str(error)]
+    return [line for text in found if text != "ok" for line in text.splitlines() if not line.startswith("***")]
+
+
+def incomplete_sessions(db: sqlite3.Connection) -> Iterator[StoreFault]:
+    """Yield a fault for each session with missing messages."""
+    for session_id, missing in db.execute(_INCOMPLETE):
+        message = f"{missing} of its messages are missing"
+        yield StoreFault(f"session {session_id}", message, f"amplifier session repair {session_id}")
+
+
+def rebuild_indexes(db: sqlite3.Connection) -> bool:
+    """Rebuild all indexes if only they are damaged; return whether the file is sound afterwards.
+
+    An index with more rows than its table is evidence of lost rows: it stays.
+    """
+    with suppress(sqlite3.Error):
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if not _has_lost_rows(db):
+                db.execute("REINDEX")
+                if not damaged_pages(db):
+                    db.execute("COMMIT")
+                    return True
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+    return False
+
+
+def _has_lost_rows(db: sqlite3.Connection) -> bool:
+    """Return whether an index knows of rows its table has lost. Raises `sqlite3.Error` for an unreadable table."""
+    whole = "SELECT tbl_name, name FROM sqlite_master WHERE type = 'index' AND coalesce(sql, '') NOT LIKE '% WHERE %'"
+    for table, index in db.execute(whole).fetchall():
+        rows = db.execute(f"SELECT count(*) FROM {table} NOT INDEXED").fetchone()[0]
+        with suppress(sqlite3.DatabaseError):  # an unreadable index is rebuilt
+            if db.execute(f"SELECT count(*) FROM {table} INDEXED BY {index}").fetchone()[0] > rows:
+                return True
+    return False
+
+
+def _wrong_checksums(db: sqlite3.Connection) -> Iterator[StoreFault]:
+    for table, query in _SUMS.items():
+        for *columns, digest in db.execute(query):
+            if checksum(*columns) == digest:
+                continue
+            place, remedy = f"{table}, {unplain(columns[0])}", SALVAGE
+            if table == "messages":
+                place = f"messages, history {columns[0]}, message m{columns[1] + 1}"
+                remedy = "end the session before it: amplifier session repair"
+            elif table == "sessions":
+                remedy = f"delete it: amplifier session delete {unplain(columns[0])}; or {SALVAGE}"
+            yield StoreFault(place, "differs from the written row", remedy)
+
+
+def _unreadable_values(db: sqlite3.Connection) -> Iterator[StoreFault]:
+    for table, query in _JSON.items():
+        for name, value in db.execute(query):
+            try:
+                loads(value)
+            except ValueError:
+                yield StoreFault(f"{table}, {unplain(name)}", "is not JSON", SALVAGE)

@@ -1,0 +1,269 @@
+"""Look at the room of a file, check it, back it up, restore it, and give free room back."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core.errors import StoreDamaged, StoreUnavailable
+from amplifier_core.storage import SessionRecord, StoreAdministration, administration_of
+from amplifier_core.triggers import TriggerEvent, TriggerType
+from amplifier_storage_sqlite import administer_sqlite, open_sqlite
+from amplifier_storage_sqlite.administration import SqliteAdministration, _uses
+
+if TYPE_CHECKING:
+    from amplifier_storage_sqlite.store import SqliteStore
+
+    from .conftest import Start
+
+
+@pytest.fixture
+def administration(path: Path) -> SqliteAdministration:
+    return administer_sqlite({"path": path})
+
+
+def _execute(path: Path, *statements: str) -> list[Any]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        return [db.execute(statement).fetchone() for statement in statements]
+
+
+async def _fill(store: SqliteStore, sessions: int = 3, text: str = "x" * 500) -> None:
+    for number in range(sessions):
+        await store.create(SessionRecord(f"s{number}"))
+        await store.append(f"s{number}", [{"n": n, "content": text} for n in range(10)], at=0)
+
+
+def test_the_factory_offers_the_administration_of_its_store(path: Path) -> None:
+    found = administration_of(open_sqlite, {"path": path})
+    assert isinstance(found, StoreAdministration)
+    assert administration_of(lambda config: None, {}) is None
+
+
+def test_a_store_that_is_not_there_has_no_administration(administration: SqliteAdministration, path: Path) -> None:
+    for use in (administration.info, administration.check, administration.backup, administration.salvage):
+        with pytest.raises(StoreUnavailable, match="is not there"):
+            use()
+    assert not path.exists()
+
+
+async def test_room_is_told_by_kind_and_by_the_largest(store: SqliteStore, path: Path) -> None:
+    await _fill(store)
+    event = TriggerEvent(TriggerType.CUSTOM, "test", data={"text": "y" * 40_000}, state={"cursor": "z" * 90_000})
+    await store.enqueue("/p", "reviewer", "trigger-x#0", event)
+    info = store.administration.info()
+    assert info.place == path
+    assert {use.kind: use.rows for use in info.uses} == {
+        "sessions": 3,
+        "messages": 30,
+        "deliveries": 1,
+        "events": 0,
+        "trigger states": 2,
+    }
+    assert [use.bytes for use in info.uses] == sorted((use.bytes for use in info.uses), reverse=True)
+    assert info.bytes >= sum(use.bytes for use in info.uses) > 130_000
+    assert [use.kind for use in info.largest[:2]] == ["state of trigger-x#0", "queue reviewer"]
+    assert info.largest[0].bytes >= 90_000
+    assert (info.free, info.backups) == (0, ())
+
+
+async def test_a_sqlite_without_statistics_tells_the_bytes_of_the_values(store: SqliteStore, path: Path) -> None:
+    await _fill(store)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TEMP TABLE dbstat (x)")
+        uses = {use.kind: (use.rows, use.bytes) for use in _uses(db)}
+    assert uses["messages"][0] == 30
+    assert 15_000 < uses["messages"][1] < 20_000
+
+
+async def test_a_sound_store_has_no_faults_and_passes_the_quick_look(store: SqliteStore) -> None:
+    await _fill(store)
+    await store.create(SessionRecord("fork", fork_of="s0", fork_at=4))
+    await store.create(SessionRecord("deep", fork_of="fork", fork_at=2))
+    await store.delete("s0")
+    assert store.administration.check() == []
+    store.administration.probe()
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "message"),
+    [
+        ("UPDATE messages SET digest = 0 WHERE position = 2", "messages, history 1, message m3", "differs from"),
+        ("UPDATE sessions SET name = 'other'", "sessions, s0", "differs from the written row"),
+        ("UPDATE histories SET shared = 7", "histories, 1", "differs from the written row"),
+        ("UPDATE deliveries SET event = '{'", "deliveries, ", "is not JSON"),
+        ("UPDATE trigger_states SET value = ''", "trigger_states, t n", "is not JSON"),
+        ("DELETE FROM messages WHERE position IN (1, 9)", "session s0", "2 of its messages are missing"),
+    ],
+)
+async def test_each_fault_is_found_with_its_place_and_a_remedy(
+    change: str, where: str, message: str, store: SqliteStore, path: Path
+) -> None:
+    await _fill(store, 1)
+    await store.enqueue("/p", "queue", "t", TriggerEvent(TriggerType.CUSTOM, "test", state={"n": 1}))
+    _execute(path, change)
+    faults = store.administration.check()
+    [fault] = [each for each in faults if each.where.startswith(where) and each.message.startswith(message)]
+    assert "amplifier s" in fault.remedy
+
+
+def test_a_file_that_does_not_open_is_a_fault_and_no_error(administration: SqliteAdministration, path: Path) -> None:
+    path.write_bytes(b"Dear diary, " * 1000)
+    [fault] = administration.check()
+    assert (fault.where, "is not a SQLite database" in fault.message) == ("file", True)
+
+
+async def test_a_check_rebuilds_indexes_when_it_is_asked_to(path: Path, administration: SqliteAdministration) -> None:
+    store = open_sqlite({"path": path})
+    await _fill(store)
+    await store.close()
+    [(root,)] = _execute(path, "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_messages_1'")
+    content = bytearray(path.read_bytes())
+    content[root * 4096 - 8 : root * 4096] = bytes(8)
+    path.write_bytes(content)
+    assert administration.check() != []
+    assert administration.check(repair=True) == []
+    assert administration.check() == []
+
+
+async def test_a_backup_goes_into_the_folder_of_backups_and_the_newest_are_kept(store: SqliteStore, path: Path) -> None:
+    await _fill(store)
+    made = [store.administration.backup(keep=2) for _ in range(4)]
+    assert store.administration.backups() == [made[3], made[2]]
+    ahead = made[3].rename(made[3].with_name(f"{path.stem}-29991231T000000.000000Z.db"))  # by a clock that was wrong
+    assert store.administration.backups() == [made[2], ahead]
+    ahead.rename(made[3])
+    assert made[3].parent == path.parent / "backups"
+    assert stat.S_IMODE(made[3].stat().st_mode) == 0o600
+    assert stat.S_IMODE(made[3].parent.stat().st_mode) == 0o700
+    assert [each.name for each in made[3].parent.iterdir() if each.name.startswith(".")] == []
+    copy = open_sqlite({"path": made[3]})
+    assert len(await copy.sessions()) == 3
+    await copy.close()
+
+
+WRITING = """
+async def main():
+    store = open_sqlite({"path": sys.argv[1]})
+    await store.create(SessionRecord("s"))
+    say("ready")
+    for at in range(100_000):
+        await store.append("s", [{"n": at, "content": "x" * 300}], at=at)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_backup_of_a_store_that_is_written_to_is_a_whole_one(
+    path: Path, start: Start, administration: SqliteAdministration
+) -> None:
+    process = start(WRITING, path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(3):
+        made = administration.backup()
+        assert administer_sqlite({"path": made}).check() == []
+    assert process.poll() is None
+
+
+async def test_a_backup_is_restored_and_the_replaced_store_is_kept(
+    path: Path, administration: SqliteAdministration
+) -> None:
+    store = open_sqlite({"path": path})
+    await _fill(store, 2)
+    backup = store.administration.backup()
+    await store.delete("s0")
+    await store.create(SessionRecord("later"))
+    await store.close()
+    kept = administration.restore()
+    for file, ids in ((path, {"s0", "s1"}), (kept, {"s1", "later"})):
+        store = open_sqlite({"path": file})
+        assert {record.session_id for record in await store.sessions()} == ids
+        await store.close()
+    assert backup.exists()
+    assert kept.name.startswith("store.db.replaced-")
+
+
+async def test_a_store_that_is_in_use_is_not_replaced(store: SqliteStore, path: Path) -> None:
+    await _fill(store)
+    store.administration.backup()
+    before = path.stat().st_ino
+    with pytest.raises(StoreUnavailable, match="is in use. Stop everything that uses it"):
+        administer_sqlite({"path": path}).restore()
+    assert path.stat().st_ino == before
+    assert await store.append("s0", [{}], at=10) == 11
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all" * 400], ids=["empty", "text"])
+async def test_what_is_no_store_is_not_restored(
+    content: bytes, path: Path, administration: SqliteAdministration
+) -> None:
+    await open_sqlite({"path": path}).close()
+    before = path.read_bytes()
+    bad = path.with_name("bad.db")
+    bad.write_bytes(content)
+    with pytest.raises(StoreDamaged):
+        administration.restore(bad)
+    with pytest.raises(StoreUnavailable, match=r"has no backup in .*backups\. Name one"):
+        administration.restore()
+    with pytest.raises(StoreUnavailable, match="is not a file"):
+        administration.restore(path.with_name("missing.db"))
+    assert path.read_bytes() == before
+    assert sorted(each.name for each in path.parent.iterdir()) == ["bad.db", "store.db"]
+
+
+async def test_the_log_of_a_damaged_store_is_not_written_into_the_restored_one(
+    path: Path, administration: SqliteAdministration
+) -> None:
+    store = open_sqlite({"path": path})
+    await _fill(store)
+    backup = store.administration.backup()
+    await store.close()
+    path.write_bytes(bytes(4096) + path.read_bytes()[4096:])
+    path.with_name("store.db-wal").write_bytes(b"no log at all" * 1000)
+    kept = administration.restore(backup)
+    assert kept.read_bytes()[:4096] == bytes(4096)
+    assert not path.with_name("store.db-wal").exists()
+    again = open_sqlite({"path": path})
+    assert len(await again.sessions()) == 3
+    await again.close()
+
+
+async def test_room_freed_by_a_purge_is_given_back_beside_a_writer(store: SqliteStore, path: Path) -> None:
+    for number in range(30):
+        event = TriggerEvent(TriggerType.CUSTOM, "test", data={"text": "y" * 40_000})
+        await store.enqueue("/p", "queue", f"t{number}", event, refused="too many")
+    await store.purge(before=datetime.now(UTC) + timedelta(days=1))
+    compacted = store.administration.compact()
+    assert compacted.before > 1_200_000
+    assert (path.stat().st_size < 300_000, compacted.free) == (True, 0)
+    assert await store.deliveries() == []
+    assert store.administration.check() == []
+
+
+async def test_a_file_of_an_older_version_is_compacted_as_a_whole(path: Path) -> None:
+    store = open_sqlite({"path": path})
+    await _fill(store, 20, "x" * 5000)
+    await store.close()
+    _execute(path, "PRAGMA auto_vacuum = NONE", "VACUUM", "DELETE FROM messages WHERE position > 0")
+    administration = administer_sqlite({"path": path})
+    partly = administration.compact()
+    assert partly.free > 900_000
+    whole = administration.compact(wait=True)
+    assert (whole.after < 400_000, whole.free) == (True, 0)
+    assert _execute(path, "PRAGMA auto_vacuum") == [(2,)]
+
+
+async def test_a_file_that_became_damaged_fails_the_quick_look(store: SqliteStore, path: Path) -> None:
+    await _fill(store)
+    store.administration.compact()
+    with path.open("r+b") as file:
+        file.seek(4096 * 3)
+        file.write(b"\xff" * 4096 * 8)
+    with pytest.raises(StoreDamaged):
+        store.administration.probe()

@@ -1,0 +1,178 @@
+"""Watch a tree of folders on Linux by watchdog's reader of inotify, with one watch for each folder in scope.
+
+`InotifyTree` is a callback of watchdog's reader, in place of the callback for recursive observers, because of
+
+- ignored folders, such as node_modules: they get no watch, as the system allows only so many,
+- the time to arm: one walk finds files and folders, watchdog's observer walks a second time,
+- the watched folder itself: its move to another place is told,
+- files moved away: watchdog's observer holds their events, and all behind them, for half a second.
+
+Measured on 5,000 folders with 50,000 files, until armed: 1.7 to 1.9 times a bare scan with inotify; with watchdog's
+observer 2.1 to 2.2 times. At most 2 is allowed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from itertools import count
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from watchdog.observers.inotify_c import CallbackId, InotifyConstants, InotifyFD, Mask, WatchCallback, WatchDescriptor
+
+from .observing import PathNotices
+
+if TYPE_CHECKING:
+    from watchdog.observers.inotify_c import InotifyEvent
+
+    from .observing import Notice
+
+CREATED = InotifyConstants.IN_CREATE
+IS_FOLDER = InotifyConstants.IN_ISDIR
+CHANGES = (
+    InotifyConstants.IN_CLOSE_WRITE
+    | InotifyConstants.IN_MOVE
+    | InotifyConstants.IN_CREATE
+    | InotifyConstants.IN_DELETE
+    | InotifyConstants.IN_ONLYDIR
+    | InotifyConstants.IN_DONT_FOLLOW
+    | InotifyConstants.IN_EXCL_UNLINK
+)
+OF_ITSELF = InotifyConstants.IN_DELETE_SELF | InotifyConstants.IN_MOVE_SELF
+GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG))
+"""Faults of one folder, not of the system."""
+
+
+class InotifyTree(WatchCallback):
+    """Watches the folders that `enter` names; a moved folder is forgotten, and entered again in its new place.
+
+    A walker calls `enter` for a folder before it looks into it, so that nothing falls between. When the system's queue
+    overflowed, some watches may be out of date: all are forgotten, and '' asks for a walk through everything.
+    `every_write` notices each write, else a file is noticed when its writer closes it.
+    """
+
+    def __init__(self, base: str, notice: Notice, *, every_write: bool) -> None:
+        self._root = os.fsencode(base.rstrip(os.sep) + os.sep)
+        self._notice, self._every_write = notice, every_write
+        self._notices: PathNotices | None = None
+        self._reader: InotifyFD | None = None
+        self._stopped = False
+        self._lock = RLock()  # for all attributes below; a stopped reader calls back in its `stop`
+        self._folders: dict[WatchDescriptor, str] = {}
+        self._watches: dict[str, WatchDescriptor] = {}
+        self._registrations: dict[WatchDescriptor, CallbackId] = {}
+        self._numbers = count(1)
+
+    async def start(self) -> None:
+        """Begin to read the system's events. Raises `OSError`."""
+        self._notices = PathNotices(self._notice)
+        with self._lock:
+            if not self._stopped:
+                self._reader = InotifyFD()
+                self._reader.start()
+
+    async def stop(self) -> None:
+        """End the reader, and wait for its thread."""
+        import asyncio
+
+        with self._lock:
+            self._stopped = True
+            reader = self._forget_all()
+        if reader is not None:
+            await asyncio.to_thread(reader.join)
+
+    def enter(self, folder: str) -> None:
+        """Watch one folder, from any thread. Raises `OSError` when the system allows no more watches."""
+        mask = CHANGES | (InotifyConstants.IN_MODIFY if self._every_write else 0) | (0 if folder else OF_ITSELF)
+        place = self._root + os.fsencode(folder.removesuffix("/"))  # a link with a slash behind it is followed
+        with self._lock:
+            if self._stopped:
+                return
+            if self._reader is None:
+                raise OSError(errno.EMFILE, "inotify instance limit reached")
+            registration = CallbackId(next(self._numbers))
+            try:
+                watch = self._reader.add_callback(place, Mask(mask), self, registration)
+            except OSError as error:
+                if error.errno not in GONE:
+                    raise
+            else:
+                self._remember(watch, folder, registration)
+
+    def on_event(self, event: InotifyEvent) -> None:
+        """Notice the path of an event; called by watchdog in the reader's thread, as are the next two."""
+        with self._lock:
+            folder = self._folders.get(event.wd)
+            if folder is None:
+                return
+            path = folder + os.fsdecode(event.name)
+            if event.mask & IS_FOLDER and event.name:
+                path += "/"
+                if event.is_moved_from:
+                    self._leave(path)
+        if event.mask == CREATED and not self._every_write and _will_be_closed(self._root + os.fsencode(path)):
+            return
+        assert self._notices is not None
+        self._notices.put(path, appeared=event.is_create or event.is_moved_to)
+
+    def on_watch_deleted(self, wd: WatchDescriptor) -> None:
+        """Forget a folder that is gone."""
+        with self._lock:
+            folder = self._folders.pop(wd, None)
+            self._registrations.pop(wd, None)
+            if folder is not None and self._watches.get(folder) == wd:
+                del self._watches[folder]
+
+    def on_queue_overflow(self) -> None:
+        """Begin again with a new reader: events were lost."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._forget_all()
+            try:
+                self._reader = InotifyFD()
+                self._reader.start()
+            except OSError:
+                self._reader = None  # `enter` says so to the walker
+        assert self._notices is not None
+        self._notices.put("", appeared=True)
+
+    def _forget_all(self) -> InotifyFD | None:
+        """Stop the reader and return it; its thread may be the current one."""
+        for known in (self._folders, self._watches, self._registrations):
+            known.clear()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.stop()
+        return reader
+
+    def _remember(self, watch: WatchDescriptor, folder: str, registration: CallbackId) -> None:
+        """Note a watch under its newest path; drop the earlier registration of a known folder."""
+        assert self._reader is not None
+        if watch < 0:  # watchdog's answer for a folder without permission
+            self._reader.remove_callbacks([(watch, registration)])
+            return
+        if (earlier := self._registrations.get(watch)) is not None:
+            self._reader.remove_callbacks([(watch, earlier)])
+            if (before := self._folders[watch]) != folder and self._watches.get(before) == watch:
+                del self._watches[before]
+        self._registrations[watch], self._folders[watch], self._watches[folder] = registration, folder, watch
+
+    def _leave(self, folder: str) -> None:
+        """Stop watching a moved folder and all below; a walker enters them in their new place."""
+        assert self._reader is not None
+        for path in [path for path in self._watches if path.startswith(folder)]:
+            watch = self._watches.pop(path)
+            del self._folders[watch]
+            self._reader.remove_callbacks([(watch, self._registrations.pop(watch))])
+
+
+def _will_be_closed(path: bytes) -> bool:
+    """Return whether a created file was opened for writing; a link is complete when it is created."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1

@@ -1,0 +1,69 @@
+"""Remember recent events, to fire again for a path with changes since, also when they left it as it was.
+
+The session of the first event may have read the path in between. Without a second event, its last knowledge of the
+path would be wrong, though the path is as the event said.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+KEPT = 16_384
+"""Paths in memory, at most."""
+FIRST_PAUSE = 1.0
+"""Seconds between the first and the second repeat of a path."""
+
+
+class _Fired(NamedTuple):
+    """The last event of a path: its time, and the pause until the next repeat may come."""
+
+    at: float
+    pause: float
+
+
+class Repeats:
+    """Paths with an event since the start, and those of them to fire again.
+
+    The pauses between repeats double until the path really differs: a program that writes the same content for ever
+    wakes some twenty sessions in a fortnight, and still each path fires after its last change.
+    """
+
+    def __init__(self) -> None:
+        self._fired: dict[str, _Fired] = {}
+        self._due: dict[str, float] = {}
+
+    def note_event(self, path: str, now: float, *, again: bool) -> None:
+        """Take an event; `again` for a repeat."""
+        before = self._fired.pop(path, None)
+        pause = max(FIRST_PAUSE, 2 * before.pause) if again and before else 0.0
+        self._fired[path] = _Fired(now, pause)
+        self._due.pop(path, None)
+        if len(self._fired) > KEPT:
+            oldest = next(iter(self._fired))
+            del self._fired[oldest]
+            self._due.pop(oldest, None)
+
+    def note_activity(self, paths: Iterable[str], now: float) -> None:
+        """Take paths with a change since their events, also if nothing of it is left."""
+        for path in paths:
+            if (fired := self._fired.get(path)) is not None:
+                self._due.setdefault(path, max(now, fired.at + fired.pause))
+
+    def find_below(self, folders: Iterable[str]) -> list[str]:
+        """Return the paths with events below some folders."""
+        prefixes = tuple(folders)
+        return [path for path in self._fired if path.startswith(prefixes)] if prefixes else []
+
+    def take_due(self, now: float) -> list[str]:
+        """Return the paths to fire again now, and forget their activity."""
+        due = [path for path, time in self._due.items() if time <= now]
+        for path in due:
+            del self._due[path]
+        return due
+
+    def seconds_left(self, now: float) -> float | None:
+        """Return the seconds until the next path is due; None without any."""
+        return min(self._due.values()) - now if self._due else None

@@ -1,0 +1,96 @@
+"""Files with another way to them: symbolic links, and hard links."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core.testing.clock import VirtualClock
+from amplifier_trigger_file_watcher.manifest import Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Watching = Callable[..., AbstractAsyncContextManager[Any]]
+
+
+def mount_config(volume: Path, version: int) -> None:
+    """Write a version of a configuration, and swap it in, as Kubernetes does with a ConfigMap."""
+    data = volume / f"..{version}"
+    data.mkdir()
+    (data / "app.yaml").write_text(f"version: {version}")
+    (volume / "..data_tmp").symlink_to(data.name, target_is_directory=True)
+    (volume / "..data_tmp").rename(volume / "..data")
+    if not (volume / "app.yaml").is_symlink():
+        (volume / "app.yaml").symlink_to("..data/app.yaml")
+
+
+async def test_a_swapped_link_to_a_folder_fires_for_the_files_that_lead_through_it_at_once(
+    watching: Watching, tmp_path: Path
+) -> None:
+    mount_config(tmp_path, 1)
+    async with watching(patterns=["/*.yaml"], poll_interval=3600) as watcher:
+        mount_config(tmp_path, 2)
+        assert await watcher.next_change() == ("modified", "app.yaml")
+        mount_config(tmp_path, 3)
+        assert await watcher.next_change() == ("modified", "app.yaml")
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+async def test_a_change_by_another_name_fires_after_the_poll_interval(
+    watching: Watching, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, link: Callable[[Path, Path], None]
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "a.txt"
+    outside.write_text("one")
+    clock = VirtualClock()
+    link(outside, tmp_path / "first.txt")
+    async with watching(clock=clock, debounce_ms=0, poll_interval=5) as watcher:
+        outside.write_text("two")
+        await clock.until_sleeping()
+        await clock.advance(5)
+        assert await watcher.next_change() == ("modified", "first.txt")
+        link(outside, tmp_path / "second.txt")
+        assert await watcher.next_change() == ("created", "second.txt")
+        outside.write_text("three")
+        await clock.until_sleeping()
+        await clock.advance(5)
+        changes = {await watcher.next_change() for _ in range(2)}
+        assert changes == {("modified", "first.txt"), ("modified", "second.txt")}
+
+
+async def test_links_are_known_after_a_restart(
+    watching: Watching, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "a.txt"
+    outside.write_text("one")
+    (tmp_path / "a.txt").symlink_to(outside)
+    async with watching() as watcher:
+        pass
+    async with watching(state=watcher.state, poll_interval=0.02) as watcher:
+        outside.unlink()
+        assert await watcher.next_change() == ("deleted", "a.txt")
+        outside.write_text("two")
+        assert await watcher.next_change() == ("created", "a.txt")
+
+
+def test_a_link_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).symlink_to("nowhere")
+    manifest = Manifest(str(tmp_path), lambda path: True, recursive=True)
+    manifest.begin()
+    (tmp_path / "a").unlink()
+    assert manifest.find_changed_links() == []
+    assert manifest.links == {"b"}
+
+
+async def test_without_links_nothing_is_looked_at(watching: Watching, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    (tmp_path / "a.txt").write_text("x")
+    async with watching(clock=clock, poll_interval=0.01) as watcher:
+        assert watcher.trigger._detector.seconds_left() is None
+        await asyncio.sleep(0)

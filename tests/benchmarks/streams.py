@@ -1,0 +1,304 @@
+"""Measure the streams of the providers beside their own SDKs: a piece, many at once, and the first request."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core import AmplifierSession
+from amplifier_core.loader import ModuleLoader
+from amplifier_core.streaming import STREAM_BLOCK_DELTA
+from tests.wire.server import WireServer
+
+from .environment import ROOT
+from .measure import Row, in_turns
+from .scripts.services import PIECE, answer
+from .startup import PROGRAM, PYTHON, compiled
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from .measure import Sample
+
+PIECE_AT_MOST = 1e-3  # goal: seconds more than the SDK, for a piece of an answer
+CROWD_RATIO = 2.0  # goal: times the SDK
+FIRST_RATIO = 1.5  # goal: times a script with the SDK
+
+LONG, SHORT = 500, 20
+"""Pieces of an answer."""
+CROWD = 200
+ROUNDS = 7
+KEY = "key-of-the-benchmarks"
+
+
+@dataclass(frozen=True)
+class Service:
+    """A model service: the model that is asked, its SDK with a function to make a client and one to count pieces, and
+    the shortest script that asks it."""
+
+    name: str
+    model: str
+    connect: Callable[[str], Any]
+    count: Callable[[Any, str], Awaitable[int]]
+    script: str
+
+
+def _connect_anthropic(url: str) -> Any:
+    from anthropic import AsyncAnthropic
+
+    return AsyncAnthropic(api_key=KEY, base_url=url)
+
+
+async def _count_anthropic(client: Any, model: str) -> int:
+    asked = client.messages.stream(model=model, max_tokens=100, messages=[{"role": "user", "content": "Hello"}])
+    async with asked as stream:
+        return sum([event.type == "content_block_delta" async for event in stream])
+
+
+def _connect_openai(url: str) -> Any:
+    from openai import AsyncOpenAI
+
+    return AsyncOpenAI(api_key=KEY, base_url=url)
+
+
+async def _count_openai(client: Any, model: str) -> int:
+    async with await client.responses.create(model=model, input="Hello", stream=True) as events:
+        return sum([event.type == "response.output_text.delta" async for event in events])
+
+
+def _connect_ollama(url: str) -> Any:
+    from ollama import AsyncClient
+
+    return AsyncClient(host=url)
+
+
+async def _count_ollama(client: Any, model: str) -> int:
+    asked = await client.chat(model=model, messages=[{"role": "user", "content": "Hello"}], stream=True)
+    return sum([bool(piece.message.content) async for piece in asked])
+
+
+def _connect_gemini(url: str) -> Any:
+    from google import genai
+
+    return genai.Client(api_key=KEY, http_options=genai.types.HttpOptions(base_url=url)).aio
+
+
+async def _count_gemini(client: Any, model: str) -> int:
+    asked = await client.models.generate_content_stream(model=model, contents="Hello")
+    return sum([bool(piece.text) async for piece in asked])
+
+
+SERVICES = (
+    Service(
+        "anthropic",
+        "claude-sonnet-5-5",
+        _connect_anthropic,
+        _count_anthropic,
+        """from anthropic import Anthropic
+client = Anthropic(api_key="{key}", base_url="{url}")
+said = [{{"role": "user", "content": "Hello"}}]
+with client.messages.stream(model="{model}", max_tokens=100, messages=said) as asked:
+    for text in asked.text_stream:
+        print(text, end="")
+""",
+    ),
+    Service(
+        "openai",
+        "gpt-6.1-terra",
+        _connect_openai,
+        _count_openai,
+        """from openai import OpenAI
+client = OpenAI(api_key="{key}", base_url="{url}")
+for event in client.responses.create(model="{model}", input="Hello", stream=True):
+    if event.type == "response.output_text.delta":
+        print(event.delta, end="")
+""",
+    ),
+    Service(
+        "ollama",
+        "qwen3:8b",
+        _connect_ollama,
+        _count_ollama,
+        """from ollama import Client
+client = Client(host="{url}")
+asked = client.chat(model="{model}", messages=[{{"role": "user", "content": "Hello"}}], stream=True)
+for piece in asked:
+    print(piece.message.content, end="")
+""",
+    ),
+    Service(
+        "gemini",
+        "gemini-3.8-flash",
+        _connect_gemini,
+        _count_gemini,
+        """from google import genai
+client = genai.Client(api_key="{key}", http_options=genai.types.HttpOptions(base_url="{url}"))
+asked = client.models.generate_content_stream(model="{model}", contents="Hello")
+for piece in asked:
+    print(piece.text, end="")
+""",
+    ),
+)
+
+
+async def rows() -> AsyncIterator[Row]:
+    """Stream long answers, many answers at once, and ask once in new processes."""
+    async with _services() as url:
+        for service in SERVICES:
+            yield await _piece(service, f"{url}/{LONG}")
+        for service in SERVICES:
+            for row in await _crowd(service, f"{url}/{SHORT}"):
+                yield row
+    for service in SERVICES:
+        yield await _first_request(service)
+
+
+@asynccontextmanager
+async def _services() -> AsyncIterator[str]:
+    """Run the services in a process of their own; yield their address."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.benchmarks.scripts.services", stdin=pipe, stdout=pipe, cwd=ROOT
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        yield (await process.stdout.readline()).decode().strip()
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+# through amplifier
+
+
+class _Listener:
+    """A session that asks a service, and the count of the pieces it has heard."""
+
+    def __init__(self, service: Service, url: str, loader: ModuleLoader) -> None:
+        config = {"base_url": url, "api_key": KEY, "model": service.model, **_more(service)}
+        plan: dict[str, Any] = {
+            "session": {"orchestrator": "loop-streaming", "context": "context-simple"},
+            "providers": [{"module": f"provider-{service.name}", "config": config}],
+        }
+        self._session = AmplifierSession(plan, loader, "bench")
+        self._heard = 0
+
+    async def __aenter__(self) -> _Listener:
+        await self._session.initialize()
+        self._session.coordinator.hooks.register(STREAM_BLOCK_DELTA, self._hear)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._session.cleanup()
+
+    async def _hear(self, event: str, data: dict[str, Any]) -> None:
+        self._heard += len(data["text"]) == len(PIECE)
+
+    async def count(self) -> int:
+        """Return the pieces of one turn."""
+        self._heard = 0
+        await self._session.execute("Hello")
+        await self._session.coordinator.get("context").clear()
+        return self._heard
+
+
+def _more(service: Service) -> dict[str, Any]:
+    return {"api": "responses"} if service.name == "openai" else {}
+
+
+# the rows
+
+
+async def _piece(service: Service, url: str) -> Row:
+    async with service.connect(url) as client, _Listener(service, url, ModuleLoader()) as listener:
+        ours, limit = await in_turns(
+            _counted(listener.count, LONG), _counted(lambda: service.count(client, service.model), LONG), rounds=ROUNDS
+        )
+    what = f"a streamed piece of {service.name}, more than its SDK / the SDK"
+    return Row(what, ours - limit, limit, at_most=PIECE_AT_MOST)
+
+
+def _counted(count: Callable[[], Awaitable[int]], pieces: int) -> Sample:
+    """Return a sample of one answer: the seconds for a piece."""
+
+    async def sample() -> float:
+        start = perf_counter()
+        heard = await count()
+        seconds = perf_counter() - start
+        if heard != pieces:
+            raise RuntimeError(f"{heard} of {pieces} pieces came")
+        return seconds / pieces
+
+    return sample
+
+
+async def _crowd(service: Service, url: str) -> list[Row]:
+    lost = 0
+
+    async def all_at_once(counts: list[Callable[[], Awaitable[int]]]) -> float:
+        nonlocal lost
+        start = perf_counter()
+        heard = await asyncio.gather(*(count() for count in counts))
+        seconds = perf_counter() - start
+        lost += CROWD * SHORT - sum(heard)
+        return seconds
+
+    async def ours() -> float:
+        loader = ModuleLoader()
+        async with AsyncExitStack() as stack:
+            listeners = [await stack.enter_async_context(_Listener(service, url, loader)) for _ in range(CROWD)]
+            return await all_at_once([listener.count for listener in listeners])
+
+    async def theirs() -> float:
+        async with service.connect(url) as client:
+            return await all_at_once([lambda: service.count(client, service.model)] * CROWD)
+
+    took, limit = await in_turns(ours, theirs, rounds=3)
+    name = f"{CROWD} streams of {service.name} at once"
+    return [
+        Row(f"{name} / its SDK", took, limit, at_most_ratio=CROWD_RATIO),
+        Row(f"{name}, pieces lost", lost, at_most=0, unit=""),
+    ]
+
+
+async def _first_request(service: Service) -> Row:
+    async with WireServer(answer) as server:
+        with TemporaryDirectory() as place:
+            folder, config = Path(place), {"base_url": server.url, "api_key": "${BENCH_KEY}", "model": service.model}
+            given = "".join(f", {name}: '{value}'" for name, value in (config | _more(service)).items())
+            bundle = f"providers: [{{module: provider-{service.name}, config: {{{given[2:]}}}}}]"
+            (folder / "bundle.md").write_text(f"---\nbundle: {{name: bench}}\n{bundle}\n---\n", encoding="utf-8")
+            script = service.script.format(key=KEY, url=server.url, model=service.model)
+            (folder / "ask.py").write_text(script, encoding="utf-8")
+            ours, limit = await in_turns(
+                _asks(server, folder, PROGRAM, "--quiet", "run", "Hello"),
+                _asks(server, folder, PYTHON, "ask.py"),
+                rounds=ROUNDS,
+            )
+    what = f"amplifier run, until {service.name} is asked / a script with its SDK"
+    return Row(what, ours, limit, at_most_ratio=FIRST_RATIO)
+
+
+def _asks(server: WireServer, folder: Path, *command: str) -> Sample:
+    """Return a sample of a command: the seconds from its start until the server has its request."""
+    environ = {**compiled(), "AMPLIFIER_HOME": str(folder / "home"), "AMPLIFIER_TRUST": "1", "BENCH_KEY": KEY}
+
+    async def sample() -> float:
+        server.arrived.clear()
+        start = perf_counter()
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=folder, env=environ, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
+        )
+        await server.arrived.wait()
+        seconds = perf_counter() - start
+        if await process.wait():
+            raise RuntimeError(f"{command[0]} failed")
+        return seconds
+
+    return sample

@@ -1,0 +1,64 @@
+"""A command imports what it uses, and no more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BUNDLE = """---
+bundle: {name: plain}
+providers: [{module: provider-playbook, config: {otherwise: {say: "ok"}}}]
+---
+"""
+SHOW = """
+import sys
+from amplifier_foundation.cli import invoke
+invoke(sys.argv[1:])
+print(*sys.modules, file=sys.stderr)
+"""
+HEAVY = {"rich", "tempfile", "watchdog", "yaml", "importlib_metadata"}
+READING = HEAVY | {"asyncio", "pydantic"}
+UNUSED = {"amplifier_core.store_administration", "amplifier_core.utils.retry"}
+OF_SESSIONS = {"amplifier_foundation.bundle.prepared", "amplifier_foundation.sources.cache"}
+
+
+def modules_of(*command: str, folder: Path) -> set[str]:
+    """Return the modules of a command whose kept results are there from a call before."""
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", SHOW, *command],
+            cwd=folder,
+            env={**os.environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.fixture
+def folder(home: Path, project: Path) -> Path:
+    home.mkdir()
+    (project / "bundle.md").write_text(BUNDLE)
+    return project
+
+
+@pytest.mark.parametrize("command", [("session", "list"), ("ps",), ("logs", "-n", "20"), ("--help",)])
+def test_commands_that_read_need_neither_an_event_loop_nor_pydantic(command: tuple[str, ...], folder: Path) -> None:
+    assert modules_of(*command, folder=folder) & (READING | UNUSED) == set()
+
+
+def test_the_list_of_triggers_imports_nothing_of_sessions(folder: Path) -> None:
+    loaded = modules_of("trigger", "list", folder=folder)
+    assert loaded & (READING | UNUSED | OF_SESSIONS) == set()
+    assert "difflib" not in loaded
+
+
+def test_a_turn_without_mentions_and_background_sessions_imports_neither(folder: Path) -> None:
+    unused = {"amplifier_foundation.mentions.loading", "amplifier_foundation.bundle.event_names", "html"}
+    assert modules_of("run", "hello", folder=folder) & ((HEAVY - {"tempfile"}) | unused) == set()

@@ -1,0 +1,113 @@
+"""`amplifier start`, `restart`, `pause` and `resume`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation import load_bundle
+from amplifier_foundation.background import store_upkeep
+from amplifier_foundation.cli import exits, invoke
+
+
+def statuses(running: Any) -> dict[str, str]:
+    return {row["name"]: row["status"] for row in running.up.manager.get_status().values()}
+
+
+async def test_the_life_of_a_background_session(running: Any, say: Any) -> None:
+    for command, said, status in (
+        ("pause", "asked is paused", "paused"),
+        ("resume", "asked runs", "running"),
+        ("stop", "asked is stopped", "stopped"),
+        ("start", "asked runs", "running"),
+        ("restart", "asked runs", "running"),
+    ):
+        code, out, err = await say(command, "asked")
+        assert (code, out) == (exits.OK, "")
+        assert err.startswith(f"echo/{said}\n")
+        assert statuses(running)["asked"] == status
+
+
+async def test_a_stopped_one_is_listed_and_says_how_to_start_it(running: Any, say: Any) -> None:
+    _, _, err = await say("stop", "asked")
+    assert "It stays stopped until: amplifier start asked" in err
+    code, out, _ = await say("ps", "--json")
+    [row] = [each for each in json.loads(out)["data"]["background_sessions"] if each["background_session"] == "asked"]
+    assert (code, row["state"], row["reason"]) == (exits.OK, "stopped", "start it with: amplifier start asked")
+
+
+async def test_a_stopped_timer_has_no_next_fire(running: Any, say: Any) -> None:
+    bundle = Path("bundle.md")
+    timer = "  - {name: ticking, triggers: [{module: trigger-timer}]}\n---\n"
+    bundle.write_text(bundle.read_text().removesuffix("---\n") + timer)
+    await running.up.reconcile(await load_bundle(str(bundle)))
+
+    async def next_fire() -> Any:
+        _, out, _ = await say("trigger", "list", "--json")
+        return next(row for row in json.loads(out)["data"] if row["background_session"] == "ticking")["next_fire"]
+
+    assert await next_fire()
+    await say("stop", "ticking")
+    assert not await next_fire()
+    await say("start", "ticking")
+    assert await next_fire()
+
+
+@pytest.mark.parametrize("state", ["degraded", "failed"])
+async def test_ps_ends_with_1_while_one_does_not_work(state: str, running: Any, say: Any) -> None:
+    manager = running.up.manager
+    manager._engine.report_problem(manager._find("asked"), "trigger", state, "its folder is gone")
+    code, out, _ = await say("ps")
+    assert (code, f"{state}: its folder is gone" in out) == (exits.FAILED, True)
+    manager._engine.clear_problem(manager._find("asked"), "trigger")
+    assert (await say("ps"))[0] == exits.OK
+
+
+@pytest.mark.parametrize("command", ["start", "restart", "pause", "resume"])
+def test_nothing_runs(command: str, home: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([command, "asked"]) == exits.NOT_FOUND
+    assert "nothing runs. Start something with: amplifier up BUNDLE" in capsys.readouterr().err
+
+
+def damage(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096 * 10)
+
+
+@pytest.fixture
+def frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the process look at its store all the time."""
+    monkeypatch.setattr(store_upkeep, "LOOK_EVERY", 0.01)
+
+
+async def test_a_store_damaged_meanwhile_is_in_the_status_of_what_runs(
+    frequent_looks: None, running: Any, home: Path
+) -> None:
+    await running.up.manager.fire("asked", {"what": "a"})
+    await running.until("asked", "completed")
+    damage(home / "amplifier.db")
+    async with asyncio.timeout(30):
+        while set(statuses(running).values()) != {"degraded"}:
+            await asyncio.sleep(0.01)
+    reasons = {row["reason"] for row in running.up.manager.get_status().values()}
+    assert all("amplifier.db: is damaged" in reason and "amplifier store salvage" in reason for reason in reasons)
+
+
+async def test_ps_shows_what_runs_also_when_the_store_cannot_be_read(running: Any, say: Any, home: Path) -> None:
+    await running.up.manager.fire("asked", {"what": "a"})
+    await running.until("asked", "completed")
+    damage(home / "amplifier.db")
+    code, out, err = await say("ps", "--json")
+    rows = json.loads(out)["data"]["background_sessions"]
+    assert [row["background_session"] for row in rows] == ["asked", "broken", "careful", "holding"]
+    assert {row["state"] for row in rows} == {"degraded"}
+    assert all("amplifier.db: is damaged" in row["reason"] for row in rows)
+    assert {(row["waiting"], row["done"], row["dead"]) for row in rows} == {(None, None, None)}
+    assert (code, "amplifier.db: is damaged" in err) == (exits.FAILED, True)
+    code, out, _ = await say("ps")
+    assert (code, "degraded: " in out) == (exits.FAILED, True)

@@ -1,0 +1,118 @@
+"""Several projects at once, each with its own process, and commands given in a folder below a project's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.sessions.lock import running_owner, running_owners
+
+PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
+BUNDLE = """---
+bundle: {{name: {name}}}
+providers: [{{module: provider-playbook, config: {{otherwise: {{say: "You said: {{prompt}}"}}}}}}]
+background_sessions: [{{name: asked, instruction_template: "say {{what}}"}}]
+---
+"""
+
+
+def make_project(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "bundle.md").write_text(BUNDLE.format(name=folder.name), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def folders(tmp_path: Path, home: Path, amplifier: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """Two projects whose background sessions run."""
+    made = [make_project(tmp_path / name) for name in ("one", "two")]
+    for folder in made:
+        monkeypatch.chdir(folder)
+        assert amplifier("up", "--detach").returncode == exits.OK
+    yield made
+    if running_owners():
+        assert invoke(["stop", "--everything"]) == exits.OK
+
+
+def running(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """Return the folder of each background session that `ps` shows as running, by its queue."""
+    capsys.readouterr()
+    invoke(["ps", "--json"])
+    rows = json.loads(capsys.readouterr().out)["data"]["background_sessions"]
+    return {row["queue"]: row["project"] for row in rows if row["state"] == "running"}
+
+
+def test_each_project_has_a_process_and_ps_shows_all(
+    folders: list[Path], amplifier: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = folders
+    assert running(capsys) == {"one/asked": str(one), "two/asked": str(two)}
+    assert len({owner["pid"] for owner in running_owners()}) == 2
+    assert amplifier("up", "--detach").returncode == exits.CONFLICT  # a folder has one
+
+    monkeypatch.chdir(one)
+    assert invoke(["stop", "--all"]) == exits.OK
+    assert running(capsys) == {"two/asked": str(two)}
+    assert invoke(["stop", "--all"]) == exits.CONFLICT
+    assert f"nothing runs in this folder, but in: {two}" in capsys.readouterr().err
+    assert invoke(["stop", "--everything"]) == exits.OK
+    assert running_owners() == []
+
+
+def test_a_background_session_is_stopped_where_the_command_is_given(
+    folders: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = folders
+    assert invoke(["stop", "asked"]) == exits.OK
+    assert capsys.readouterr().err.startswith("two/asked is stopped\n")
+    assert running(capsys) == {"one/asked": str(one)}
+    assert invoke(["stop", "one/asked"]) == exits.OK
+    assert running(capsys) == {}
+    assert running_owner(str(one)) is not None
+    assert running_owner(str(two)) is not None
+
+
+def test_a_project_is_found_from_a_folder_below(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = make_project(tmp_path / "one")
+    (project / "src" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(project / "src" / "deep")
+    assert invoke(["run", "hello"]) == exits.OK
+    assert capsys.readouterr().out == "You said: hello\n"
+    for folder in (project / "src" / "deep", project):
+        monkeypatch.chdir(folder)
+        assert invoke(["session", "list", "--json"]) == exits.OK
+        [record] = json.loads(capsys.readouterr().out)["data"]
+        assert record["project"] == str(project)
+
+
+def test_the_search_for_a_project_ends_at_the_root_of_a_checkout_and_at_the_home_folder(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = make_project(tmp_path / "one")
+    (project / "checkout" / ".git").mkdir(parents=True)
+    (project / "person" / "folder").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(project / "person"))
+    for folder in (project / "checkout", project / "person" / "folder"):
+        monkeypatch.chdir(folder)
+        assert invoke(["bundle", "show"]) == exits.NOT_FOUND
+        assert "no bundle.md in this project" in capsys.readouterr().err
+        assert invoke(["run", "hello"]) == exits.OK
+        assert "no bundle.md here" in capsys.readouterr().err
+
+
+def test_a_storage_that_may_not_load_is_not_said_to_be_missing(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["--safe-mode", "session", "list"]) == exits.NOT_FOUND
+    err = capsys.readouterr().err
+    assert "'storage-sqlite', and this plugin is not loaded. Leave out --safe-mode" in err
+    assert "pip install" not in err

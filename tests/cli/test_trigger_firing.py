@@ -1,0 +1,60 @@
+"""`amplifier trigger fire` without a bundle: the background session is found by its name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    return folder
+
+
+async def test_a_running_background_session_is_fired_from_any_folder(
+    running: Any, say: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(elsewhere)
+    for name in ("asked", "echo/asked"):
+        code, _, err = await say("trigger", "fire", name, "--data", '{"what": "hi"}')
+        assert (code, err) == (exits.OK, f"{name}: accepted\n")
+    await running.until("asked", "completed", count=2)
+
+
+async def test_its_condition_counts_as_in_its_own_folder(
+    running: Any, say: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(elsewhere)
+    code, _, err = await say("trigger", "fire", "careful", "--data", '{"n": 1}')
+    assert code == exits.FAILED
+    assert "careful: refused: " in err
+
+
+async def test_an_unknown_name_is_answered_with_those_that_run(
+    running: Any, say: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(elsewhere)
+    code, _, err = await say("trigger", "fire", "askd")
+    assert code == exits.NOT_FOUND
+    assert "did you mean 'asked'?" in err
+
+
+def test_one_that_has_run_is_fired_for_the_next_start(
+    background: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(background.parent)
+    assert invoke(["trigger", "fire", "asked", "--data", '{"what": "one"}']) == exits.OK
+    assert invoke(["-q", "up", "--once"]) == exits.OK
+    monkeypatch.chdir(elsewhere)
+    assert invoke(["trigger", "fire", "asked", "--data", '{"what": "two"}']) == exits.OK
+    capsys.readouterr()
+    assert invoke(["ps", "--json"]) == exits.OK
+    [row] = json.loads(capsys.readouterr().out)["data"]["background_sessions"]
+    assert (row["queue"], row["project"], row["waiting"]) == ("echo/asked", str(background.parent), 1)

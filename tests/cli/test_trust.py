@@ -1,0 +1,532 @@
+"""`amplifier trust`: nothing of a bundle or a project's settings runs before it is trusted, nor after it changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.security.trust_ledger import Ledger
+from amplifier_foundation.settings import write_setting
+
+BUNDLE = """---
+bundle: {{name: greeter}}
+providers: [{{module: provider-playbook, config: {{otherwise: {{say: "{say}"}}}}}}]
+hooks: [{{module: hooks-own, source: ./own.py}}]
+---
+You greet.
+"""
+OWN = """
+from pathlib import Path
+Path(__file__).with_name("ran").write_text("{text}")
+
+
+async def mount(coordinator, config):
+    return None
+"""
+
+
+@pytest.fixture(autouse=True)
+def _asked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AMPLIFIER_TRUST")
+
+
+@pytest.fixture
+def stranger(project: Path) -> Path:
+    """A folder with a bundle that runs a hook of its own."""
+    (project / "bundle.md").write_text(BUNDLE.format(say="hi"), encoding="utf-8")
+    (project / "own.py").write_text(OWN.format(text="first"), encoding="utf-8")
+    return project
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = invoke(arguments)
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+def ran(folder: Path) -> str | None:
+    file = folder / "ran"
+    text = file.read_text() if file.exists() else None
+    file.unlink(missing_ok=True)
+    return text
+
+
+def test_a_bundle_runs_once_it_is_trusted(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = said(capsys, "run", "hello")
+    assert (code, out, ran(stranger)) == (exits.WAITING, "", None)
+    assert err == (
+        "amplifier: bundle.md is not trusted, and nothing of it runs. "
+        f"Look at it, and trust it, with: amplifier trust {stranger}\n"
+    )
+    code, out, err = said(capsys, "trust")
+    assert (code, out) == (exits.OK, f"{stranger}/bundle.md is trusted\n")
+    assert f"code         {stranger}/own.py\n" in err
+    assert said(capsys, "run", "hello")[:2] == (exits.OK, "hi\n")
+    assert ran(stranger) == "first"
+    assert said(capsys, "trust", str(stranger))[2] == f"{stranger} is trusted already\n"
+
+
+@pytest.mark.parametrize("changed", ["own.py", "bundle.md"])
+def test_a_change_is_asked_for_again_with_a_diff(
+    changed: str, stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invoke(["trust"])
+    file = stranger / changed
+    before = file.stat()
+    file.write_text(file.read_text().replace("first", "other").replace("hi", "ho"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # the size is the same, too
+    code, _, err = said(capsys, "run", "hello")
+    assert (code, ran(stranger)) == (exits.WAITING, None)
+    assert f"has changed since it was trusted ({changed})" in err
+    assert said(capsys, "trust", "--list")[1].split()[-1] == "changed"
+    _, _, err = said(capsys, "trust")
+    assert ("-Path" in err and "+Path" in err) if changed == "own.py" else ("say: " in err)
+    assert "\n-" in err
+    assert said(capsys, "run", "hello")[0] == exits.OK
+
+
+def test_a_new_file_in_a_folder_of_code_is_a_change(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = stranger / "code" / "amplifier_module_hooks_own"
+    package.mkdir(parents=True)
+    (stranger / "own.py").rename(package / "__init__.py")
+    bundle = stranger / "bundle.md"
+    bundle.write_text(bundle.read_text().replace("./own.py", "./code"))
+    invoke(["trust"])
+    assert said(capsys, "run", "hello")[0] == exits.OK
+    assert said(capsys, "run", "hello")[0] == exits.OK, "bytecode is no change"
+    (stranger / "code" / "helper.py").write_text("")
+    assert "(code/helper.py)" in said(capsys, "run", "hello")[2]
+    (stranger / "code" / "helper.py").unlink()
+    assert said(capsys, "run", "hello")[0] == exits.OK
+    cache = package / "__pycache__"
+    cache.mkdir(exist_ok=True)
+    (cache / "more.cpython-311.pyc").write_bytes(b"\xa7\r\r\n\x01\0\0\0" + bytes(8))
+    assert "more.cpython-311.pyc" in said(capsys, "run", "hello")[2], "it is never compared with its source"
+
+
+def test_what_is_included_and_what_background_sessions_run_belongs_to_it(
+    stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (stranger / "base.yaml").write_text("bundle: {name: base}\nhooks: [{module: hooks-base, source: ./base.py}]\n")
+    (stranger / "base.py").write_text(OWN.format(text="base"))
+    (stranger / "worker.md").write_text(BUNDLE.format(say="worked").replace("./own.py", "./worker.py"))
+    (stranger / "worker.py").write_text(OWN.format(text="worker"))
+    (stranger / "agents").mkdir()
+    (stranger / "agents" / "a.md").write_text("---\nmeta: {name: a, description: b}\n---\nHelp.\n")
+    bundle = stranger / "bundle.md"
+    text = bundle.read_text().replace(
+        "hooks:",
+        "includes: [./base.yaml]\nagents: {include: [a]}\n"
+        "background_sessions: [{name: w, bundle: ./worker.md}]\nhooks:",
+        1,
+    )
+    bundle.write_text(text)
+    invoke(["trust"])
+    assert said(capsys, "run", "hello")[0] == exits.OK
+    for name in ("base.yaml", "base.py", "worker.md", "worker.py", "agents/a.md"):
+        file = stranger / name
+        before = file.read_text()
+        file.write_text(before + "\n")
+        assert f"({name})" in said(capsys, "run", "hello")[2]
+        file.write_text(before)
+    assert said(capsys, "run", "hello")[0] == exits.OK
+
+
+def test_a_trusted_folder_trusts_none_below_it_and_none_that_looks_like_it(
+    stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invoke(["trust"])
+    below, copy = stranger / "below", tmp_path / "copy"
+    for folder in (below, copy):
+        folder.mkdir()
+        for name in ("bundle.md", "own.py"):
+            (folder / name).write_bytes((stranger / name).read_bytes())
+        assert said(capsys, "run", "-b", str(folder), "hello")[0] == exits.WAITING
+    link = tmp_path / "link"
+    link.mkdir()
+    (link / "bundle.md").symlink_to(stranger / "bundle.md")
+    (link / "own.py").write_text(OWN.format(text="evil"))
+    assert said(capsys, "run", "-b", str(link), "hello")[0] == exits.WAITING
+    (tmp_path / "whole").symlink_to(stranger)
+    assert said(capsys, "run", "-b", str(tmp_path / "whole"), "hello")[0] == exits.OK, "it is the same place"
+
+
+def test_untrust_takes_it_back(stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "untrust", "nowhere")[0] == exits.NOT_FOUND
+    invoke(["trust"])
+    assert said(capsys, "untrust") == (exits.OK, f"{stranger}/bundle.md is not trusted any more\n", "")
+    assert said(capsys, "run", "hello")[0] == exits.WAITING
+    assert json.loads(said(capsys, "trust", "--list", "--json")[1])["data"] == []
+    assert list((home / "trust").iterdir()) == []
+
+
+def test_the_list_says_what_is_trusted(stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "trust", "--list")[2] == "Nothing is trusted yet.\n"
+    invoke(["trust", "--json"])
+    [row] = json.loads(said(capsys, "trust", "--list", "--json")[1])["data"]
+    assert (row["place"], row["files"], row["state"]) == (f"{stranger}/bundle.md", 2, "unchanged")
+    assert (home / "trust.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"trusted": 3}', '{"trusted": {"PLACE": {"files": 3}}}'])
+def test_with_a_damaged_file_nothing_is_trusted(
+    text: str, stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invoke(["trust"])
+    (home / "trust.json").write_text(text.replace("PLACE", f"{stranger}/bundle.md"))
+    code, _, err = said(capsys, "run", "hello")
+    assert (code, ran(stranger)) == (exits.USAGE, None)
+    assert err.startswith(f"amplifier: {home}/trust.json: ")
+    assert "Repair it, or remove it and trust your bundles again with: amplifier trust" in err
+
+
+def test_a_file_of_trust_open_to_others_is_not_believed(
+    stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invoke(["trust"])
+    (home / "trust.json").chmod(0o666)
+    assert "is open to others (mode 0666)" in said(capsys, "run", "hello")[2]
+
+
+def test_the_option_says_yes_and_remembers(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "run", "--trust", "hello")[0] == exits.OK
+    assert said(capsys, "run", "hello")[0] == exits.OK
+    (stranger / "own.py").write_text(OWN.format(text="second"))
+    assert said(capsys, "run", "hello")[0] == exits.WAITING
+
+
+def test_the_variable_says_yes_and_remembers_nothing(
+    stranger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("AMPLIFIER_TRUST", "1")
+        assert said(capsys, "run", "hello")[0] == exits.OK
+    for value in ("0", "", "yes"):
+        monkeypatch.setenv("AMPLIFIER_TRUST", value)
+        assert said(capsys, "run", "hello")[0] == exits.WAITING
+
+
+@pytest.mark.parametrize("command", [["init"], ["bundle", "new"]])
+def test_what_the_program_wrote_is_trusted(
+    command: list[str], project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(command) == exits.OK
+    assert said(capsys, "run", "hello")[0] == exits.OK
+    (project / "bundle.md").write_text((project / "bundle.md").read_text() + "More.\n")
+    assert said(capsys, "run", "hello")[0] == exits.WAITING
+
+
+@pytest.fixture
+def used(stranger: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions of the bundle, from a version without trust."""
+    with monkeypatch.context() as patch:
+        patch.setenv("AMPLIFIER_TRUST", "1")
+        assert invoke(["run", "hello"]) == exits.OK
+    (home / "trust.json").unlink()
+
+
+@pytest.mark.usefixtures("used")
+def test_who_ran_a_bundle_with_an_older_version_is_not_asked_once(
+    stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(capsys, "run", "hello")[0] == exits.OK
+    invoke(["untrust"])
+    assert said(capsys, "run", "hello")[0] == exits.WAITING, "once"
+
+
+@pytest.mark.usefixtures("used")
+def test_another_content_than_that_of_old_sessions_is_asked_for(
+    stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (stranger / "bundle.md").write_text(BUNDLE.format(say="other"))
+    assert said(capsys, "run", "hello")[0] == exits.WAITING
+    (stranger / "bundle.md").write_text(BUNDLE.format(say="hi"))
+    assert said(capsys, "run", "hello")[0] == exits.OK
+
+
+def test_sessions_that_ran_unasked_say_nothing_about_trust(
+    stranger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_TRUST", "1")
+    assert said(capsys, "run", "hello")[0] == exits.OK
+    monkeypatch.delenv("AMPLIFIER_TRUST")
+    assert said(capsys, "run", "hello")[0] == exits.WAITING
+
+
+SETTINGS = {
+    "overrides": {"provider-playbook": {"config": {"base_url": "http://127.0.0.1:9"}}},
+    "bundle": "./other.md",
+    "bundles": {"own": "./other.md"},
+    "storage": {"name": "storage-jsonl", "config": {"folder": "PROJECT/taken"}},
+    "retention": {"sessions": "1s"},
+}
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+@pytest.mark.parametrize("name", ["settings.yaml", "settings.local.yaml"])
+def test_settings_of_a_project_are_left_out_until_they_are_trusted(
+    key: str, name: str, stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invoke(["trust"])
+    text = json.dumps({key: SETTINGS[key]}).replace("PROJECT", str(stranger))
+    (stranger / ".amplifier").mkdir()
+    (stranger / ".amplifier" / name).write_text(text)
+    code, _, err = said(capsys, "run", "hello")
+    assert (code, ran(stranger)) == (exits.WAITING, None)
+    assert (
+        f".amplifier is not trusted, and nothing of it runs. Look at it, and trust it, with: amplifier trust {stranger}"
+        in err
+    )
+    code, _, err = said(capsys, "session", "list", "--json")
+    assert code == exits.OK
+    assert ".amplifier is not trusted" in err
+    assert not (stranger / "taken").exists()
+    assert f"settings: {key}" in said(capsys, "trust")[2]
+    assert ".amplifier is not trusted" not in said(capsys, "config", "show")[2]
+    (stranger / ".amplifier" / name).write_text(text + "\n")
+    assert "has changed since it was trusted" in said(capsys, "run", "hello")[2]
+
+
+def test_code_in_place_of_a_module_is_checked_where_it_is_imported(
+    stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invoke(["trust"])
+    other = tmp_path / "mine.py"
+    other.write_text(OWN.format(text="mine"))
+    write_setting("user", ("overrides", "hooks-own", "source"), str(other))
+    assert said(capsys, "run", "hello")[0] == exits.OK, "the person's own settings are theirs"
+    assert ran(tmp_path) == "mine"
+    (stranger / ".amplifier").mkdir()
+    (stranger / "theirs.py").write_text(OWN.format(text="theirs"))
+    (stranger / ".amplifier" / "settings.yaml").write_text("overrides: {hooks-own: {source: ./theirs.py}}\n")
+    assert said(capsys, "run", "hello")[0] == exits.WAITING
+    invoke(["trust"])
+    assert said(capsys, "run", "hello")[0] == exits.OK
+    assert ran(stranger) == "theirs"
+    (stranger / "theirs.py").write_text(OWN.format(text="more"))
+    assert "(theirs.py)" in said(capsys, "run", "hello")[2] or "theirs.py" in said(capsys, "run", "hello")[2]
+    assert ran(stranger) is None
+
+
+def test_settings_that_the_person_sets_by_a_command_stay_trusted(
+    stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invoke(["trust"])
+    for value in ("30d", "60d"):
+        assert said(capsys, "config", "set", "retention.sessions", value, "--scope", "project")[0] == exits.OK
+        assert said(capsys, "run", "hello")[0] == exits.OK
+    settings = stranger / ".amplifier" / "settings.yaml"
+    settings.write_text(settings.read_text() + "\n")
+    assert said(capsys, "config", "set", "retention.keep", "3", "--scope", "project")[0] == exits.OK
+    assert said(capsys, "run", "hello")[0] == exits.WAITING, "a change of somebody else is not looked over"
+
+
+def test_settings_that_lead_nowhere_need_no_trust(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    invoke(["trust"])
+    (stranger / ".amplifier").mkdir()
+    (stranger / ".amplifier" / "settings.yaml").write_text("permissions: {mode: read-only}\n")
+    assert said(capsys, "run", "hello")[0] == exits.OK
+
+
+def test_a_fetched_bundle_is_trusted_by_its_address_and_content(
+    stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+
+    def commit() -> None:
+        for arguments in (("init", "-q", "-b", "main"), ("add", "."), (*who, "commit", "-q", "-m", "one")):
+            subprocess.run(["git", *arguments], cwd=stranger, check=True)
+
+    commit()
+    uri = f"git+file://{stranger}@main"
+    code, _, err = said(capsys, "run", "-b", uri, "hello")
+    assert (code, f"with: amplifier trust {uri}\n" in err) == (exits.WAITING, True)
+    assert said(capsys, "trust", uri)[0] == exits.OK
+    assert said(capsys, "run", "-b", uri, "hello")[0] == exits.OK
+    assert uri in said(capsys, "trust", "--list")[1]
+    (stranger / "own.py").write_text(OWN.format(text="second"))
+    commit()
+    assert said(capsys, "bundle", "update", "--all")[0] in (exits.OK, exits.USAGE)
+    from amplifier_foundation.sources import default_cache
+
+    default_cache().fetch(uri, refresh=True)
+    assert "has changed since it was trusted (own.py)" in said(capsys, "run", "-b", uri, "hello")[2]
+
+
+def test_nothing_is_fetched_for_a_bundle_before_it_is_trusted(
+    stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from amplifier_foundation.sources import default_cache
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "bundle.md").write_text("---\nbundle: {name: other}\n---\n")
+    uri = f"zip+file://{tmp_path}/other.zip"
+    subprocess.run(["python3", "-m", "zipfile", "-c", str(tmp_path / "other.zip"), "bundle.md"], cwd=other, check=True)
+    bundle = stranger / "bundle.md"
+    bundle.write_text(bundle.read_text().replace("hooks:", f"includes: ['{uri}']\nhooks:", 1))
+    assert said(capsys, "run", "hello")[0] == exits.WAITING
+    assert default_cache().entries() == []
+    assert said(capsys, "run", "--trust", "hello")[0] == exits.OK, "one yes is enough"
+    assert len(default_cache().entries()) == 1
+    assert said(capsys, "run", "hello")[0] == exits.OK
+
+
+WRITING = """---
+bundle: {name: writer}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - {when: {user: '^write (?P<path>.+)'}, call: {tool: write_file, input: {path: "{path}", content: "# more"}}}
+        - {when: {tool: write_file}, say: "{result}"}
+tools: [{module: tool-filesystem, config: {allow_write: true}}]
+hooks: [{module: hooks-own, source: ./own.py}]
+---
+You write.
+"""
+
+
+def test_what_a_session_wrote_is_not_trusted_by_that(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (stranger / "bundle.md").write_text(WRITING)
+    invoke(["trust"])
+    assert said(capsys, "run", "write own.py")[0] == exits.OK
+    assert (stranger / "own.py").read_text() == "# more"
+    code, _, err = said(capsys, "run", "write more.py")
+    assert (code, "has changed since it was trusted (own.py)" in err) == (exits.WAITING, True)
+
+
+DELEGATING = """---
+bundle: {name: lead}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - when: {user: '^ask (?P<who>.+)'}
+          call: {tool: delegate, input: {agent: "{who}", instruction: "do it"}}
+        - when: {tool: delegate}
+          say: "It said: {result}"
+tools: [{module: tool-delegate, config: {uris: true}}]
+---
+You lead.
+"""
+
+
+def test_a_session_delegates_to_trusted_bundles_only(
+    stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lead = tmp_path / "lead.md"
+    lead.write_text(DELEGATING)
+    write_setting("user", "permissions.allow", ["delegate(**)", "delegate(git+file:*)"])
+    invoke(["trust", str(lead)])
+    _, out, _ = said(capsys, "run", "-b", str(lead), f"ask {stranger}/bundle.md")
+    assert f"amplifier trust {stranger}" in out
+    assert ran(stranger) is None
+    _, out, _ = said(capsys, "run", "-b", str(lead), f"ask git+file://{stranger}@main")
+    assert f"amplifier trust git+file://{stranger}@main" in out
+    invoke(["trust"])
+    _, out, _ = said(capsys, "run", "-b", str(lead), f"ask {stranger}/bundle.md")
+    assert "hi" in out
+    assert ran(stranger) == "first"
+
+
+def test_a_person_at_a_terminal_is_asked(stranger: Path, terminals: Any) -> None:
+    terminal = terminals("run", "hello")
+    shown = terminal.until(r"Trust it\? \[y/N\]: ")
+    assert "bundle.md is not trusted yet. It would run or use:" in shown
+    assert f"code         {stranger}/own.py" in shown
+    terminal.type("n\n")
+    assert terminal.ended() == exits.WAITING
+    assert ran(stranger) is None
+    terminal = terminals("run", "hello")
+    terminal.until(r"Trust it\? \[y/N\]: ")
+    terminal.type("y\n")
+    terminal.until("hi")
+    assert terminal.ended() == exits.OK
+    terminal = terminals("run", "hello")
+    terminal.until("hi")
+    assert terminal.ended() == exits.OK
+
+
+def test_a_conversation_asks_too(stranger: Path, terminals: Any) -> None:
+    terminal = terminals("run")
+    terminal.until(r"Trust it\? \[y/N\]: ")
+    terminal.type("y\n")
+    terminal.prompted()
+    terminal.type("/quit\n")
+    assert terminal.ended() == exits.OK
+
+
+BACKGROUND = """---
+bundle: {{name: watch}}
+providers: [{{module: provider-playbook, config: {{otherwise: {{say: "{say}"}}}}}}]
+hooks: [{{module: hooks-own, source: ./own.py}}]
+background_sessions: [{{name: asked}}]
+---
+You watch.
+"""
+
+
+@pytest.mark.parametrize("arguments", [["up"], ["up", "--once"], ["up", "--detach"]])
+def test_up_runs_trusted_bundles_only(arguments: list[str], stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (stranger / "bundle.md").write_text(BACKGROUND.format(say="hi"))
+    code, _, err = said(capsys, *arguments)
+    assert (code, f"amplifier trust {stranger}" in err, ran(stranger)) == (exits.WAITING, True, None)
+    assert said(capsys, "service", "install")[0] == exits.WAITING
+    assert said(capsys, "up", "--dry-run")[0] == exits.OK
+    assert ran(stranger) is None
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("changed", ["bundle.md", "own.py"])
+def test_a_running_up_waits_for_trust_in_a_changed_bundle(
+    changed: str, stranger: Path, amplifier: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (stranger / "bundle.md").write_text(BACKGROUND.format(say="hi"))
+    invoke(["trust"])
+    assert amplifier("up", "--detach").returncode == exits.OK
+    try:
+        invoke(["trigger", "fire", "asked"])
+        wait_until(lambda: ran(stranger) == "first")
+        file = stranger / changed
+        file.write_text(file.read_text().replace("first", "second").replace("hi", "ho"))
+        if changed == "own.py":
+            assert invoke(["trigger", "fire", "asked"]) == exits.OK
+        wait_until(lambda: "has changed since it was trusted" in said(capsys, "ps", "--json")[1])
+        assert '"degraded"' in said(capsys, "ps", "--json")[1]
+        wait_until(lambda: "has changed since it was trusted" in said(capsys, "logs")[1])
+        assert ran(stranger) is None
+        invoke(["trust"])
+        if changed == "own.py":
+            wait_until(lambda: ran(stranger) == "second")
+        wait_until(lambda: "has changed since it was trusted" not in said(capsys, "ps", "--json")[1])
+        invoke(["trigger", "fire", "asked"])
+        wait_until(lambda: ("ho" if changed == "bundle.md" else "hi") in said(capsys, "logs")[1].splitlines()[-1])
+    finally:
+        invoke(["stop", "--all"])
+
+
+def test_the_demo_is_trusted(project: Path, home: Path) -> None:
+    from amplifier_foundation.cli.demo import _make_project
+
+    folder = _make_project(project / "demo")
+    place = f"{folder}/bundle.md"
+    entry = Ledger().find(place)
+    assert entry is not None
+    assert f"{folder}/tools" in str(sorted(entry.files))

@@ -1,0 +1,171 @@
+"""The gate stands ahead of every handler of `tool:pre`, and nothing that a handler does gets around it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from amplifier_core import HookResult, ModuleCoordinator
+from amplifier_core.approval import ApprovalTimeoutError
+from amplifier_core.events import TOOL_PRE
+from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
+
+
+class Asked:
+    """An approval system with answers written in advance."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.questions: list[tuple[str, list[str]]] = []
+
+    async def request_approval(self, prompt: str, options: list[str], *limits: Any) -> str:
+        self.questions.append((prompt, options))
+        if not self.answers:
+            raise ApprovalTimeoutError(prompt)
+        return self.answers.pop(0)
+
+
+def guarded(
+    section: dict[str, Any], *answers: str, kept: list[str] | None = None
+) -> tuple[ModuleCoordinator, PermissionGate, Asked]:
+    asked = Asked(*answers)
+    coordinator = ModuleCoordinator(approval_system=asked, config={"session": {}})
+    policy = Policy(
+        [parse_permissions(section, "user settings", is_own=True)], kept.append if kept is not None else None
+    )
+    gate = PermissionGate(policy, "/work/project")
+    coordinator.guard(gate)
+    return coordinator, gate, asked
+
+
+async def verdict(coordinator: ModuleCoordinator, tool: str, **arguments: Any) -> HookResult:
+    """Return what a loop does with a call: emit, then carry out the result."""
+    result = await coordinator.hooks.emit(TOOL_PRE, {"tool_name": tool, "tool_input": arguments})
+    return await coordinator.process_hook_result(result, TOOL_PRE, "loop")
+
+
+async def test_a_refused_call_reaches_no_handler() -> None:
+    coordinator, _, _ = guarded({"deny": ["write_file(src/**)"]})
+    heard: list[Any] = []
+    coordinator.hooks.register(TOOL_PRE, lambda event, data: heard.append(data), priority=-100)
+    assert coordinator.hooks.has_handlers(TOOL_PRE)
+    refused = await verdict(coordinator, "write_file", path="src/a")
+    assert refused.action == "deny"
+    assert refused.reason == "not permitted: the rule write_file(src/**) of user settings"
+    assert heard == []
+    assert (await verdict(coordinator, "write_file", path="other")).action == "continue"
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+async def test_a_changed_call_is_looked_at_again(in_place: bool) -> None:
+    coordinator, _, _ = guarded({})
+
+    async def change(event: str, data: dict[str, Any]) -> HookResult | None:
+        if in_place:
+            data["tool_input"]["path"] = ".git/config"
+            return None
+        return HookResult(action="modify", data={**data, "tool_input": {"path": ".git/config"}})
+
+    coordinator.hooks.register(TOOL_PRE, change)
+    refused = await verdict(coordinator, "write_file", path="a.txt")
+    assert (refused.action, refused.reason) == ("deny", "not permitted: .git/config is protected: git obeys it")
+
+
+async def raising(event: str, data: dict[str, Any]) -> None:
+    raise RuntimeError("no rules file")
+
+
+async def cancelling(event: str, data: dict[str, Any]) -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("handler", [raising, cancelling])
+@pytest.mark.parametrize("with_gate", [True, False])
+async def test_a_guard_that_fails_refuses_the_call(handler: Any, with_gate: bool) -> None:
+    coordinator = guarded({})[0] if with_gate else ModuleCoordinator(config={"session": {}})
+    coordinator.hooks.register(TOOL_PRE, handler, name="guard")
+    refused = await verdict(coordinator, "write_file", path="a.txt")
+    assert refused.action == "deny"
+    assert refused.reason is not None and refused.reason.startswith("the guard 'guard' failed")
+
+
+async def test_a_question_is_put_once_and_an_answer_holds_as_long_as_it_says() -> None:
+    kept: list[str] = []
+    answers = ("Allow once", "Allow for this session", "Allow always: bash(make)", "Deny")
+    coordinator, _, asked = guarded({}, *answers, kept=kept)
+    for command in ("ls", "ls", "ls", "make", "make"):
+        assert (await verdict(coordinator, "bash", command=command)).action == "continue"
+    assert (await verdict(coordinator, "bash", command="rm x")).action == "deny"
+    assert [prompt for prompt, _ in asked.questions] == [
+        'bash(command="ls"): commands are asked for',
+        'bash(command="ls"): commands are asked for',
+        'bash(command="make"): commands are asked for',
+        'bash(command="rm x"): commands are asked for',
+    ]
+    assert asked.questions[0][1] == ["Allow once", "Allow for this session", "Allow always: bash(ls)", "Deny"]
+    assert kept == ["bash(make)"]
+
+
+async def test_an_answer_holds_for_these_arguments_alone() -> None:
+    coordinator, _, asked = guarded({}, "Allow for this session")
+    assert (await verdict(coordinator, "bash", command="ls", cwd="src")).action == "continue"
+    assert (await verdict(coordinator, "bash", command="ls", cwd="src")).action == "continue"
+    assert (await verdict(coordinator, "bash", command="ls", cwd="lib")).action == "deny"
+    assert len(asked.questions) == 2
+
+
+async def test_always_is_not_offered_where_nobody_keeps_it_or_no_rule_is_narrow_enough() -> None:
+    coordinator, _, asked = guarded({}, kept=[])
+    await verdict(coordinator, "bash", command="ls; rm x")
+    coordinator, _, other = guarded({})
+    await verdict(coordinator, "bash", command="ls")
+    for each in (asked, other):
+        assert each.questions[0][1] == ["Allow once", "Allow for this session", "Deny"]
+
+
+async def test_always_is_not_offered_where_a_rule_of_ones_own_would_change_nothing() -> None:
+    for own, bundle, offered in (
+        ({"mode": "ask"}, {}, True),
+        ({}, {"mode": "ask"}, False),
+        ({"ask": ["bash"]}, {}, False),
+    ):
+        coordinator, gate, asked = guarded(own, kept=[])
+        gate.policy = gate.policy.below(parse_permissions(bundle, "bundle 'x'"))
+        await verdict(coordinator, "bash", command="ls")
+        assert any(option.startswith("Allow always") for option in asked.questions[0][1]) is offered
+
+
+async def test_a_handlers_question_and_that_of_the_gate_are_one_and_a_refusal_wins() -> None:
+    coordinator, _, asked = guarded({}, "Allow for this session")
+    question = HookResult(action="ask_user", approval_prompt="Sure?", approval_options=["Allow", "Deny"])
+    coordinator.hooks.register(TOOL_PRE, lambda event, data: question)
+    assert (await verdict(coordinator, "bash", command="ls")).action == "continue"
+    assert asked.questions[0][0] == 'Sure?\nbash(command="ls"): commands are asked for'
+    coordinator.hooks.register(TOOL_PRE, lambda event, data: HookResult(action="deny", reason="no"))
+    assert (await verdict(coordinator, "bash", command="ls -l")).reason == "no"
+
+
+async def test_nobody_to_ask_is_a_refusal() -> None:
+    coordinator, _, _ = guarded({})
+    coordinator.approval_system = None
+    assert (await verdict(coordinator, "bash", command="ls")).action == "deny"
+
+
+@pytest.mark.parametrize("arguments", [None, "text", ["a"]])
+async def test_arguments_that_are_no_mapping_are_refused(arguments: Any) -> None:
+    coordinator, _, _ = guarded({})
+    result = await coordinator.hooks.emit(TOOL_PRE, {"tool_name": "bash", "tool_input": arguments})
+    assert (result.action, result.reason) == ("deny", "not permitted: its arguments are no mapping")
+
+
+async def test_a_tool_declares_its_arguments() -> None:
+    class Deploy:
+        name = "deploy"
+        accesses = {"where": "host"}  # noqa: RUF012 - as an author writes it
+
+    coordinator, _, _ = guarded({})
+    coordinator.mount_points["tools"]["deploy"] = Deploy()
+    assert "own network" in str((await verdict(coordinator, "deploy", where="127.0.0.1")).reason)

@@ -1,0 +1,103 @@
+"""Random rules and calls: the policy agrees with a second, naive evaluator."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import random
+from typing import Any
+
+from amplifier_core.permissions import Call, Policy, parse_permissions
+
+COUNT = int(os.environ.get("COUNT", "10000"))
+SEED = os.environ.get("SEED", "20261122")
+NAMES = ("src", "docs", "a.py", "b.txt", ".git", "config", ".env")
+TOOLS = ("read_file", "write_file", "bash", "fetch", "emit")
+ARGUMENTS = {"read_file": "path", "write_file": "path", "bash": "command", "fetch": "url", "emit": "event"}
+WORDS = ("git", "status", "push", "ls")
+HOSTS = ("ok.com", "api.ok.com", "evil.io")
+ORDER = ("allow", "ask", "deny")
+
+
+def random_value(chance: random.Random, tool: str) -> str:
+    kind = ARGUMENTS[tool]
+    if kind == "path":
+        return "/".join(chance.choices(NAMES, k=chance.randint(1, 3)))
+    if kind == "command":
+        return " ".join(chance.choices(WORDS, k=chance.randint(1, 3)))
+    return chance.choice(HOSTS) if kind == "url" else f"review:{chance.choice(('done', 'failed'))}"
+
+
+def random_section(chance: random.Random) -> dict[str, Any]:
+    section: dict[str, Any] = {}
+    if chance.random() < 0.5:
+        section["mode"] = chance.choice(("read-only", "ask", "auto"))
+    for effect in ORDER:
+        rules = []
+        for _ in range(chance.randint(0, 4)):
+            tool = chance.choice(TOOLS)
+            value = random_value(chance, tool)
+            shape = chance.random()
+            pattern = value if shape < 0.5 else f"{value.split('/')[0].split()[0]}*" if shape < 0.75 else None
+            rules.append(tool if pattern is None else f"{tool}({pattern})")
+        if rules:
+            section[effect] = rules
+    return section
+
+
+def naive_default(tool: str, value: str) -> str:
+    parts = value.split("/")
+    if tool == "write_file" and (".git" in parts or parts[-1] == ".env"):
+        return "protected"
+    if tool == "read_file" and parts[-1] == ".env":
+        return "protected"
+    return {"bash": "ask", "fetch": "ask"}.get(tool, "allow")
+
+
+def naive_fits(rule: str, tool: str, value: str) -> bool:
+    name, _, pattern = rule.removesuffix(")").partition("(")
+    if name != tool:
+        return False
+    if not pattern:
+        return True
+    if "*" in pattern and ARGUMENTS[tool] == "path" and "/" in value[len(pattern) - 1 :]:
+        return False  # `*` stays within a name
+    return fnmatch.fnmatchcase(value, pattern.replace("[", "[[]"))
+
+
+def naive_decision(sections: list[dict[str, Any]], tool: str, value: str) -> str:
+    strictest, lifted = "allow", False
+    for place, section in enumerate(sections):
+        fitting = [
+            (effect, rule) for effect in ORDER for rule in section.get(effect, ()) if naive_fits(rule, tool, value)
+        ]
+        if fitting:
+            effect = max((effect for effect, _ in fitting), key=ORDER.index)
+            if place == 0 and effect == "allow":  # the person's own; a protected file must be named
+                first = next(rule for at, rule in fitting if at == "allow")
+                lifted = naive_default(tool, value) != "protected" or "(" in first
+        elif section.get("mode") in ("read-only", "ask") and tool != "read_file":
+            effect = "deny" if section["mode"] == "read-only" else "ask"
+        else:
+            continue
+        strictest = max(strictest, effect, key=ORDER.index)
+    default = naive_default(tool, value)
+    default = "deny" if default == "protected" else default
+    return strictest if lifted else max(strictest, default, key=ORDER.index)
+
+
+def test_random_policies_agree_with_a_naive_evaluator() -> None:
+    chance = random.Random(SEED)
+    seen = dict.fromkeys(ORDER, 0)
+    for number in range(COUNT):
+        sections = [random_section(chance) for _ in range(chance.randint(1, 3))]
+        policy = Policy(
+            parse_permissions(section, f"layer {place}", is_own=place == 0) for place, section in enumerate(sections)
+        )
+        for _ in range(3):
+            tool = chance.choice(TOOLS)
+            value = random_value(chance, tool)
+            decided = policy.decide(Call.of(tool, {ARGUMENTS[tool]: value}, "/work/project")).effect
+            assert decided == naive_decision(sections, tool, value), (SEED, number, sections, tool, value)
+            seen[decided] += 1
+    assert min(seen.values()) > COUNT / 10, seen

@@ -1,0 +1,257 @@
+"""Rules, and the published ways around them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core.permissions import (
+    Call,
+    PermissionRuleError,
+    PermissionsError,
+    Policy,
+    narrowest_rule,
+    parse_permissions,
+    parse_rule,
+)
+
+
+def decide(section: dict[str, Any], tool: str, folder: Path | str = "/work/project", **arguments: Any) -> str:
+    policy = Policy([parse_permissions(section, "user settings", is_own=True)])
+    return policy.decide(Call.of(tool, arguments, folder)).effect
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "fits"),
+    [
+        ("read_file(src/**)", "src/a/b.py", True),
+        ("read_file(src/**)", "src", True),
+        ("read_file(src/**)", "src-evil/a.py", False),
+        ("read_file(src/**)", "./src/../src/a.py", True),
+        ("read_file(src/**)", "src/../other/a.py", False),
+        ("read_file(src/*)", "src/a/b.py", False),
+        ("read_file(**/*.py)", "a.py", True),
+        ("read_file(**/*.py)", "a/b/c.py", True),
+        ("read_file(a?.txt)", "ab.txt", True),
+        ("read_file(a[0-9].txt)", "a7.txt", True),
+        ("read_file(a[!0-9].txt)", "a7.txt", False),
+        (r"read_file(a\*.txt)", "a*.txt", True),
+        (r"read_file(a\*.txt)", "ab.txt", False),
+        ("read_file(/work/project/src/**)", "/elsewhere/src/a", False),
+        ("read_file(/elsewhere/**)", "/elsewhere/src/a", True),
+        ("read_*(src/**)", "src/a", True),
+        ("*", "src/a", True),
+    ],
+)
+def test_a_rule_fits_paths(rule: str, path: str, fits: bool) -> None:
+    [access] = Call.of("read_file", {"path": path}, "/work/project").accesses
+    parsed = parse_rule("deny", rule)
+    assert (parsed.names("read_file") and parsed.fits(access)) is fits
+
+
+@pytest.mark.parametrize("text", ["", "  ", "(x)", "a b", "a(b", "a()", "a( )", 7, None, ["a"], "a(b)c"])
+def test_what_is_no_rule_is_refused_with_the_remedy(text: object) -> None:
+    with pytest.raises(PermissionRuleError, match=r"^not a rule: .* Write a tool, or tool\(pattern\), such as"):
+        parse_rule("ask", text)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("ask", "must be a mapping with mode, deny, ask, allow, not str"),
+        ({"modes": "ask"}, "unknown key 'modes'. Known: mode, deny, ask, allow"),
+        ({"mode": "yolo"}, "permissions.mode: must be one of read-only, ask, auto, not 'yolo'"),
+        ({"deny": "bash"}, "permissions.deny: must be a list of rules, not str"),
+        ({"deny": ["bash", "rm -rf"]}, r"permissions.deny\[1\]: not a rule: 'rm -rf'"),
+    ],
+)
+def test_an_unreadable_section_is_no_empty_one(section: Any, message: str) -> None:
+    with pytest.raises(PermissionsError, match=message):
+        parse_permissions(section, "user settings")
+
+
+@pytest.mark.parametrize(
+    ("path", "effect"),
+    [
+        ("src/a.py", "allow"),
+        (".git/hooks/pre-commit", "deny"),
+        (".git", "deny"),
+        ("sub/.git/config", "deny"),
+        (".GIT/config", "deny"),  # a case-blind disk
+        ("a/../.git/config", "deny"),
+        (".amplifier/settings.yaml", "deny"),
+        ("bundle.md", "deny"),
+        ("deep/Bundle.md", "deny"),
+        (".vscode/tasks.json", "deny"),
+        (".envrc", "deny"),
+        ("x/sitecustomize.py", "deny"),
+        ("x/any.pth", "deny"),
+        ("/etc/passwd", "ask"),
+        ("../other/x", "ask"),
+        ("/work/project-evil/x", "ask"),  # the folder's name is only the beginning
+        ("/proc/self/cwd/src/a.py", "deny"),
+        ("/proc/self/fd/3", "deny"),
+        ("a\0b", "deny"),
+        ("a\u202eb", "deny"),
+        ("a\nb", "deny"),
+    ],
+)
+def test_what_programs_obey_is_not_written(path: str, effect: str) -> None:
+    assert decide({}, "write_file", path=path, content="x") == effect
+
+
+@pytest.mark.parametrize(
+    ("path", "effect"),
+    [
+        ("a.py", "allow"), (".env", "deny"), (".env.production", "deny"), (".env.example", "allow"),
+        (".ENV", "deny"), ("keys/server.pem", "deny"), (".ssh/config", "deny"), ("id_rsa", "deny"),
+        (".git/config", "allow"), ("bundle.md", "allow"), ("/etc/passwd", "ask"),
+    ],
+)  # fmt: skip
+def test_secrets_are_not_read(path: str, effect: str) -> None:
+    assert decide({}, "read_file", path=path) == effect
+
+
+@pytest.mark.parametrize(
+    ("url", "effect"),
+    [
+        ("https://ok.com/x", "allow"),
+        ("https://api.ok.com", "ask"),
+        ("https://ok.com.evil.io", "ask"),
+        ("https://ok.com@evil.io", "deny"),
+        ("https://evil.io/#ok.com", "ask"),
+        ("https://evil.io\\@ok.com", "deny"),
+        ("https://evil.io\0.ok.com", "deny"),
+        ("http://169.254.169.254/latest", "deny"),
+        ("http://[::ffff:127.0.0.1]/", "deny"),
+        ("http://0x7f.1/", "deny"),
+        ("http://2130706433/", "deny"),
+        ("http://localhost./", "deny"),
+        ("http://10.1.2.3/", "deny"),
+        ("http://[::1]:80/", "deny"),
+        ("OK.COM", "allow"),
+        ("", "deny"),
+    ],
+)
+def test_a_host_is_a_host_and_not_a_text(url: str, effect: str) -> None:
+    assert decide({"allow": ["fetch(ok.com)"]}, "fetch", url=url) == effect
+
+
+def test_a_host_with_a_star_is_all_below_it() -> None:
+    for url, effect in (("https://a.b.ok.com", "allow"), ("https://ok.com", "allow"), ("https://notok.com", "ask")):
+        assert decide({"allow": ["fetch(*.ok.com)"]}, "fetch", url=url) == effect
+
+
+@pytest.mark.parametrize(
+    ("command", "effect"),
+    [
+        ("git status", "allow"),
+        ("git status --short src", "allow"),
+        ("git push", "ask"),
+        ("git status; rm -rf x", "ask"),
+        ("git status && ls", "ask"),
+        ("git status\nrm x", "ask"),
+        ("git status | sh", "ask"),
+        ("git status $(rm x)", "ask"),
+        ("git status `rm x`", "ask"),
+        ("git status > .git/config", "ask"),
+        ("GIT_DIR=x git status", "ask"),
+        ("git status --short *", "ask"),
+        ("git statusx", "ask"),
+        ("git status\0", "deny"),
+        ("git status \u200b", "deny"),
+    ],
+)
+def test_a_command_is_allowed_only_when_it_is_plain(command: str, effect: str) -> None:
+    assert decide({"allow": ["bash(git status *)"]}, "bash", command=command) == effect
+
+
+def test_a_link_leads_where_it_leads(tmp_path: Path) -> None:
+    project, outside = tmp_path / "project", tmp_path / "outside"
+    (project / ".git").mkdir(parents=True)
+    outside.mkdir()
+    (project / "away").symlink_to(outside)
+    (project / "inner").symlink_to(project / ".git")
+    (project / "loop").symlink_to(project / "loop")
+    assert decide({}, "write_file", project, path="away/x") == "ask"
+    assert decide({}, "write_file", project, path="inner/config") == "deny"
+    assert decide({}, "write_file", project, path="loop/x") == "allow"  # nothing can be written through it
+    assert decide({"allow": ["write_file(away/**)"]}, "write_file", project, path="away/x") == "ask"
+
+
+def test_a_second_name_of_a_file_is_no_way_to_write_it(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text("x")
+    os.link(tmp_path / ".git" / "config", tmp_path / "notes.txt")
+    assert decide({}, "write_file", tmp_path, path="notes.txt") == "deny"
+    assert decide({}, "read_file", tmp_path, path="notes.txt") == "allow"
+
+
+def test_only_a_rule_of_the_person_that_names_it_allows_a_protected_file() -> None:
+    own = {"allow": ["write_file(.git/config)"]}
+    assert decide(own, "write_file", path=".git/config") == "allow"
+    assert decide(own, "write_file", path=".git/hooks/x") == "deny"
+    for broad in ("*", "write_file", "write_file(**)", "write_file(*)"):
+        assert decide({"allow": [broad]}, "write_file", path=".git/config") == "deny"
+        assert decide({"allow": [broad]}, "write_file", path="../x") == ("ask" if broad.endswith("(*)") else "allow")
+    call = Call.of("write_file", {"path": ".git/config"}, "/work/project")
+    for source in ("project settings", "bundle 'x'"):
+        assert Policy([parse_permissions(own, source)]).decide(call).effect == "deny"
+
+
+def test_a_layer_only_tightens_and_a_child_has_what_all_have() -> None:
+    own = parse_permissions({"allow": ["bash(ls *)"]}, "user settings", is_own=True)
+    project = parse_permissions({"allow": ["bash(rm *)"], "deny": ["bash(ls -l)"]}, "project settings")
+    child = parse_permissions({"mode": "read-only", "allow": ["write_file(out/**)"]}, "bundle 'child'")
+    policy = Policy([own, project])
+    calls = {text: Call.of("bash", {"command": text}, "/p") for text in ("ls", "ls -l", "rm x")}
+    assert {text: policy.decide(call).effect for text, call in calls.items()} == {
+        "ls": "allow", "ls -l": "deny", "rm x": "ask",
+    }  # fmt: skip
+    below = policy.below(child)
+    assert {text: below.decide(call).effect for text, call in calls.items()} == dict.fromkeys(calls, "deny")
+    assert below.decide(Call.of("write_file", {"path": "out/a"}, "/p")).effect == "allow"
+    assert below.decide(Call.of("write_file", {"path": "a"}, "/p")).effect == "deny"
+    assert below.decide(Call.of("read_file", {"path": "a"}, "/p")).effect == "allow"
+
+
+def test_the_strictest_access_of_a_call_counts() -> None:
+    section = {"deny": ["move(secret/**)"]}
+    assert decide(section, "move", source_path="a", destination="b") == "allow"
+    assert decide(section, "move", source_path="a", destination="secret/b") == "deny"
+    assert decide(section, "move", paths=["a", {"to": "secret/b"}]) == "deny"
+
+
+def test_a_tool_says_itself_what_its_arguments_are() -> None:
+    policy = Policy()
+    call = Call.of("deploy", {"where": "example.com", "read_me": ".env"}, "/p", {"where": "host", "read_me": "read"})
+    assert [access.kind for access in call.accesses] == ["host", "read"]
+    assert policy.decide(call).effect == "deny"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "rule"),
+    [
+        ("write_file", {"path": "a/b.txt"}, "write_file(a/b.txt)"),
+        ("write_file", {"path": "a*[b].txt"}, r"write_file(a\*\[b\].txt)"),
+        ("bash", {"command": "git status"}, "bash(git status)"),
+        ("bash", {"command": "git status; rm x"}, None),
+        ("bash", {"command": "FOO=1 make"}, None),
+        ("fetch", {"url": "https://ok.com/a?b"}, "fetch(ok.com)"),
+        ("move", {"source_path": "a", "destination": "b"}, None),
+        ("fetch", {"url": "http://127.0.0.1"}, None),
+        ("refresh", {}, "refresh"),
+        ("count_words", {"text": "x"}, None),
+    ],
+)
+def test_always_is_the_narrowest_rule_and_covers_the_call_alone(
+    tool: str, arguments: dict[str, str], rule: str | None
+) -> None:
+    call = Call.of(tool, arguments, "/p")
+    assert narrowest_rule(call) == rule
+    if rule is not None:
+        again = Policy([parse_permissions({"mode": "ask", "allow": [rule]}, "user settings", is_own=True)])
+        assert again.decide(call).effect == "allow"

@@ -1,0 +1,46 @@
+"""Test that secrets are hidden in texts and errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_core.llm_errors import AuthenticationError
+from amplifier_core.utils.secrets import redact_all, redact_error, redact_text, secrets_of
+
+KEY = "sk-ant-" + "a1b2c3d4" * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        (f"invalid x-api-key {KEY}", "invalid x-api-key [REDACTED]"),
+        ("Authorization: Bearer abcdefgh12345678", "Authorization: Bearer [REDACTED]"),
+        ("GET https://me:pass@host/v1", "GET https://[REDACTED]@host/v1"),
+        ("POST /v1?api_key=abcdefgh1234 failed", "POST /v1?api_key=[REDACTED] failed"),
+        ("the key is my-own-key-of-the-house", "the key is [REDACTED]"),
+        ("You have 200 tokens left: shorten it", "You have 200 tokens left: shorten it"),
+        ("a gAAAA-sk-abcdefghijklmnopqrstuvwx blob", "a gAAAA-sk-abcdefghijklmnopqrstuvwx blob"),
+    ],
+)
+def test_a_text_has_no_secret_left(monkeypatch: pytest.MonkeyPatch, text: str, hidden: str) -> None:
+    monkeypatch.setenv("HOUSE_API_KEY", "my-own-key-of-the-house\n")
+    assert redact_text(text) == hidden
+
+
+def test_an_error_and_its_causes_have_none_left() -> None:
+    error = AuthenticationError(f"no: {KEY}", provider="x", status_code=401)
+    error.__cause__ = OSError(5, f"with {KEY}")
+    redact_error(error)
+    assert (str(error), error.args) == ("no: [REDACTED]", ("no: [REDACTED]",))
+    assert KEY not in repr(error)
+    assert KEY not in str(error.__cause__.args)
+
+
+def test_metadata_has_none_left_by_key_or_by_form() -> None:
+    data = {"id": "r1", "headers": {"x-api-key": "short"}, "log": [f"sent {KEY}", 3]}
+    assert redact_all(data) == {"id": "r1", "headers": {"x-api-key": "[REDACTED]"}, "log": ["sent [REDACTED]", 3]}
+
+
+def test_the_secrets_of_a_configuration_are_those_at_sensitive_keys() -> None:
+    config = {"providers": [{"config": {"api_key": "one", "model": "m", "deep": {"auth_token": "two"}}}]}
+    assert list(secrets_of(config)) == ["one", "two"]

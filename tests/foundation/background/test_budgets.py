@@ -1,0 +1,144 @@
+"""Budgets of background sessions: a daily one holds events until midnight, another one makes dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core.testing import VirtualClock
+from amplifier_foundation.background.budgets import BUDGET
+
+OpenBench = Callable[..., Any]
+
+PRICED = """
+from decimal import Decimal
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock, ToolCall, ToolCallBlock
+from amplifier_core.message_models import Usage
+
+class Priced:
+    name = "priced"
+    def __init__(self, config): self.config = config
+    def get_info(self): return ProviderInfo(id="priced", display_name="Priced")
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return list(response.tool_calls or ())
+    async def complete(self, request, **kwargs):
+        cost = Decimal(str(self.config["cost"])) if "cost" in self.config else None
+        usage = Usage(input_tokens=60, output_tokens=40, total_tokens=100, cost_usd=cost)
+        asked = sum(message.role == "tool" for message in request.messages)
+        if asked < self.config.get("calls", 0):
+            call = ToolCall(id=f"call_{asked}", name="glob", arguments={"pattern": "*.md"})
+            block = ToolCallBlock(id=call.id, name=call.name, input=call.arguments)
+            return ChatResponse(content=[block], tool_calls=[call], usage=usage)
+        return ChatResponse(content=[TextBlock(text="done")], usage=usage)
+
+async def mount(coordinator, config):
+    await coordinator.mount("providers", Priced(config))
+"""
+
+
+@pytest.fixture
+def priced(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Return the providers of a bundle whose model takes 100 tokens a request, for `cost` dollars."""
+    (tmp_path / "priced.py").write_text(PRICED)
+    return lambda **config: [{"module": "provider-priced", "source": "./priced.py", "config": config}]
+
+
+async def test_a_daily_budget_that_is_spent_holds_events_until_midnight(open_bench: OpenBench, priced: Any) -> None:
+    async with open_bench(providers=priced(cost=1)) as bench:
+        session_id = await bench.start(budget={"usd": 2, "per": "day"}, max_attempts=1)
+        for n in range(1, 5):
+            bench.trigger.feed(n)
+        await bench.until("postponed")
+        row = bench.manager.get_status(session_id)
+        assert (row["status"], row["next_try"]) == ("degraded", "2026-01-02T00:00:00+00:00")
+        assert "cost $2 of $2 today, until 2026-01-02T00:00:00Z" in row["reason"]
+        assert await bench.states() == ["done", "done", "pending", "pending"]
+        assert [each.attempts for each in await bench.deliveries()][2:] == [0, 0]
+        assert await bench.manager.is_idle()
+        await bench.clock.advance(24 * 3600 - 1)
+        assert bench.kinds().count("completed") == 2
+        await bench.clock.advance(1)
+        await bench.until("completed", count=4)
+        assert bench.statuses() == {"queue": "running"}
+
+
+async def test_a_restart_does_not_reset_a_daily_budget(open_bench: OpenBench, priced: Any) -> None:
+    fields = {"budget": {"tokens": 100, "per": "day"}, "max_attempts": 1}
+    async with open_bench(providers=priced()) as bench:
+        await bench.start(**fields)
+        bench.trigger.feed(1)
+        await bench.until("completed")
+    async with open_bench(providers=priced()) as bench:
+        await bench.start(**fields)
+        bench.trigger.feed(2)
+        await bench.until("postponed")
+        assert "used 100 of 100 tokens today" in bench.told("postponed", "reason")[0]
+        assert await bench.states() == ["done", "pending"]
+    async with open_bench(clock=VirtualClock(bench.clock.now().replace(day=2)), providers=priced()) as bench:
+        await bench.start(**fields)
+        await bench.until("completed")
+        assert await bench.states() == ["done", "done"]
+
+
+async def test_a_budget_for_good_that_is_spent_makes_dead_letters_with_the_reason(
+    open_bench: OpenBench, priced: Any
+) -> None:
+    async with open_bench(providers=priced(cost=0.5)) as bench:
+        await bench.start(budget={"usd": 0.5})
+        bench.trigger.feed(1)
+        await bench.until("completed")
+        bench.trigger.feed(2)
+        await bench.until("dead")
+        (_, dead) = await bench.deliveries()
+        assert (dead.state, dead.attempts) == ("dead", 1)
+        assert "the sessions of its background session cost $0.5 of $0.5" in dead.reason
+        assert "background_sessions: [{budget: {…}}]" in dead.reason
+        assert bench.statuses() == {"queue": "running"}
+
+
+async def test_a_session_that_spends_the_daily_budget_goes_on_where_it_was(open_bench: OpenBench, priced: Any) -> None:
+    tools = [{"module": "tool-filesystem"}]
+    async with open_bench(providers=priced(calls=3), tools=tools) as bench:
+        await bench.start(budget={"tokens": 200, "per": "day"}, max_attempts=1)
+        bench.trigger.feed(1)
+        await bench.until("postponed")
+        (waiting,) = await bench.deliveries()
+        assert (waiting.state, waiting.attempts) == ("pending", 0)
+        assert len(await bench.store.read(waiting.session_id)) == 5
+        await bench.clock.advance(24 * 3600)
+        await bench.until("completed")
+        record = await bench.store.get(waiting.session_id)
+        assert {day: row["turns"] for day, row in record.metadata["ledger"].items()} == {
+            "2026-01-01": 1,
+            "2026-01-02": 0,
+        }
+        assert [len(await bench.store.read(waiting.session_id)), record.metadata["usage"]["requests"]] == [8, 4]
+
+
+async def test_the_budget_of_the_bundle_counts_all_its_sessions(open_bench: OpenBench, priced: Any) -> None:
+    async with open_bench(providers=priced(), budget={"tokens": 200, "per": "day"}) as bench:
+        await bench.start()
+        first = bench.trigger
+        await bench.start(name="other")
+        first.feed(1)
+        bench.trigger.feed(2)
+        await bench.until("completed", count=2)
+        first.feed(3)
+        await bench.until("postponed")
+        assert "the sessions of its bundle used 200 of 200 tokens" in bench.told("postponed", "reason")[0]
+        assert bench.statuses()["queue"] == "degraded"
+
+
+async def test_a_daily_budget_of_one_session_holds_its_event_alone(open_bench: OpenBench, priced: Any) -> None:
+    tools = [{"module": "tool-filesystem"}]
+    spawn = {"budget": {"tokens": 100, "per": "day"}}
+    async with open_bench(providers=priced(calls=1), tools=tools, spawn=spawn) as bench:
+        await bench.start(max_attempts=1)
+        bench.trigger.feed(1)
+        bench.trigger.feed(2)
+        await bench.until("postponed", count=2)
+        assert (bench.statuses(), await bench.states()) == ({"queue": "running"}, ["pending", "pending"])
+        assert BUDGET not in bench.manager._sessions.popitem()[1].problems

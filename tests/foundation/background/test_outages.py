@@ -1,0 +1,124 @@
+"""Providers that fail or end early: told at once; a service that is out is waited for, and costs no attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+OpenBench = Callable[..., Any]
+
+OUT = {"kind": "ProviderUnavailableError", "status_code": 503}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["AuthenticationError", "InvalidRequestError", "NotFoundError", "QuotaExceededError", "ContextLengthError"],
+)
+async def test_what_another_attempt_cannot_mend_is_dead_at_once_with_its_reason(
+    open_bench: OpenBench, flaky: Any, kind: str
+) -> None:
+    async with open_bench(providers=flaky({"kind": kind, "status_code": 401})) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("dead")
+        (dead,) = await bench.deliveries()
+        assert (dead.state, dead.attempts, bench.handled()) == ("dead", 1, [1])
+        assert "it said no" in dead.reason
+        assert bench.statuses() == {"queue": "running"}
+
+
+async def test_an_outage_postpones_and_uses_up_no_attempt(open_bench: OpenBench, flaky: Any) -> None:
+    async with open_bench(providers=flaky(*[OUT] * 12, "back")) as bench:
+        session_id = await bench.start(max_attempts=2)
+        bench.trigger.feed(1)
+        await bench.until("postponed")
+        row = bench.manager.get_status(session_id)
+        assert (row["status"], row["next_try"] is not None) == ("degraded", True)
+        assert "it said no" in row["reason"]
+        assert [each.attempts for each in await bench.deliveries()] == [0]
+        await bench.until("completed", step=1)
+        row = bench.manager.get_status(session_id)
+        assert (row["status"], row["reason"], row["next_try"]) == ("running", "", None)
+        assert bench.kinds().count("postponed") == 12
+        assert await bench.states() == ["done"]
+
+
+async def test_a_provider_that_says_when_is_asked_then_and_by_nobody_before(open_bench: OpenBench, flaky: Any) -> None:
+    busy = {"kind": "RateLimitError", "status_code": 429, "retry_after": 300}
+    async with open_bench(providers=flaky(busy, "back")) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("postponed")
+        (until,) = bench.told("postponed", "until")
+        assert (until - bench.clock.now()).total_seconds() == 300
+        bench.trigger.feed(2)  # it waits like the first
+        await bench.until("accepted", count=2)
+        await bench.clock.advance(299)
+        assert bench.handled() == [1]
+        await bench.until("completed", count=2, step=1)
+        assert sorted(bench.handled()) == [1, 1, 2]
+
+
+async def test_the_pauses_of_an_outage_grow_to_the_longest_of_the_bundle(open_bench: OpenBench, flaky: Any) -> None:
+    async with open_bench(providers=flaky(*[OUT] * 6, "back")) as bench:
+        pauses: list[float] = []
+
+        def longest(low: float, high: float) -> float:
+            pauses.append(high)
+            return high
+
+        bench.manager._engine.random.uniform = longest
+        await bench.start(retry={"delay": 2, "max_delay": 20})
+        bench.trigger.feed(1)
+        await bench.until("completed", step=1)
+        assert pauses == [2, 4, 8, 16, 20, 20]
+
+
+async def test_an_event_that_fails_alone_uses_up_its_attempts(open_bench: OpenBench, flaky: Any) -> None:
+    async with open_bench(providers=flaky("fine")) as bench:
+        await bench.start(max_attempts=2, instruction_template="{what} {n}")
+        bench.trigger.feed(1, data={"what": "poison"})
+        for n in range(2, 60):
+            bench.trigger.feed(n, data={"what": "good"})
+            await bench.until("completed", count=n - 1, step=1)
+            if "dead" in bench.kinds():
+                break
+        assert await bench.numbers("dead") == [1]
+        assert (bench.kinds().count("retried"), bench.kinds().count("dead")) == (1, 1)
+        assert bench.statuses() == {"queue": "running"}
+
+
+async def test_a_wait_beyond_all_reason_is_a_day(open_bench: OpenBench, flaky: Any) -> None:
+    busy = {"kind": "RateLimitError", "retry_after": 1e300}
+    async with open_bench(providers=flaky(busy, "back")) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("postponed")
+        (until,) = bench.told("postponed", "until")
+        assert (until - bench.clock.now()).total_seconds() == 86_400
+
+
+@pytest.mark.parametrize("reason", ["length", "refusal", "content_filter"])
+async def test_an_unfinished_answer_is_dead_at_once_with_its_reason(
+    open_bench: OpenBench, flaky: Any, reason: str
+) -> None:
+    async with open_bench(providers=flaky({"finish_reason": reason})) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("dead")
+        (dead,) = await bench.deliveries()
+        record = await bench.store.get(dead.session_id)
+    assert (dead.state, dead.attempts) == ("dead", 1)
+    assert f"({reason})" in dead.reason
+    assert (record.status, record.error) == ("failed", dead.reason)
+
+
+async def test_an_unfinished_answer_counts_where_the_bundle_accepts_it(open_bench: OpenBench, flaky: Any) -> None:
+    async with open_bench(providers=flaky({"finish_reason": "length"})) as bench:
+        await bench.start(accept_unfinished=True)
+        bench.trigger.feed(1)
+        await bench.until("completed")
+        (outcome,) = bench.told("completed", "outcome")
+    assert (outcome.status, outcome.output) == ("completed", "Once upon")

@@ -1,0 +1,142 @@
+"""A bundle that changes while its background sessions run is taken up; one that cannot be changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from amplifier_core.plugins import Plugins
+from amplifier_core.storage import DurableStore
+from amplifier_foundation import load_bundle
+from amplifier_foundation.background import reloading
+from amplifier_foundation.background.reloading import Reloading
+from amplifier_foundation.background.up import Up, run_background
+from amplifier_foundation.bundle.model import Bundle
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(reloading, "LOOK_EVERY", timedelta(seconds=0.01))
+
+
+def write(path: Path, *names: str, say: str = "yes") -> Path:
+    queues = "".join(f"  - {{name: {name}}}\n" for name in names)
+    provider = f"providers: [{{module: provider-playbook, config: {{otherwise: {{say: '{say}'}}}}}}]\n"
+    path.write_text(f"---\nbundle: {{name: demo}}\n{provider}background_sessions:\n{queues}---\nAnswer.\n")
+    return path
+
+
+class Watched:
+    """A bundle that runs, and what is told of its changes."""
+
+    def __init__(self, up: Up) -> None:
+        self.up = up
+        self.told: asyncio.Queue[str] = asyncio.Queue()
+        self.reloading = Reloading([up], self.load, self.told.put_nowait)
+        self.loads = 0
+        self.failure: Exception | None = None
+
+    async def load(self, path: Path) -> Bundle:
+        self.loads += 1
+        if self.failure is not None:
+            raise self.failure
+        return await load_bundle(str(path))
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(row["name"] for row in self.up.manager.get_status().values())
+
+
+@asynccontextmanager
+async def watched(path: Path, store: DurableStore, plugins: Plugins) -> AsyncIterator[Watched]:
+    async with run_background([await load_bundle(str(path))], store, plugins) as [up]:
+        watching = Watched(up)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(watching.reloading.run())
+            yield watching
+            task.cancel()
+
+
+async def test_what_a_changed_file_declares_runs(tmp_path: Path, store: DurableStore, plugins: Plugins) -> None:
+    path = write(tmp_path / "bundle.md", "kept", "gone")
+    async with watched(path, store, plugins) as each:
+        write(path, "kept", "fresh")
+        assert (await each.told.get()).startswith(f"{path} has changed: ")
+        assert each.names == ["fresh", "kept"]
+        await each.up.manager.fire("fresh", {})
+
+
+async def test_a_bundle_that_cannot_be_loaded_changes_nothing_and_is_told_once(
+    tmp_path: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    path = write(tmp_path / "bundle.md", "kept")
+    async with watched(path, store, plugins) as each:
+        path.write_text("---\nbundle: {name: demo}\nbackground_sessions: [{nam: kept}]\n---\n")
+        assert "is not taken up" in await each.told.get()
+        assert each.names == ["kept"]
+        write(path, "kept", "fresh")
+        assert "has changed: " in await each.told.get()
+        assert each.told.empty()
+        assert each.names == ["fresh", "kept"]
+
+
+async def test_a_file_that_only_looks_changed_stops_nothing(
+    tmp_path: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    path = write(tmp_path / "bundle.md", "kept")
+    async with watched(path, store, plugins) as each:
+        before = list(each.up.manager.get_status())
+        for look in (lambda: None, each.reloading.ask, path.touch):
+            loads = each.loads
+            look()
+            async with asyncio.timeout(30):
+                while each.loads == loads:
+                    await asyncio.sleep(0.002)
+        assert list(each.up.manager.get_status()) == before
+        assert each.told.empty()
+
+
+async def test_what_was_accepted_is_handled_after_a_change(
+    tmp_path: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    path = write(tmp_path / "bundle.md", "kept")
+    async with watched(path, store, plugins) as each:
+        for number in range(5):
+            await each.up.manager.fire("kept", {"n": number})
+        write(path, "kept", say="something else")
+        await each.told.get()
+        async with asyncio.timeout(30):
+            while len(await store.deliveries(state="done")) < 5:
+                await asyncio.sleep(0.005)
+    sessions = {delivery.session_id for delivery in await store.deliveries()}
+    assert len(sessions) == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "/gone"), "/gone: No such file or directory"),
+        (FileNotFoundError(2, "No such file or directory"), "FileNotFoundError: [Errno 2] No such file or directory"),
+        (RuntimeError("a plugin"), "RuntimeError: a plugin"),
+    ],
+)
+async def test_an_error_of_any_kind_changes_nothing_and_is_told_once(
+    error: Exception, reason: str, tmp_path: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    path = write(tmp_path / "bundle.md", "kept")
+    async with watched(path, store, plugins) as each:
+        each.failure = error
+        write(path, "kept", "fresh")
+        assert await each.told.get() == f"{path} has changed and is not taken up: {reason}"
+        assert each.names == ["kept"]
+        each.failure = None
+        if not isinstance(error, OSError):
+            path.touch()
+        assert await each.told.get() == f"{path} has changed: fresh, kept"
+        assert (each.names, each.told.empty()) == (["fresh", "kept"], True)

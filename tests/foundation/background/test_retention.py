@@ -1,0 +1,148 @@
+"""Which sessions may be forgotten."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import SessionEvent, SessionRecord, TriggerEvent, TriggerType
+from amplifier_core.errors import AmplifierError, StoreUnavailable
+from amplifier_core.storage import Purged
+from amplifier_core.testing import MemoryStore, VirtualClock
+from amplifier_foundation.background.retention import (
+    OVER_FOR,
+    PURGE_EVERY,
+    Retention,
+    age,
+    delete_expired,
+    disposable,
+    purging,
+)
+from amplifier_foundation.settings import read_settings
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+
+
+def aged(days: int, **fields: Any) -> SessionRecord:
+    return SessionRecord(f"s{days}", updated=NOW - timedelta(days=days), **{"status": "completed", **fields})
+
+
+def chosen(*records: SessionRecord, **rules: Any) -> list[str]:
+    return [record.session_id for record in disposable(records, **{"before": None, **rules})]
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"), [("90m", 1.5), ("36h", 36), ("30d", 720), ("8w", 1344), (" 1d ", 24), ("3600s", 1)]
+)
+def test_an_age_is_a_number_and_a_unit(text: str, hours: float) -> None:
+    assert age(text) == timedelta(hours=hours)
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1.5d", "30 d", "1y", "٣d", "9999999d"])
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="such as 30d"):
+        age(text)
+
+
+def test_the_oldest_go_first_and_the_newest_stay() -> None:
+    records = [aged(3), aged(1), aged(2)]
+    assert chosen(*records) == ["s3", "s2", "s1"]
+    assert chosen(*records, keep=2) == ["s3"]
+    assert chosen(*records, keep=5) == []
+    assert chosen(*records, before=NOW - timedelta(days=1)) == ["s3", "s2"]
+    assert chosen(*records, before=NOW, keep=1) == ["s3", "s2"]
+
+
+def test_what_runs_or_is_needed_stays() -> None:
+    assert chosen(aged(3, status="running"), aged(2), aged(1), needed={"s2"}) == ["s1"]
+
+
+async def test_what_is_over_in_an_inbox_is_forgotten_at_once_and_then_every_hour() -> None:
+    store, clock = MemoryStore(), VirtualClock(NOW)
+    await store.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"), refused="no", now=NOW)
+    await store.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"), now=NOW)
+    await store.emit(SessionEvent("old", {}, timestamp=NOW - timedelta(days=300)))
+    async with purging(store, clock):
+        await clock.advance(PURGE_EVERY)
+        assert len(await store.deliveries()) == 2
+        await clock.advance(OVER_FOR.total_seconds() + PURGE_EVERY)
+        assert [delivery.state for delivery in await store.deliveries()] == ["pending"]
+    assert [event.name for event in await store.events()] == ["old"]  # the log is small
+
+
+async def test_an_inbox_that_cannot_be_trimmed_is_said_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Full(MemoryStore):
+        tries = 0
+
+        async def purge(self, *, before: datetime, event_bytes: int = 0) -> Purged:
+            self.tries += 1
+            raise StoreUnavailable(Path("store.db"), "the disk is full")
+
+    store, clock = Full(), VirtualClock(NOW)
+    caplog.set_level("WARNING")
+    async with purging(store, clock):
+        await clock.advance(2 * PURGE_EVERY + 1)
+    assert store.tries == 3
+    assert "store.db" in caplog.text
+    assert "the disk is full" in caplog.text
+
+
+async def woken(store: MemoryStore, session_id: str, **fields: Any) -> None:
+    await store.create(SessionRecord(session_id, **{"event_id": "e", "status": "completed", **fields}))
+
+
+async def test_a_spent_session_is_forgotten_with_those_that_it_made() -> None:
+    store = MemoryStore()
+    await woken(store, "old")
+    await store.create(SessionRecord("agent", "old", status="completed"))
+    await store.create(SessionRecord("agent-of-agent", "agent", status="completed"))
+    await store.create(SessionRecord("fork", "old", fork_of="old", fork_at=0, status="idle"))
+    await woken(store, "woken-by-old", parent_id="old", status="running")
+    await store.create(SessionRecord("person", status="completed"))
+    assert await delete_expired(store, datetime.now(UTC) - timedelta(days=1)) == 0
+    assert await delete_expired(store, datetime.now(UTC) + timedelta(days=1)) == 3
+    assert {record.session_id for record in await store.sessions()} == {"fork", "woken-by-old", "person"}
+
+
+async def test_what_background_sessions_made_is_forgotten_as_the_settings_say() -> None:
+    store, clock = MemoryStore(), VirtualClock(datetime.now(UTC))
+    for number in range(3):
+        await woken(store, f"s{number}", name="queue")
+    async with purging(store, clock, Retention(timedelta(days=2), keep=1)):
+        await clock.advance(86_400)
+        assert len(await store.sessions()) == 3
+        await clock.advance(2 * 86_400)
+        assert len(await store.sessions()) == 1
+    async with purging(store, clock):
+        await clock.advance(5 * 86_400)
+        assert len(await store.sessions()) == 1
+
+
+def test_sessions_are_kept_as_long_as_the_settings_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path))
+    assert Retention.of(read_settings()) == Retention(timedelta(days=90), 20)
+    for text, kept in (("0", None), ("36h", timedelta(hours=36)), ("99999999w", timedelta(seconds=3e9))):
+        (tmp_path / "settings.yaml").write_text(f"retention: {{sessions: {text}, keep: 1}}\n")
+        assert Retention.of(read_settings()) == Retention(kept, 1)
+    for text, size in (
+        ("0", None),
+        ("1000", 1000),
+        ("500 MB", 500_000_000),
+        ("1.5GB", 1_500_000_000),
+        ("2 GiB", 2**31),
+    ):
+        (tmp_path / "settings.yaml").write_text(f"retention: {{max_size: {text}}}\n")
+        assert Retention.of(read_settings()).max_size == size
+
+
+@pytest.mark.parametrize("text", ["-1", "big", "5 XB", "1e9", "true", "1.5", "1 2 MB"])
+def test_what_is_no_size_is_refused_by_line(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path))
+    (tmp_path / "settings.yaml").write_text(f"retention:\n  max_size: {text}\n")
+    with pytest.raises(AmplifierError, match=r"settings\.yaml:2:.*(size such as 500 MB|must be)"):
+        read_settings()

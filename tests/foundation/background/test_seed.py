@@ -1,0 +1,343 @@
+"""The manager as the seed document has it: two arguments suffice, and the rest has defaults."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import AmplifierSession, SpawnRefused, hookimpl
+from amplifier_core.errors import BundleValidationError
+from amplifier_core.plugins import Plugins
+from amplifier_core.storage import DurableStore
+from amplifier_foundation.background import BackgroundSessionConfig, BackgroundSessionManager, BackgroundSessionState
+from amplifier_foundation.background.draining import drain
+from amplifier_foundation.events import EventRouter, SessionEvent
+from amplifier_foundation.triggers import TriggerEvent, TriggerSource, TriggerType
+
+OpenBench = Callable[..., Any]
+PATIENCE = 20
+WORKER = """---
+bundle: {name: worker}
+session: {orchestrator: loop-basic, context: context-simple}
+providers: [{module: provider-playbook, config: {otherwise: {say: "You said: {prompt}"}}}]
+---
+"""
+
+
+class Ticks:
+    """A trigger of the program's own, as the seed writes one: it has no `bind`."""
+
+    router: EventRouter | None = None
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        self.count = config["count"]
+        self.stopped = asyncio.Event()
+
+    def set_event_router(self, router: EventRouter) -> None:
+        self.router = router
+
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        for tick in range(self.count):
+            yield TriggerEvent(TriggerType.TIMER, "timer", data={"tick": tick})
+        await self.stopped.wait()
+
+    async def stop(self) -> None:
+        self.stopped.set()
+
+
+class Shelf:
+    """A storage of the small contract."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {}
+
+    def save(self, session_id: str, transcript: list[dict[str, Any]], metadata: dict[str, Any]) -> None:
+        self.kept[session_id] = transcript, metadata
+
+    def load(self, session_id: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        return self.kept[session_id]
+
+    def exists(self, session_id: str) -> bool:
+        return session_id in self.kept
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> str:
+    (tmp_path / "bundle.md").write_text(WORKER)
+    return str(tmp_path / "bundle.md")
+
+
+def ticking(worker: str, count: int = 1, **fields: Any) -> BackgroundSessionConfig:
+    triggers = [{"module": "trigger-ticks", "config": {"count": count}}]
+    return BackgroundSessionConfig(name="test-bg", bundle=worker, triggers=triggers, **fields)
+
+
+@asynccontextmanager
+async def completions(router: EventRouter, *names: str) -> AsyncIterator[Callable[[], Any]]:
+    async with router.subscribe(names or ["session:completed"]) as reader, asyncio.timeout(PATIENCE):
+        yield lambda: anext(reader)
+
+
+async def test_parent_and_router_suffice(parent: AmplifierSession, worker: str) -> None:
+    loaded: list[dict[str, Any]] = []
+    triggers: list[Ticks] = []
+
+    def load_trigger(config: dict[str, Any]) -> TriggerSource:
+        loaded.append(config)
+        triggers.append(Ticks())
+        return triggers[-1]
+
+    router = EventRouter()
+    manager = BackgroundSessionManager(parent_session=parent, event_router=router, trigger_loader=load_trigger)
+    async with completions(router) as completed:
+        session_id = await manager.start(ticking(worker))
+        assert session_id.startswith("bg-test-bg-")
+        assert manager.get_status()[session_id]["status"] == "running"
+        event: SessionEvent = await completed()
+    assert manager.get_status()[session_id]["trigger_count"] == 1
+    assert event.data["output"] == "You said: Timer triggered (tick 0)"
+    assert event.data["duration"] >= 0
+    assert event.data["trigger_id"] == event.cause
+    assert loaded[0] == {"module": "trigger-ticks", "config": {"count": 1}}
+    assert {trigger.router for trigger in triggers} == {router}
+    await manager.stop(session_id)
+    assert manager.get_status()[session_id]["status"] == "stopped"
+    assert not isinstance(manager.get_status()[session_id], BackgroundSessionState)
+
+
+async def test_a_small_storage_keeps_the_sessions_and_the_rest_is_said_to_be_in_memory(
+    parent: AmplifierSession, worker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf, router = Shelf(), EventRouter()
+    manager = BackgroundSessionManager(parent, router, shelf, lambda config: Ticks())
+    async with manager, completions(router) as completed:
+        await manager.start(ticking(worker, count=2))
+        ids = [(await completed()).data["session_id"] for _ in range(2)]
+    assert "Shelf keeps no inbox" in caplog.text
+    assert {shelf.kept[each][1]["status"] for each in ids} == {"completed"}
+    assert [message["role"] for message in shelf.kept[ids[0]][0]] == ["user", "assistant"]
+
+
+async def test_a_failure_is_recorded_in_a_small_storage_too(parent: AmplifierSession, tmp_path: Path) -> None:
+    (tmp_path / "bundle.md").write_text(WORKER.replace("otherwise: {say:", "rules: [], otherwise: {nothing:"))
+    shelf, router = Shelf(), EventRouter()
+    manager = BackgroundSessionManager(parent, router, shelf, lambda config: Ticks())
+    async with manager, completions(router, "session:error") as failed:
+        await manager.start(ticking(str(tmp_path / "bundle.md"), max_attempts=1))
+        event = await failed()
+    assert shelf.kept[event.data["session_id"]][1]["status"] == "failed"
+
+
+async def test_one_without_any_bundle_is_told_to_name_one(parent: AmplifierSession) -> None:
+    async with BackgroundSessionManager(parent, EventRouter()) as manager:
+        with pytest.raises(BundleValidationError, match="'alone' has no bundle"):
+            await manager.start(BackgroundSessionConfig(name="alone"))
+
+
+async def test_session_events_wake_on_a_plain_router_and_a_source_may_be_a_name(
+    parent: AmplifierSession, worker: str, plugins: Plugins
+) -> None:
+    follows = {"event_names": ["session:completed"], "source_sessions": ["test-bg"]}
+    chained = BackgroundSessionConfig(
+        name="chained", bundle=worker, triggers=[{"module": "trigger-session-event", "config": follows}]
+    )
+    first = BackgroundSessionConfig(name="test-bg", bundle=worker)
+    other = BackgroundSessionConfig(name="other", bundle=worker)
+    router = EventRouter()
+    async with BackgroundSessionManager(parent, router, plugins=plugins) as manager:
+        async with completions(router) as completed:
+            for config in (chained, first, other):
+                await manager.start(config)
+            await manager.fire("other")
+            assert (await completed()).data["session_name"] == "other"
+            await manager.fire("test-bg")
+            assert [(await completed()).data["session_name"] for _ in range(2)] == ["test-bg", "chained"]
+        assert {row["name"]: row["trigger_count"] for row in manager.get_status().values()}["chained"] == 1
+
+
+# mistakes and refusals
+
+
+@pytest.mark.parametrize(
+    ("sections", "reason"),
+    [
+        pytest.param({"providers": [{"module": "provider-nowhere"}]}, "No providers mounted", id="no provider"),
+        pytest.param({"session": {"orchestrator": "loop-nowhere"}}, "loop-nowhere", id="unknown module"),
+    ],
+)
+async def test_a_mistake_of_the_configuration_is_given_up_at_once_with_its_reason(
+    open_bench: OpenBench, sections: dict[str, Any], reason: str
+) -> None:
+    async with open_bench(**sections) as bench:
+        await bench.start(max_attempts=5)
+        bench.trigger.feed(1)
+        await bench.until("dead")
+        [dead] = await bench.deliveries()
+        assert (dead.state, dead.attempts) == ("dead", 1)
+        assert reason in dead.reason
+
+
+async def test_a_template_without_its_name_is_given_up_at_once(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        await bench.start(max_attempts=5, instruction_template="{tik}")
+        bench.trigger.feed(1)
+        await bench.until("dead")
+        assert [(each.state, each.attempts) for each in await bench.deliveries()] == [("dead", 1)]
+
+
+async def test_a_machine_without_file_descriptors_counts_no_attempt(open_bench: OpenBench, plugins: Plugins) -> None:
+    class Exhausted:
+        free = False
+
+        async def run(self, request: Any, make_session: Any) -> str:
+            if Exhausted.free:
+                return "done"
+            try:
+                raise OSError(errno.EMFILE, "Too many open files")
+            except OSError as error:
+                raise ConnectionError("the model cannot be reached") from error
+
+    class Offers:
+        @hookimpl
+        def amplifier_register_runner(self, register: Any) -> None:
+            register("runner-exhausted", Exhausted)
+
+    plugins.register(Offers(), "exhausted")
+    async with open_bench() as bench:
+        await bench.start(max_attempts=1, runner="runner-exhausted")
+        bench.trigger.feed(1)
+        await bench.until("retried", count=5, step=5)
+        Exhausted.free = True
+        await bench.until("completed", step=5)
+        assert [(each.state, each.attempts) for each in await bench.deliveries()] == [("done", 1)]
+
+
+class Refusing:
+    """A plugin that refuses sessions while a reason is set."""
+
+    refusal: SpawnRefused | None = None
+    asked = 0
+
+    @hookimpl
+    async def amplifier_before_spawn(self, request: Any) -> None:
+        self.asked += 1
+        if self.refusal is not None:
+            raise self.refusal
+
+
+async def test_a_refused_session_is_postponed_and_counts_no_attempt(open_bench: OpenBench, plugins: Plugins) -> None:
+    quiet_hours = Refusing()
+    quiet_hours.refusal = SpawnRefused("parent-1", "it is night")
+    plugins.register(quiet_hours, "quiet-hours")
+    async with open_bench() as bench:
+        await bench.start(max_attempts=1)
+        bench.trigger.feed(1)
+        await bench.until("postponed", count=7, step=5)
+        assert {delivery.attempts for delivery in bench.told("postponed", "delivery")} == {1}
+        quiet_hours.refusal = None
+        await bench.until("completed", step=5)
+        assert [(each.state, each.attempts) for each in await bench.deliveries()] == [("done", 1)]
+
+
+async def test_a_refusal_until_a_time_is_not_asked_about_before(open_bench: OpenBench, plugins: Plugins) -> None:
+    quiet_hours = Refusing()
+    plugins.register(quiet_hours, "quiet-hours")
+    async with open_bench() as bench:
+        morning = bench.clock.now() + timedelta(hours=8)
+        quiet_hours.refusal = SpawnRefused("parent-1", "it is night", not_before=morning)
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("postponed")
+        await bench.holds(lambda: not bench.manager.get_status("queue")["running"])
+        assert await bench.manager.is_idle()
+        quiet_hours.refusal = None
+        await bench.clock.advance(7 * 3600)
+        assert quiet_hours.asked == 1
+        await bench.clock.advance(3600)
+        await bench.until("completed")
+
+
+async def test_a_final_refusal_skips_the_event(open_bench: OpenBench, plugins: Plugins) -> None:
+    refusing = Refusing()
+    plugins.register(refusing, "refusing")
+    refusing.refusal = SpawnRefused("parent-1", "never", final=True)
+    async with open_bench() as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("refused")
+        [skipped] = await bench.deliveries()
+        assert (skipped.state, "never" in skipped.reason) == ("skipped", True)
+        assert not bench.manager.has_trouble
+
+
+# an end when everything is handled
+
+
+class Polling:
+    """A trigger that polls slowly: it is ready after its first poll, and stops late."""
+
+    polled: asyncio.Event
+    last_words: bool
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        self.stopping = asyncio.Event()
+        self.is_ready = asyncio.Event()
+
+    async def ready(self) -> None:
+        await self.is_ready.wait()
+
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        await self.polled.wait()
+        yield TriggerEvent(TriggerType.CUSTOM, "trigger-polling", data={"n": 1})
+        self.is_ready.set()
+        await self.stopping.wait()
+        yield TriggerEvent(TriggerType.CUSTOM, "trigger-polling", data={"n": 2})
+
+    async def stop(self) -> None:
+        self.stopping.set()
+
+
+async def test_the_end_waits_for_a_slow_poll_and_for_the_last_event_of_a_stopped_trigger(
+    open_bench: OpenBench, plugins: Plugins
+) -> None:
+    class Offers:
+        @hookimpl
+        def amplifier_register_trigger(self, register: Any) -> None:
+            register("trigger-polling", Polling)
+
+    plugins.register(Offers(), "polling")
+    Polling.polled = asyncio.Event()
+    async with open_bench() as bench:
+        starting = asyncio.create_task(bench.start(triggers=[{"module": "trigger-polling"}]))
+        await bench.holds(lambda: bool(bench.manager.get_status()))
+        assert not await bench.manager.is_idle(caught_up=True)
+        Polling.polled.set()
+        await starting
+        assert await drain([bench.manager])
+        assert await bench.numbers() == [1, 2]
+
+
+async def test_the_end_says_that_an_event_was_given_up(open_bench: OpenBench) -> None:
+    async with open_bench(providers=[{"module": "provider-nowhere"}]) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("dead")
+        assert not await drain([bench.manager])
+        assert await bench.states() == ["dead"]
+
+
+async def test_a_chain_of_events_is_followed_to_its_end(open_bench: OpenBench, store: DurableStore) -> None:
+    async with open_bench() as bench:
+        await bench.start(on_complete_emit="first:done")
+        fed = bench.trigger
+        await bench.start(name="next", triggers=[{"type": "session_event", "config": {"event_names": ["first:*"]}}])
+        fed.feed(1)
+        assert await drain([bench.manager])
+        assert await bench.states() == ["done", "done"]

@@ -1,0 +1,44 @@
+"""A plugin or trigger that blocks the serving loop: it is named at once, and in the log of events afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from amplifier_core.storage import DurableStore
+from amplifier_foundation.background.log_events import BACKGROUND_STALLED
+from amplifier_foundation.background.stalling import reporting_stalls
+from amplifier_foundation.cli.delivery_history import read_change
+from amplifier_foundation.spawning.stalls import StallWatch
+
+from .bench import PATIENCE
+
+if TYPE_CHECKING:
+    from amplifier_foundation.background.up import Up
+
+OpenBench = Callable[..., Any]
+
+
+def block_until_said(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    ends = time.monotonic() + PATIENCE
+    while text not in caplog.text and time.monotonic() < ends:
+        time.sleep(0.01)
+
+
+async def test_a_blocked_serving_loop_is_reported_while_it_is_blocked_and_logged_afterwards(
+    open_bench: OpenBench, store: DurableStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_bench() as bench:
+        await bench.start()
+        with StallWatch() as watch, reporting_stalls(watch, [cast("Up", bench)]):
+            block_until_said(caplog, "nothing is served: a plugin or trigger has blocked for 1 s in block_until_said (")
+            await bench.holds(lambda: "stalled" in bench.kinds())
+    [event] = [each for each in await store.events() if each.name == BACKGROUND_STALLED]
+    entry = read_change(event)
+    assert entry is not None
+    assert (entry.kind, entry.bundle, entry.background_session) == ("stalled", "family", "")
+    assert caplog.text.count("nothing is served") == 1
+    assert entry.text in caplog.text

@@ -1,0 +1,265 @@
+"""While a provider is out, the next preference of the session answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.interfaces import Provider
+from amplifier_core.llm_errors import (
+    AuthenticationError,
+    LLMError,
+    NetworkError,
+    ProviderUnavailableError,
+    QuotaExceededError,
+    RateLimitError,
+)
+from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock
+from amplifier_core.models import ModelInfo, ProviderInfo
+from amplifier_core.plugins import Plugins
+from amplifier_core.storage import DurableStore
+from amplifier_foundation import converse, load_bundle
+from amplifier_foundation.bundle.fallback import Choice, FallbackProvider
+from amplifier_foundation.spawning.agents import AgentSpawner
+
+SERVICE = """
+import json
+from pathlib import Path
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock
+from amplifier_core.llm_errors import ProviderUnavailableError
+
+class Service:
+    def __init__(self, config):
+        self.name, self.config, self.priority = config["name"], config, config.get("priority", 100)
+    def get_info(self): return ProviderInfo(id=self.name, display_name=self.name)
+    async def list_models(self): return ["small-1", "large-1", "large-2"]
+    def parse_tool_calls(self, response): return []
+    async def complete(self, request, **kwargs):
+        if Path(__file__).with_name(f"{self.name}.out").exists():
+            raise ProviderUnavailableError("529 overloaded", provider=self.name, retry_after=30)
+        model = request.model or self.config.get("default_model") or "default"
+        return ChatResponse(content=[TextBlock(text=f"{self.name} {model}")])
+
+async def mount(coordinator, config):
+    service = Service(config)
+    await coordinator.mount("providers", service, name=service.name)
+"""
+BUNDLE = """---
+bundle: {{name: b}}
+session: {{{session}}}
+providers:
+  - {{module: provider-one, source: ./service.py, config: {{name: one}}}}
+  - {{module: provider-two, source: ./service.py, config: {{name: two}}}}
+{more}
+---
+"""
+BOTH = "provider_preferences: [{provider: two, model: strong}, {provider: one, model: large-*}]"
+
+
+class Service:
+    """A provider that fails as the test says, and answers otherwise."""
+
+    def __init__(self, name: str, *errors: LLMError) -> None:
+        self.name = name
+        self.errors = list(errors)
+        self.asked: list[str | None] = []
+
+    def get_info(self) -> ProviderInfo:
+        return ProviderInfo(id=self.name, display_name=self.name.title())
+
+    async def list_models(self) -> list[ModelInfo]:
+        return []
+
+    async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
+        self.asked.append(request.model)
+        if self.errors:
+            raise self.errors.pop(0)
+        return ChatResponse(content=[TextBlock(text=self.name)], metadata={"id": "r1"})
+
+    def parse_tool_calls(self, response: ChatResponse) -> list[Any]:
+        return [self.name]
+
+
+class Bench:
+    """A fallback over services, with a clock and the announced events."""
+
+    def __init__(self, *services: Service) -> None:
+        self.seconds = 0.0
+        self.events: list[dict[str, Any]] = []
+        coordinator = ModuleCoordinator(session_id="s")
+        coordinator.hooks.register("provider:fallback", self._hear)
+        choices = [Choice(each.name, each, None) for each in services]
+        self.provider: Any = FallbackProvider(choices, coordinator, lambda: self.seconds)
+
+    async def _hear(self, event: str, data: dict[str, Any]) -> None:
+        self.events.append({name: data[name] for name in ("from", "provider", "reason")})
+
+    async def ask(self) -> ChatResponse:
+        response: ChatResponse = await self.provider.complete(ChatRequest(messages=[]))
+        return response
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ProviderUnavailableError("overloaded"), NetworkError("no route"), RateLimitError("429"), QuotaExceededError("0")],
+)
+async def test_the_next_preference_answers_and_the_answer_says_so(error: LLMError) -> None:
+    bench = Bench(Service("one", error), Service("two"))
+    response = await bench.ask()
+    told = {"from": "one", "provider": "two", "reason": f"{type(error).__name__}: {error}"}
+    assert (response.content[0].text, bench.events) == ("two", [told])
+    assert response.metadata == {"id": "r1", "fallback": told}
+    assert bench.provider.parse_tool_calls(response) == ["two"]
+
+
+async def test_a_mistake_is_no_outage() -> None:
+    bench = Bench(Service("one", AuthenticationError("401")), Service("two"))
+    with pytest.raises(AuthenticationError):
+        await bench.ask()
+    assert bench.events == []
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (ProviderUnavailableError("529"), 60),
+        (RateLimitError("429", retry_after=300), 300),
+        (QuotaExceededError("spent"), 3600),
+    ],
+)
+async def test_a_provider_that_is_out_is_asked_again_later(error: LLMError, seconds: float) -> None:
+    one, two = Service("one", error), Service("two")
+    bench = Bench(one, two)
+    await bench.ask()
+    bench.seconds = seconds - 1
+    second = await bench.ask()
+    assert (second.metadata or {})["fallback"]["reason"] == "it was out before"
+    assert len(one.asked) == 1
+    bench.seconds = seconds
+    third = await bench.ask()
+    assert (third.content[0].text, third.metadata) == ("one", {"id": "r1"})
+
+
+async def test_when_all_are_out_the_error_that_may_pass_is_raised_and_all_are_asked_again() -> None:
+    quota, busy = QuotaExceededError("spent"), ProviderUnavailableError("busy", retry_after=5)
+    one, two = Service("one", quota, quota), Service("two", busy, busy)
+    bench = Bench(one, two)
+    for _ in range(2):
+        with pytest.raises(ProviderUnavailableError, match="busy"):
+            await bench.ask()
+    assert (len(one.asked), len(two.asked)) == (2, 2)
+
+
+def test_it_is_a_provider_and_the_first_one_in_all_else() -> None:
+    provider = Bench(Service("one"), Service("two")).provider
+    assert isinstance(provider, Provider)
+    assert (provider.name, provider.get_info().id, provider.priority, provider.asked) == ("one", "one", 0, [])
+
+
+# in sessions
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, home: Path) -> Callable[..., Path]:
+    (tmp_path / "service.py").write_text(SERVICE, encoding="utf-8")
+
+    def write(session: str = BOTH, more: str = "") -> Path:
+        path = tmp_path / "bundle.md"
+        path.write_text(BUNDLE.format(session=session, more=more), encoding="utf-8")
+        return path
+
+    return write
+
+
+async def answer(path: Path, store: DurableStore, plugins: Plugins) -> tuple[str, dict[str, Any]]:
+    turn = await converse(await load_bundle(str(path)), "hi", store, plugins, working_dir=path.parent)
+    stored = await store.read(turn.session_id)
+    return turn.output, dict(stored[-1].get("metadata") or {})
+
+
+@pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming"])
+async def test_a_bundle_prefers_a_provider_and_falls_back_to_the_next(
+    bundle: Callable[..., Path], store: DurableStore, plugins: Plugins, loop: str
+) -> None:
+    path = bundle(f"{BOTH}, orchestrator: {loop}")
+    assert (await answer(path, store, plugins))[0] == "two strong"
+    path.with_name("two.out").touch()
+    output, metadata = await answer(path, store, plugins)
+    assert output == "one large-2"
+    assert metadata["fallback"] == {
+        "from": "two",
+        "provider": "one",
+        "model": "large-2",
+        "reason": "ProviderUnavailableError: 529 overloaded",
+    }
+
+
+async def test_without_preferences_nobody_stands_in(
+    bundle: Callable[..., Path], store: DurableStore, plugins: Plugins
+) -> None:
+    path = bundle("")
+    path.with_name("one.out").touch()
+    with pytest.raises(ProviderUnavailableError):
+        await answer(path, store, plugins)
+
+
+async def test_a_missing_preference_is_passed_over(
+    bundle: Callable[..., Path], store: DurableStore, plugins: Plugins
+) -> None:
+    path = bundle("provider_preferences: [{provider: three}, {provider: two}]")
+    assert (await answer(path, store, plugins))[0] == "two default"
+
+
+async def test_an_agent_has_preferences_of_its_own_and_a_call_may_have_others(
+    bundle: Callable[..., Path], store: DurableStore, plugins: Plugins
+) -> None:
+    agent = (
+        "agents: {small: {description: a, provider_preferences: [{provider: one, model: small-1}, {provider: two}]}}"
+    )
+    path = bundle(more=agent)
+    prepared = await (await load_bundle(str(path))).prepare()
+    spawner = AgentSpawner(prepared, store, plugins=plugins)
+    async with await prepared.create_session(session_cwd=path.parent, plugins=plugins) as session:
+        spawner.take(session)
+        assert (await spawner.spawn("small", "hi"))["output"] == "one small-1"
+        path.with_name("one.out").touch()
+        assert (await spawner.spawn("small", "hi"))["output"] == "two strong"  # the parent's model
+        wanted = [{"provider": "one", "model": "small-*"}, {"provider": "two", "model": "large-1"}]
+        made = await spawner.spawn("small", "hi", provider_preferences=wanted)
+        assert made["output"] == "two large-1"
+        path.with_name("one.out").unlink()
+        path.with_name("two.out").touch()
+        assert (await spawner.resume(made["session_id"], "hi"))["output"] == "one small-1"
+    record = await store.get(made["session_id"])
+    resumed = await converse(await load_bundle(str(path)), "again", store, plugins, resume=record)
+    assert resumed.output == "one small-1"
+
+
+# aliases
+
+
+async def test_the_settings_name_models(
+    bundle: Callable[..., Path], store: DurableStore, plugins: Plugins, home: Path
+) -> None:
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "settings.yaml").write_text("models: {strong: {two: huge-2, provider-one: huge-1}, quick: tiny}\n")
+    path = bundle()
+    assert (await answer(path, store, plugins))[0] == "two huge-2"
+    path.with_name("two.out").touch()
+    bundle("provider_preferences: [{provider: two}, {provider: one, model: quick}]")
+    assert (await answer(path, store, plugins))[0] == "one tiny"
+    bundle("provider_preferences: [{provider: one, model: unknown}]")
+    assert (await answer(path, store, plugins))[0] == "one unknown"
+
+
+async def test_damaged_settings_leave_the_model(
+    bundle: Callable[..., Path], store: DurableStore, plugins: Plugins, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "settings.yaml").write_text("models: [\n")
+    assert (await answer(bundle(), store, plugins))[0] == "two strong"
+    assert "the aliases of models are not read: settings.yaml" in caplog.text.replace(f"{home}/", "")

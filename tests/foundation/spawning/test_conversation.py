@@ -1,0 +1,127 @@
+"""A stored session that a person talks to."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import AmplifierSession
+from amplifier_core.errors import SessionConflict
+from amplifier_core.plugins import Plugins
+from amplifier_core.storage import DurableStore, SessionRecord
+from amplifier_foundation import PreparedBundle, converse, open_inbox
+from amplifier_foundation.sessions.costs import Spent, format_duration, spent_of
+from amplifier_foundation.sessions.usage import Usage
+from amplifier_foundation.spawning.conversation import open_conversation
+
+PLAYBOOK = {
+    "module": "provider-playbook",
+    "config": {"rules": [{"when": {"user": "^fail"}, "say": "{nothing}"}], "otherwise": {"say": "You said: {prompt}"}},
+}
+
+
+async def test_a_session_that_somebody_fails_to_watch_is_ended_and_kept_as_failed(
+    make_bundle: Callable[..., PreparedBundle], store: DurableStore, plugins: Plugins, tmp_path: Path
+) -> None:
+    watched: list[AmplifierSession] = []
+
+    def fail(session: AmplifierSession) -> None:
+        watched.append(session)
+        raise LookupError("nowhere to show it")
+
+    bundle = make_bundle("shown").bundle
+    with pytest.raises(LookupError, match="nowhere to show it"):
+        await converse(bundle, "hello", store, plugins, working_dir=tmp_path, observe=fail)
+    [session] = watched
+    assert session.ended_at is not None
+    record = await store.get(session.session_id)
+    assert (record.status, record.error) == ("failed", "LookupError: nowhere to show it")
+
+
+async def test_what_all_turns_took_is_kept_also_of_those_that_failed(
+    make_bundle: Callable[..., PreparedBundle], store: DurableStore, plugins: Plugins, tmp_path: Path
+) -> None:
+    bundle = make_bundle("talk", providers=[PLAYBOOK])
+    async with open_conversation(bundle, store, plugins, working_dir=tmp_path) as conversation:
+        assert await conversation.read_record() is None
+        turn = await conversation.say("one")
+        with pytest.raises(Exception, match="nothing"):
+            await conversation.say("fail")
+        assert conversation.usage.requests == 1
+        failed = await store.get(turn.session_id)
+    assert (failed.status, failed.turn_count) == ("failed", 2)
+    async with open_conversation(bundle, store, plugins, resume=failed) as conversation:
+        assert await conversation.is_cut()
+        assert (conversation.total.requests, conversation.usage.requests) == (1, 0)
+        await conversation.say("three")
+        assert not await conversation.is_cut()
+        assert (conversation.total.requests, conversation.usage.requests) == (2, 1)
+    record = await store.get(turn.session_id)
+    assert (record.status, record.error, record.turn_count) == ("completed", None, 3)
+    assert spent_of(record).usage == conversation.total
+    assert (spent_of(record).duration or 0) > (spent_of(failed).duration or 0) > 0
+
+
+async def test_a_conversation_in_which_nothing_is_said_leaves_nothing_behind(
+    make_bundle: Callable[..., PreparedBundle], store: DurableStore, plugins: Plugins, tmp_path: Path
+) -> None:
+    async with open_conversation(
+        make_bundle("talk", providers=[PLAYBOOK]), store, plugins, working_dir=tmp_path
+    ) as talk:
+        assert not await talk.is_cut()
+    assert await store.sessions() == []
+
+
+@pytest.mark.parametrize("metadata", [{}, {"usage": "much", "duration": "long"}, {"usage": {}, "duration": -1}])
+def test_what_a_record_says_and_cannot_be_is_left_out(metadata: dict[str, Any]) -> None:
+    spent = spent_of(SessionRecord("s", metadata=metadata))
+    assert spent == Spent(None, None)
+    assert str(spent) == ""
+
+
+def test_spans_and_costs_are_told_as_people_read_them() -> None:
+    spans = [format_duration(seconds) for seconds in (0.042, 4.24, 9.96, 59.7, 200, 7500)]
+    assert spans == ["0.04 s", "4.2 s", "10 s", "1 min 0 s", "3 min 20 s", "2 h 5 min"]
+    costs = ["0", "0.0042", "1.5", "1234.5"]
+    assert [str(Spent(Usage(cost_usd=Decimal(cost)))) for cost in costs] == ["$0", "$0.0042", "$1.50", "$1,234.50"]
+    assert str(Spent(Usage(cost_usd=Decimal("1.5"), cost_is_partial=True), 3)) == "3.0 s, ≥ $1.50"
+
+
+async def test_a_session_that_somebody_talks_in_is_refused_before_anything_is_asked(
+    make_bundle: Callable[..., PreparedBundle], store: DurableStore, plugins: Plugins
+) -> None:
+    bundle = make_bundle("talk", providers=[PLAYBOOK])
+    first = await converse(bundle.bundle, "one", store, plugins)
+    record = await store.get(first.session_id)
+    async with open_conversation(bundle, store, plugins, resume=record) as conversation:
+        with pytest.raises(SessionConflict, match=f"amplifier run --fork {record.session_id}"):
+            await converse(bundle.bundle, "two", store, plugins, resume=record)
+        await conversation.say("three")
+    await converse(bundle.bundle, "four", store, plugins, resume=record)  # as it was read before: it is read again
+    said = [message["content"] for message in await store.read(record.session_id) if message["role"] == "user"]
+    assert said == ["one", "three", "four"]
+
+
+async def test_a_new_session_of_one_turn_takes_four_transactions(
+    make_bundle: Callable[..., PreparedBundle], plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    connect = sqlite3.connect
+
+    def connect_and_listen(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        connection.set_trace_callback(said.append)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", connect_and_listen)
+    store = open_inbox(plugins, path=tmp_path / "traced.db")
+    said.clear()
+    turn = await converse(make_bundle("talk", providers=[PLAYBOOK]).bundle, "hello", store, plugins)
+    assert [statement for statement in said if statement == "COMMIT"] == ["COMMIT"] * 4
+    assert (await store.get(turn.session_id)).status == "completed"
+    await store.close()

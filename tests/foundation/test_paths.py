@@ -1,0 +1,31 @@
+"""Make folders private, and say when one was open to others."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from amplifier_foundation.paths import make_private
+
+
+def test_a_new_folder_is_private_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING")
+    folder = make_private(tmp_path / "data" / "sub")
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, folder.parent)] == [0o700, 0o700]
+    make_private(folder)
+    assert caplog.messages == []
+
+
+def test_a_folder_that_was_open_is_made_private_and_that_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    folder.chmod(0o755)
+    for _ in range(2):
+        assert make_private(folder) == folder
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert caplog.messages == [f"{folder}: was open to others (mode 0755), is now private (0700)"]
