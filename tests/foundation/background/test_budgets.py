@@ -57,6 +57,7 @@ async def test_a_daily_budget_that_is_spent_holds_events_until_midnight(open_ben
         assert "cost $2 of $2 today, until 2026-01-02T00:00:00Z" in row["reason"]
         assert await bench.states() == ["done", "done", "pending", "pending"]
         assert [each.attempts for each in await bench.deliveries()][2:] == [0, 0]
+        await bench.holds(lambda: not bench.manager.get_status(session_id)["running"])
         assert await bench.manager.is_idle()
         await bench.clock.advance(24 * 3600 - 1)
         assert bench.kinds().count("completed") == 2
