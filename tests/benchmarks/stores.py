@@ -35,7 +35,7 @@ from .storing import (
     next_turns,
     session,
 )
-from .worker import worker
+from .worker import SCRIPTS, worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -205,17 +205,16 @@ async def _tree(folder: Path) -> AsyncIterator[Row]:
 
 def _run_tree(folder: Path) -> tuple[float, float]:
     """Return the seconds and megabytes of one command."""
+    peak = folder / "peak"
     start = perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "amplifier_foundation", "session", "tree"],
+    subprocess.run(
+        [sys.executable, SCRIPTS / "peak.py", peak, "session", "tree"],
         cwd=folder,
         env={**os.environ, "AMPLIFIER_HOME": str(folder)},
         stdout=subprocess.DEVNULL,
+        check=True,
     )
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return perf_counter() - start, used.ru_maxrss / (1 if sys.platform == "linux" else 1024) / 1000
+    return perf_counter() - start, int(peak.read_text()) / 1000
 
 
 async def _many_forks(folder: Path) -> AsyncIterator[Row]:
