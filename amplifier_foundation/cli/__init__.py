@@ -30,6 +30,7 @@ _COMMANDS = {
     "config": ("config:config", "Show and change settings."),
     "cost": ("cost:cost", "Show the tokens and the cost of sessions."),
     "demo": ("demo:demo", "Try everything in a new folder: no key, no network."),
+    "doctor": ("doctor:doctor", "Say what protects this machine, and what does not."),
     "init": ("init:init", "Write a first bundle.md, with the provider found here."),
     "logs": ("logs:logs", "Show the events of background sessions."),
     "pause": ("lifecycle:pause", "Pause a background session: its events wait."),

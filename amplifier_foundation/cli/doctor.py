@@ -1,0 +1,29 @@
+"""Run `amplifier doctor`: say what protects this machine, and what does not."""
+
+from __future__ import annotations
+
+import click
+
+from ..cli import exits
+from .app import json_option, plugins_of
+from .output import print_json, print_table
+
+
+@click.command()
+@json_option
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Say what protects this machine and what does not, each with its remedy.
+
+    It looks at trust, permissions, the sandbox, keys, the modes of files, and the ports of background sessions. It ends
+    with 1 when something is weak. A protection that is `off` is not in use.
+    """
+    from ..security.checkup import dump, find_all
+
+    findings = find_all(plugins_of(ctx))
+    if as_json:
+        print_json("doctor/1", dump(findings))
+    else:
+        print_table(("PART", "STATE", "FACT", "REMEDY"), [[*each[:3], each.remedy or "-"] for each in findings], empty="")
+    if any(each.state == "weak" for each in findings):
+        ctx.exit(exits.FAILED)

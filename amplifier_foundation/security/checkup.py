@@ -1,0 +1,234 @@
+"""Look at what protects this machine: trust, permissions, the sandbox, keys, file modes and open ports.
+
+Every check reads; none changes anything. A plugin adds checks of its own with `amplifier_register_checkup`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from amplifier_core.errors import AmplifierError
+
+from ..paths import data_home
+from .trust import VARIABLE, find_problem, is_checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from amplifier_core.plugins import Plugins
+
+State = Literal["ok", "weak", "off"]
+"""`weak` should be mended; `off` is a protection that is not in use."""
+
+
+class Finding(NamedTuple):
+    """One fact about a protection, and what to do about it."""
+
+    part: str
+    state: State
+    fact: str
+    remedy: str = ""
+
+
+def find_all(plugins: Plugins, folder: Path | None = None) -> list[Finding]:
+    """Return the findings about this machine and a project's `folder` (default: the current one), part by part."""
+    folder = folder or Path.cwd()
+    found = [*check_trust(), *check_permissions(folder), *check_plugins(plugins)]
+    if not any(each.part == "sandbox" for each in found):
+        found.append(
+            Finding(
+                "sandbox",
+                "off",
+                "tools run in the process of their session, with your rights",
+                "trust only bundles whose tools you know, or run amplifier in a container or as another user",
+            )
+        )
+    return [*found, *check_keys(), *check_files(folder), *check_ports()]
+
+
+def check_trust() -> Iterator[Finding]:
+    """Yield whether trust is asked for, and what has changed since it was given."""
+    from .trust_ledger import Ledger
+
+    if not is_checked():
+        yield Finding("trust", "weak", f"{VARIABLE}=1: any bundle runs its code unasked", f"unset {VARIABLE}")
+    try:
+        ledger = Ledger()
+        places = ledger.places()
+        changed = [place for place in places if Path(place).exists() and find_problem(ledger, place) is not None]
+    except AmplifierError as error:
+        yield Finding("trust", "weak", str(error))
+        return
+    for place in changed:
+        yield Finding("trust", "ok", f"{place} has changed, and is asked for again", f"amplifier trust {place}")
+    if is_checked():
+        yield Finding("trust", "ok", f"code of bundles is asked for once; trusted: {len(places)}")
+
+
+_PROBES: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("commands run", "bash", {"command": "curl example.org"}),
+    ("the network is used", "web_fetch", {"url": "https://example.org/"}),
+    ("files outside of the project are written", "write_file", {"path": "/var/tmp/example"}),
+    ("bundles by path are run", "delegate", {"agent": "./example/bundle.md"}),
+    ("files that programs obey are written", "write_file", {"path": ".git/config"}),
+    ("files with secrets are read", "read_file", {"path": ".env"}),
+)
+"""What a rule may have opened: a sentence about it, and a call for which it would be allowed."""
+
+
+def check_permissions(folder: Path) -> Iterator[Finding]:
+    """Yield what the settings allow without a question that is asked or refused by default."""
+    from amplifier_core.permissions import PermissionGate
+
+    from .policies import read_policy
+
+    try:
+        gate = PermissionGate(read_policy(folder), folder)
+    except AmplifierError as error:
+        yield Finding("permissions", "weak", f"nothing starts: {error}")
+        return
+    opened = False
+    for what, tool, arguments in _PROBES:
+        decision = gate.decide(tool, arguments)
+        if decision.effect == "allow":
+            opened = True
+            place = f", {decision.rule.place}" if decision.rule is not None and decision.rule.place else ""
+            yield Finding(
+                "permissions", "weak", f"{what} unasked: {decision.reason}{place}", "narrow that rule to what you need"
+            )
+    if not opened:
+        fact = "commands, the network and files outside of a project are asked for; protected files are refused"
+        yield Finding("permissions", "ok", fact)
+
+
+def check_plugins(plugins: Plugins) -> Iterator[Finding]:
+    """Yield the findings of the plugins; a check that fails is one too."""
+    checks = plugins.registry_of("checkup")
+    for name in sorted(checks):
+        try:
+            for each in checks.get(name)():
+                yield Finding(str(each["part"]), each["state"], str(each["fact"]), str(each.get("remedy", "")))
+        except Exception as error:  # it is the code of others
+            yield Finding(name, "weak", f"the check '{name}' failed: {type(error).__name__}: {error}")
+
+
+def check_keys() -> Iterator[Finding]:
+    """Yield where the keys of providers are kept."""
+    from ..settings.keys import keys_file, list_kept, open_keyring
+
+    try:
+        in_file = [name for name, place in list_kept().items() if place == "keys.json"]
+    except AmplifierError as error:
+        yield Finding("keys", "weak", str(error))
+        return
+    if in_file:
+        remedy = "install a keyring that works here, and keep them again: amplifier auth login NAME"
+        yield Finding("keys", "weak", f"{keys_file()} holds {', '.join(in_file)}, readable by your user", remedy)
+    elif open_keyring() is None:
+        yield Finding("keys", "off", "no keyring works here: keys come from the environment, or a private file")
+    else:
+        yield Finding("keys", "ok", "keys are kept in the system's keyring")
+
+
+def check_files(folder: Path) -> Iterator[Finding]:
+    """Yield the files of the data folder that others can open, and the project's files that others can change."""
+    from ..settings.places import settings_files
+
+    home = data_home()
+    private = [home, *sorted(home.glob("*"))] if home.is_dir() else []
+    opened = [path for path in private if _mode(path) & 0o077]
+    obeyed = {folder / "bundle.md", folder, *settings_files(folder).values()}
+    changeable = [path for path in sorted(obeyed) if _mode(path) & 0o022 and not _mode(path) & stat.S_ISVTX]
+    strange = [path for path in [*private, *sorted(obeyed)] if _owner(path) not in (None, 0, os.getuid())]
+    for path in opened:
+        yield Finding("files", "weak", f"{path} is open to others (mode {_mode(path):04o})", f"chmod go= {path}")
+    for path in changeable:
+        yield Finding("files", "weak", f"others can change {path} (mode {_mode(path):04o})", f"chmod go-w {path}")
+    for path in strange:
+        yield Finding("files", "weak", f"{path} belongs to another user", f"use a folder of your own, not {path}")
+    if not opened and not changeable and not strange:
+        yield Finding("files", "ok", f"only you can open {home}, and change what amplifier obeys in {folder}")
+
+
+def check_ports() -> Iterator[Finding]:
+    """Yield the addresses that running background sessions listen at, as far as this system tells them."""
+    from ..sessions.lock import running_owners
+
+    owners = running_owners()
+    if owners and not Path("/proc/net/tcp").exists():
+        yield Finding("ports", "off", "this system does not tell who listens", "lsof -nP -iTCP -sTCP:LISTEN")
+        return
+    reachable = False
+    for owner in owners:
+        for address, port in sorted(_listening(int(owner.get("pid", 0)))):
+            if not address.is_loopback:
+                reachable = True
+                fact = f"other machines reach process {owner.get('pid')} at {address} port {port}"
+                yield Finding("ports", "weak", fact, "give its webhooks a secret_env, or host: 127.0.0.1")
+    if not reachable:
+        yield Finding("ports", "ok", "no background session listens to other machines")
+
+
+def _mode(path: Path) -> int:
+    """Return the mode of a file or folder; 0 when it is missing, or a link."""
+    try:
+        found = path.lstat().st_mode
+    except OSError:
+        return 0
+    return 0 if stat.S_ISLNK(found) else stat.S_IMODE(found)
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.lstat().st_uid
+    except OSError:
+        return None
+
+
+def _listening(pid: int) -> set[tuple[Any, int]]:
+    """Return the addresses and ports at which a process listens, from `/proc`."""
+    inodes = set(_socket_inodes(pid))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            rows = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            if fields[3] == "0A" and fields[9] in inodes:  # listening
+                found.add(_parse_address(fields[1]))
+    return found
+
+
+def _socket_inodes(pid: int) -> Iterable[str]:
+    try:
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return
+    for descriptor in descriptors:
+        try:
+            target = os.readlink(descriptor)
+        except OSError:  # it is closed by now
+            continue
+        if match := re.fullmatch(r"socket:\[(\d+)\]", target):
+            yield match[1]
+
+
+def _parse_address(text: str) -> tuple[Any, int]:
+    """Return the address and port of `0100007F:1F90`: words of four bytes, each in the machine's order."""
+    import sys
+    from ipaddress import ip_address
+
+    address, _, port = text.partition(":")
+    words = [bytes.fromhex(address[at : at + 8]) for at in range(0, len(address), 8)]
+    return ip_address(b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)), int(port, 16)
+
+
+def dump(findings: Iterable[Finding]) -> list[Mapping[str, str | None]]:
+    """Return findings as plain data; a missing remedy is None."""
+    return [{**each._asdict(), "remedy": each.remedy or None} for each in findings]

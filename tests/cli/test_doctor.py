@@ -1,0 +1,194 @@
+"""`amplifier doctor`: each weakness is told with its remedy, and a healthy machine has none."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import Plugins, hookimpl, load_plugins
+from amplifier_foundation import hookspecs
+from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.security.checkup import check_plugins, check_ports, find_all
+from amplifier_foundation.security.trust import inspect_bundle, trust_content
+from amplifier_foundation.sessions.lock import owner_lock
+from amplifier_foundation.settings import write_setting
+
+PARTS = ["trust", "permissions", "sandbox", "keys", "files", "ports"]
+
+
+@pytest.fixture(autouse=True)
+def _healthy(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project and a data folder that only this user can change, and trust that is asked for."""
+    monkeypatch.delenv("AMPLIFIER_TRUST", raising=False)
+    for folder in (project, home):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+
+
+def diagnose(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
+    code = invoke(["doctor", "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == "amplifier/doctor/1"
+    return code, answer["data"]
+
+
+def test_a_healthy_machine_has_nothing_weak(capsys: pytest.CaptureFixture[str]) -> None:
+    code, findings = diagnose(capsys)
+    assert [each for each in findings if each["state"] == "weak"] == []
+    assert code == exits.OK
+    assert list(dict.fromkeys(each["part"] for each in findings)) == PARTS
+
+
+def test_a_person_gets_a_table_with_the_remedies(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    (home / "keys.json").write_text('{"keys": {"WEATHER_TOKEN": {"key": "a-key"}}}')
+    (home / "keys.json").chmod(0o600)
+    assert invoke(["doctor"]) == exits.FAILED
+    out = capsys.readouterr().out
+    assert out.split("\n")[0].split() == ["PART", "STATE", "FACT", "REMEDY"]
+    assert "WEATHER_TOKEN" in out
+    assert "amplifier auth login NAME" in out
+    assert "a-key" not in out
+
+
+def test_trust_that_is_switched_off_is_weak(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_TRUST", "1")
+    code, findings = diagnose(capsys)
+    assert (code, findings[0]["state"], findings[0]["remedy"]) == (exits.FAILED, "weak", "unset AMPLIFIER_TRUST")
+
+
+def test_trusted_code_that_has_changed_is_told(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    bundle = project / "bundle.md"
+    bundle.write_text("---\nbundle: {name: b}\ntools: [{module: t, source: ./t.py}]\n---\n")
+    (project / "t.py").write_text("")
+    trust_content(inspect_bundle(str(bundle), {}))
+    (project / "t.py").write_text("changed = True")
+    findings = diagnose(capsys)[1]
+    assert findings[0]["fact"] == f"{bundle} has changed, and is asked for again"
+
+
+@pytest.mark.parametrize("damaged", ["{", '{"trusted": []}'])
+def test_a_damaged_ledger_is_weak(capsys: pytest.CaptureFixture[str], home: Path, damaged: str) -> None:
+    (home / "trust.json").write_text(damaged)
+    (home / "trust.json").chmod(0o600)
+    code, findings = diagnose(capsys)
+    assert (code, findings[0]["state"]) == (exits.FAILED, "weak")
+    assert "trust.json" in findings[0]["fact"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("bash(**)", "commands run unasked: the rule bash(**)"),
+        ("web_fetch(**)", "the network is used unasked"),
+        ("write_file(/var/tmp/**)", "files outside of the project are written unasked"),
+        ("delegate(**)", "bundles by path are run unasked"),
+        ("write_file(.git/config)", "files that programs obey are written unasked"),
+        ("read_file(.env)", "files with secrets are read unasked"),
+    ],
+)
+def test_what_the_settings_allow_unasked_is_weak(capsys: pytest.CaptureFixture[str], rule: str, told: str) -> None:
+    write_setting("user", "permissions.allow", [rule])
+    code, findings = diagnose(capsys)
+    (weak,) = [each for each in findings if each["part"] == "permissions"]
+    assert (code, weak["state"]) == (exits.FAILED, "weak")
+    assert weak["fact"].startswith(told)
+    assert "settings.yaml:" in weak["fact"]
+
+
+def test_permissions_that_cannot_be_read_are_weak(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    (home / "settings.yaml").write_text("permissions: {mode: anything}\n")
+    (home / "settings.yaml").chmod(0o600)
+    code, findings = diagnose(capsys)
+    (weak,) = [each for each in findings if each["part"] == "permissions"]
+    assert (code, weak["state"]) == (exits.FAILED, "weak")
+    assert weak["fact"].startswith("nothing starts: ")
+
+
+def test_files_that_others_can_open_or_change_are_weak(
+    capsys: pytest.CaptureFixture[str], home: Path, project: Path
+) -> None:
+    (home / "amplifier.db").touch()
+    (home / "amplifier.db").chmod(0o644)
+    (project / "bundle.md").touch()
+    (project / "bundle.md").chmod(0o664)
+    code, findings = diagnose(capsys)
+    weak = {each["fact"]: each["remedy"] for each in findings if each["part"] == "files"}
+    assert code == exits.FAILED
+    assert weak == {
+        f"{home / 'amplifier.db'} is open to others (mode 0644)": f"chmod go= {home / 'amplifier.db'}",
+        f"others can change {project / 'bundle.md'} (mode 0664)": f"chmod go-w {project / 'bundle.md'}",
+    }
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_files_of_another_user_are_weak(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    (project / "bundle.md").touch()
+    os.chown(project / "bundle.md", 65534, 65534)
+    facts = [each["fact"] for each in diagnose(capsys)[1] if each["part"] == "files"]
+    assert facts == [f"{project / 'bundle.md'} belongs to another user"]
+
+
+@contextmanager
+def listening(family: socket.AddressFamily, address: str, project: Path) -> Iterator[int]:
+    """Listen, as a process with background sessions; yield the port."""
+    with socket.socket(family) as server:
+        server.bind((address, 0))
+        server.listen()
+        with owner_lock({"projects": [str(project)], "bundles": []}):
+            yield server.getsockname()[1]
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="this system does not tell who listens")
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")])
+def test_a_port_that_other_machines_reach_is_weak(family: socket.AddressFamily, address: str, project: Path) -> None:
+    with listening(family, address, project) as port:
+        (weak,) = check_ports()
+    assert weak.state == "weak"
+    assert weak.fact == f"other machines reach process {os.getpid()} at {address} port {port}"
+
+
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_a_port_of_this_machine_alone_is_ok(family: socket.AddressFamily, address: str, project: Path) -> None:
+    with listening(family, address, project):
+        (found,) = check_ports()
+    assert found.state == "ok"
+
+
+class _Sandbox:
+    @hookimpl
+    def amplifier_register_checkup(self, register: Any) -> None:
+        register("sandbox", lambda: [{"part": "sandbox", "state": "ok", "fact": "commands run in bubblewrap"}])
+
+
+class _Broken:
+    @hookimpl
+    def amplifier_register_checkup(self, register: Any) -> None:
+        def fail() -> list[dict[str, str]]:
+            raise RuntimeError("no such thing")
+
+        register("broken", fail)
+
+
+def test_a_plugin_adds_its_findings_and_one_that_fails_is_told(project: Path) -> None:
+    plugins = Plugins([hookspecs])
+    plugins.register(_Sandbox(), "sandbox")
+    plugins.register(_Broken(), "broken")
+    broken, sandbox = check_plugins(plugins)
+    assert tuple(broken) == ("broken", "weak", "the check 'broken' failed: RuntimeError: no such thing", "")
+    assert sandbox.fact == "commands run in bubblewrap"
+    assert [each.state for each in find_all(plugins, project) if each.part == "sandbox"] == ["ok"]
+
+
+def test_without_a_sandbox_it_says_with_what_rights_tools_run(project: Path) -> None:
+    (found,) = [each for each in find_all(load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": ""}), project) if each.part == "sandbox"]
+    assert found.state == "off"
+    assert "with your rights" in found.fact
