@@ -24,6 +24,8 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json("doctor/1", dump(findings))
     else:
-        print_table(("PART", "STATE", "FACT", "REMEDY"), [[*each[:3], each.remedy or "-"] for each in findings], empty="")
+        print_table(
+            ("PART", "STATE", "FACT", "REMEDY"), [[*each[:3], each.remedy or "-"] for each in findings], empty=""
+        )
     if any(each.state == "weak" for each in findings):
         ctx.exit(exits.FAILED)

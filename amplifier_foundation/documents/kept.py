@@ -63,6 +63,8 @@ class Check(NamedTuple):
                 entry, text = self._entry_of(path), json.dumps({"key": self._key(path, about), "values": values})
                 if len(text) > MAX_BYTES:
                     return
+                for folder in (entry.parent.parent, entry.parent):
+                    folder.mkdir(0o700, exist_ok=True)
                 write_whole(entry, text)
                 entries = list(entry.parent.iterdir())
                 if len(entries) > MOST:

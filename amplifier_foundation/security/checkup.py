@@ -139,7 +139,7 @@ def check_files(folder: Path) -> Iterator[Finding]:
     from ..settings.places import settings_files
 
     home = data_home()
-    private = [home, *sorted(home.glob("*"))] if home.is_dir() else []
+    private = [home, *sorted(each for each in home.glob("*") if each.is_file())] if home.is_dir() else []
     opened = [path for path in private if _mode(path) & 0o077]
     obeyed = {folder / "bundle.md", folder, *settings_files(folder).values()}
     changeable = [path for path in sorted(obeyed) if _mode(path) & 0o022 and not _mode(path) & stat.S_ISVTX]
@@ -212,7 +212,7 @@ def _socket_inodes(pid: int) -> Iterable[str]:
         return
     for descriptor in descriptors:
         try:
-            target = os.readlink(descriptor)
+            target = str(descriptor.readlink())
         except OSError:  # it is closed by now
             continue
         if match := re.fullmatch(r"socket:\[(\d+)\]", target):

@@ -189,6 +189,10 @@ def test_a_plugin_adds_its_findings_and_one_that_fails_is_told(project: Path) ->
 
 
 def test_without_a_sandbox_it_says_with_what_rights_tools_run(project: Path) -> None:
-    (found,) = [each for each in find_all(load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": ""}), project) if each.part == "sandbox"]
+    (found,) = [
+        each
+        for each in find_all(load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": ""}), project)
+        if each.part == "sandbox"
+    ]
     assert found.state == "off"
     assert "with your rights" in found.fact

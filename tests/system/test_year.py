@@ -106,6 +106,4 @@ async def test_a_year_of_timers_and_events_stays_within_its_bound(
     assert growth * DAYS > ROOM
     assert "larger than retention.max_size" not in caplog.text
     assert {record.name for record in kept} >= {"ticked", "chained"}
-    sys.stdout.write(
-        f"{finished} deliveries in {DAYS} days: at most {max(sizes):,} bytes, bound {bound:,}\n"
-    )
+    sys.stdout.write(f"{finished} deliveries in {DAYS} days: at most {max(sizes):,} bytes, bound {bound:,}\n")
