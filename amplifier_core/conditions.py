@@ -21,7 +21,7 @@ from .errors import AmplifierError
 from .frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from .triggers import TriggerEvent
 
@@ -331,7 +331,18 @@ def _within(left: Any, right: Any) -> bool:
         return isinstance(left, str) and left in right
     if kind is dict:
         return isinstance(left, str) and left in right
-    return kind is list and any(_equal(left, item) for item in right)
+    return kind is list and _is_in_list(left, right)
+
+
+def _is_in_list(left: Any, right: Sequence[Any]) -> bool:
+    """Return whether an item equals `left`; the list may be as long as the body of a webhook."""
+    if left is None or isinstance(left, str):
+        return left in right
+    if isinstance(left, bool):
+        return any(item is left for item in right)
+    if isinstance(left, int | float):
+        return any(item == left and item is not True and item is not False for item in right)
+    return any(_equal(left, item) for item in right)
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {

@@ -101,7 +101,7 @@ async def _answer(
         return {"ok": True, "answer": working.result()}
     except AmplifierError as error:
         return {"ok": False, "error": str(error), "kind": type(error).__name__}
-    except (ValueError, KeyError, AttributeError, TimeoutError) as error:
+    except (ValueError, KeyError, AttributeError, RecursionError, TimeoutError) as error:
         return {"ok": False, "error": f"no request: {type(error).__name__}", "kind": "ValueError"}
 
 

@@ -69,8 +69,8 @@ class Logfile:
 
 
 def open_log(path: Path) -> int:
-    """Open a file for appending, for its user alone (0600). Raises `OSError`."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    """Open a file for appending, for its user alone (0600). Raises `OSError`, also for a link."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         os.fchmod(descriptor, 0o600)
     except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..documents.json_text import dump_json
 from .app import storage_plugins, use_inbox
 from .loops import enter_loop, run_reading
 from .output import console, timestamp
@@ -185,7 +185,7 @@ def _print(entry: HistoryEntry, *, jsonl: bool) -> None:
             "event_id": entry.delivery.event.event_id if entry.delivery else entry.event_id,
             "attempts": entry.delivery.attempts if entry.delivery else None,
         }
-        click.echo(json.dumps(facts, ensure_ascii=False))
+        click.echo(dump_json(facts))
         sys.stdout.flush()
         return
     if sys.stdout.isatty():

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..documents.json_text import dump_json
 from ..documents.times import format_time
+from .running.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,10 +49,9 @@ def console(*, err: bool = False) -> Console:
 def print_json(schema: str, data: Any) -> None:
     """Print data in the envelope of all `--json` output."""
     click.echo(
-        json.dumps(
+        dump_json(
             {"schema": f"amplifier/{schema}", "data": data},
             indent=2,
-            ensure_ascii=False,
             default=lambda value: timestamp(value) if isinstance(value, datetime) else str(value),
         )
     )
@@ -81,7 +81,8 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, empty
         table = [list(headings), *listed]
         widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
         for row in table:
-            click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            click.echo(plain(line).rstrip())
 
 
 def plural(count: int, noun: str) -> str:

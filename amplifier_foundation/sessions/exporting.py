@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from ..documents.json_text import dump_json
 from ..documents.times import format_time
 from .history import describe_fallback, text_of
 
@@ -64,4 +65,4 @@ def fence(text: str) -> str:
 
 def _to_json(value: Any) -> str:
     plain = lambda each: format_time(each) if isinstance(each, datetime) else str(each)  # noqa: E731
-    return json.dumps(value, ensure_ascii=False, default=plain)
+    return dump_json(value, default=plain)

@@ -280,6 +280,22 @@ def test_what_others_named_cannot_steer_the_terminal(capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert "\N{REPLACEMENT CHARACTER}]0;title" in shown
     assert "\x1b" not in shown
+    assert invoke(["session", "export", session["session_id"], "--format", "markdown"]) == exits.OK
+    assert capsys.readouterr().out.count("\N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}") == 2
+
+
+def test_an_answer_cannot_steer_the_terminal_at_the_end_of_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = write(
+        "---\nbundle: {name: echo}\n"
+        "providers: [{module: provider-playbook, config: {otherwise: {say: '{prompt}'}}}]\n---\n"
+    )
+    prompt = "\x1b]0;title\x07\r\nsafe \u202eelif\u202c"
+    assert invoke(["-q", "run", "-b", str(bundle), prompt]) == exits.OK
+    assert capsys.readouterr().out == "\ufffd]0;title\ufffd\nsafe \ufffdelif\ufffd\n"
+    assert invoke(["-q", "run", "-b", str(bundle), "--json", prompt]) == exits.OK
+    out = capsys.readouterr().out
+    assert json.loads(out)["data"]["output"] == prompt
+    assert not {"\x1b", "\x07", "\u202e", "\u202c"} & set(out)
 
 
 def test_every_exit_code_has_its_meaning_and_every_error_its_code() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from rich.console import Console
 
@@ -189,6 +190,14 @@ def test_a_file_that_is_long_enough_is_put_aside(tmp_path: Path) -> None:
         file.truncate(detaching.LARGEST + 1)
     detaching.rotate_log(log)
     assert [path.name for path in tmp_path.iterdir()] == ["up.log.1"]
+
+
+def test_a_planted_link_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("text")
+    (tmp_path / "up.log").symlink_to(tmp_path / "precious")
+    with pytest.raises(click.UsageError, match="symbolic links"):
+        detaching.Logfile(tmp_path / "up.log")
+    assert ((tmp_path / "precious").read_text(), (tmp_path / "precious").stat().st_mode & 0o777) == ("text", 0o644)
 
 
 WRITER = """

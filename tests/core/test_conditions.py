@@ -242,3 +242,11 @@ def test_the_longest_texts_are_no_more_than_read_once(piece: str) -> None:
     text = (piece * LONGEST)[:LONGEST]
     with pytest.raises(ConditionError):
         Condition.parse(text)
+
+
+@pytest.mark.parametrize("value", [None, True, False, 0, 1, 1.0, 2.5, "", "1", "x", [], [1], [True], {}, {"a": 1}])
+def test_an_item_of_a_long_list_is_found_as_by_a_comparison(value: object) -> None:
+    for items in ([value] * 50_000, [1] * 50_000, [True] * 50_000, ["1"] * 50_000, [None], [[1.0]], [{"a": 1.0}]):
+        data = {"data": {"value": value, "body": items, "first": items[0]}}
+        equal = Condition.parse("data.value == data.first").holds(data)
+        assert Condition.parse("data.value in data.body").holds(data) == equal, (value, items[0])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...documents.json_text import dump_json
 from ..app import json_option, plugins_of
 from ..output import print_json
 
@@ -28,7 +28,7 @@ def schema(ctx: click.Context, output: Path | None, as_json: bool) -> None:
     matter.
     """
     made = schema_here(plugins_of(ctx))
-    text = json.dumps(made, indent=2, ensure_ascii=False)
+    text = dump_json(made, indent=2)
     if output is not None:
         try:
             output.write_text(f"{text}\n", encoding="utf-8")

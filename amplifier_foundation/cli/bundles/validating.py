@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -62,9 +61,10 @@ def validate(
     elif kind == "sarif":
         from importlib.metadata import version
 
+        from ...documents.json_text import dump_json
         from ...documents.sarif import as_sarif
 
-        click.echo(json.dumps(as_sarif(problems, version("amplifier")), indent=2, ensure_ascii=False))
+        click.echo(dump_json(as_sarif(problems, version("amplifier")), indent=2))
     else:
         for problem in problems:
             print_problem(problem, with_line=kind == "text" or sys.stderr.isatty())

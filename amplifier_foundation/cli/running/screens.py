@@ -39,7 +39,7 @@ class Screen(Protocol):
 
 
 class Pipe:
-    """Prints the answers alone, as they are."""
+    """Prints the answers alone, without characters that steer a terminal: the reader of a pipe may be one."""
 
     def add(self, piece: str, block: Any) -> None:
         """Show nothing: the answer comes whole."""
@@ -50,7 +50,7 @@ class Pipe:
 
     def show(self, text: str) -> None:
         """Print an answer."""
-        click.echo(text)
+        click.echo(plain(text.replace("\r\n", "\n")))
 
     def take_line(self) -> None:
         """Have nothing to note."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import click
 
+from ...documents.json_text import dump_json
 from ...sessions.costs import Spent, format_cost, format_duration
 from ...sessions.usage import Usage
 from ..output import print_json
@@ -160,7 +161,7 @@ class LinesView:
 
     def __call__(self, fact: dict[str, Any]) -> None:
         """Print one fact."""
-        click.echo(json.dumps(fact, ensure_ascii=False, default=str))
+        click.echo(dump_json(fact))
 
     def end(self, result: dict[str, Any]) -> None:
         """Print the error, if any, and the result."""

@@ -35,12 +35,15 @@ async def export(ctx: click.Context, session_id: str, kind: str, output: Path | 
     JSON lines: one line for the session, then one for each message. --json: one document.
     """
     from ...sessions import exporting
+    from ..running.terminal import plain
 
     record, messages = await read_session(ctx, session_id)
     if as_json and output is None:
         print_json("session.export/1", {**facts(record), "messages": with_ids(messages)})
         return
-    lines = list((exporting.json_lines if kind == "jsonl" else exporting.markdown)(record, messages))
+    lines = list(
+        exporting.json_lines(record, messages) if kind == "jsonl" else map(plain, exporting.markdown(record, messages))
+    )
     if output is None:
         for line in lines:
             click.echo(line)

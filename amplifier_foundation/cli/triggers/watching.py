@@ -17,6 +17,7 @@ from amplifier_core.errors import TriggerError
 from amplifier_core.frozen import frozen
 
 from ...cli import exits
+from ...documents.json_text import dump_json
 from ..app import bundle_option, load_bundle_at, plugins_of, use_inbox
 from ..loops import run_in_loop
 from ..output import console
@@ -86,7 +87,7 @@ class Shown:
             self._left -= 1
         if self._jsonl:
             told = {"trigger": trigger, "event": facts_of(event), "refused": refused}
-            click.echo(json.dumps(told, ensure_ascii=False, default=str))
+            click.echo(dump_json(told))
         else:
             self._print(trigger, event, refused)
 

@@ -19,7 +19,9 @@ SKIPPED = frozenset(
 )
 """Folders to skip, unless the search begins there."""
 _MAX_ALTERNATIVES = 64
-_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+LONGEST = 1_000
+"""Characters of a pattern."""
 
 
 class Found(NamedTuple):
@@ -111,10 +113,12 @@ def _resolve_entry(folder: Folder, entry: os.DirEntry[str], parts: tuple[str, ..
 
 def _expand_braces(pattern: str) -> list[str]:
     """Return a pattern for each alternative of `{a,b}`."""
+    if len(pattern) > LONGEST:
+        raise InvalidInput(f"the pattern has {len(pattern)} characters, {LONGEST} are allowed; search in steps")
     waiting, done = [pattern], []
     while waiting:
         each = waiting.pop()
-        braces = _BRACES.search(each)
+        braces = next((found for found in _BRACES.finditer(each) if "," in found[1]), None)
         if braces is None:
             done.append(each)
         else:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+SEARCHES = 4
+"""Searches of a session at one time: each is a process."""
+
 
 class FileTool:
     """One tool; a failed call is a result with an error, never an exception."""
@@ -69,6 +72,7 @@ class _Files:
         self._hooks = hooks
         self._folder = Folder(config.working_dir)
         self._order = asyncio.Lock()
+        self._searches = asyncio.Semaphore(SEARCHES)
         self._locks: WeakValueDictionary[InnerPath, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -99,17 +103,16 @@ class _Files:
         return await asyncio.to_thread(find_files, self._folder, given["path"], given["pattern"], given["max_results"])
 
     async def grep(self, given: dict[str, Any]) -> dict[str, Any]:
-        return await search_apart(
-            Search(
-                root=str(self._folder.root),
-                path=given["path"],
-                pattern=given["pattern"],
-                files=given["files"],
-                ignore_case=given["ignore_case"],
-                max_results=given["max_results"],
-            ),
-            self._config.grep_timeout,
+        search = Search(
+            root=str(self._folder.root),
+            path=given["path"],
+            pattern=given["pattern"],
+            files=given["files"],
+            ignore_case=given["ignore_case"],
+            max_results=given["max_results"],
         )
+        async with self._searches:
+            return await search_apart(search, self._config.grep_timeout)
 
     @asynccontextmanager
     async def _lock(self, given: str) -> AsyncIterator[InnerPath]:

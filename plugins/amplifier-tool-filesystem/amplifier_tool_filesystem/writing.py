@@ -40,6 +40,10 @@ def edit_file(folder: Folder, path: InnerPath, old: str, new: str, replace_all: 
             "AmbiguousMatch",
             f"old_string is {max(count, 2)} times in {path}; give more of its surroundings, or set replace_all",
         )
+    if len(text) + count * (len(new) - len(old)) > EDIT_LIMIT:
+        raise FileToolError(
+            "FileTooLarge", f"{path} would be larger than {EDIT_LIMIT} bytes after {count} replacements"
+        )
     data = encode(text.replace(old, new))
     write_file(folder, path, data)
     return len(data), count

@@ -216,6 +216,13 @@ async def test_replace_all_replaces_it_wherever_it_is(work: Path, call: Call) ->
     assert (result.output["replacements"], (work / "a").read_text()) == (3, "  ")
 
 
+async def test_an_edit_that_multiplies_a_file_is_refused(work: Path, call: Call) -> None:
+    (work / "a").write_text("a" * 1_000_000)
+    result = await call("edit_file", file_path="a", old_string="a", new_string="a" * 100, replace_all=True)
+    assert problem(result) == ("FileTooLarge", "a would be larger than 16777216 bytes after 1000000 replacements")
+    assert (work / "a").stat().st_size == 1_000_000
+
+
 async def test_what_is_not_in_the_file_cannot_be_replaced(work: Path, call: Call) -> None:
     (work / "a").write_text("text")
     result = await call("edit_file", file_path="a", old_string="Text", new_string="x", replace_all=True)

@@ -11,6 +11,7 @@ import pytest
 
 from amplifier_core import ModuleCoordinator
 from amplifier_tool_filesystem import mount
+from amplifier_tool_filesystem.tools import SEARCHES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -194,3 +195,38 @@ async def test_a_cancelled_search_ends_its_process(
     with pytest.raises(asyncio.CancelledError):
         await searching
     assert process.returncode == -signal.SIGKILL
+
+
+async def test_a_pattern_is_not_longer_than_a_person_writes(tree: Path, call: Call) -> None:
+    result = await call("glob", pattern="{" + "," * 20_000)
+    assert result.error == {
+        "message": "the pattern has 20001 characters, 1000 are allowed; search in steps",
+        "type": "InvalidInput",
+    }
+    assert (await call("glob", pattern="{" * 500 + "," * 500)).output["files"] == []
+
+
+async def test_searches_take_turns(tree: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, running, most = asyncio.create_subprocess_exec, 0, 0
+
+    async def count(*arguments: Any, **options: Any) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        process = await began(*arguments, **options)
+        communicate = process.communicate
+
+        async def end(data: bytes | None = None) -> Any:
+            nonlocal running
+            try:
+                return await communicate(data)
+            finally:
+                running -= 1
+
+        process.communicate = end  # type: ignore[method-assign]
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", count)
+    results = await asyncio.gather(*(call("grep", pattern="This") for _ in range(12)))
+    assert {result.output["count"] for result in results} == {len(FILES)}
+    assert (most, running) == (SEARCHES, 0)

@@ -104,7 +104,7 @@ async def test_a_data_folder_with_a_long_path_has_its_socket_elsewhere(
     assert not path.parent.exists()
 
 
-@pytest.mark.parametrize("line", [b"\n", b"[]\n", b"{}\n", b"\xff\n", b"{" * 3000 + b"\n"])
+@pytest.mark.parametrize("line", [b"\n", b"[]\n", b"{}\n", b"\xff\n", b"{" * 3000 + b"\n", b"[" * 200_000 + b"\n"])
 async def test_what_is_no_request_is_answered_and_harms_nobody(line: bytes) -> None:
     path = socket_path()
     async with answering(path, echo):
