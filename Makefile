@@ -63,7 +63,7 @@ year: $(READY)
 	@DAYS=$(DAYS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/system/test_year.py
 
 faults: $(READY)
-	@STRIDE=$(STRIDE) FLIPS=$(FLIPS) CUTS=$(CUTS) $(BIN)/python -m pytest -q -n 2 --durations=10 \
+	@STRIDE=$(STRIDE) FLIPS=$(FLIPS) CUTS=$(CUTS) $(BIN)/python -m pytest -q -n 2 --durations=10 -o faulthandler_timeout=0 \
 		tests/system/test_store_faults.py tests/system/test_jsonl_faults.py
 
 mutations: $(READY)
