@@ -231,6 +231,24 @@ async def test_a_bad_index_blocks_nothing_and_is_rebuilt(
     assert ("damaged indexes were rebuilt" in caplog.text) == checked
 
 
+async def test_a_list_from_an_index_with_a_wrong_time_is_right(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "CHECKED_AT_OPEN", 0)
+    store = open_sqlite({"path": path})
+    await store.create(SessionRecord("s", name="kept"))
+    await store.close()
+    [(page,)] = _execute(path, "SELECT rootpage FROM sqlite_master WHERE name = 'sessions_by_time'")
+    [(updated,)] = _execute(path, "SELECT updated FROM sessions")
+    content = bytearray(path.read_bytes())
+    end = page * 4096
+    at = content.rindex(updated.to_bytes(8, "big")[2:], end - 100, end)
+    content[at + 5] ^= 1
+    path.write_bytes(content)
+    store = open_sqlite({"path": path})
+    assert [(each.session_id, each.name, each.error) for each in await store.sessions()] == [("s", "kept", None)]
+    await store.close()
+    assert _execute(path, "PRAGMA integrity_check") == [("ok",)]
+
+
 async def test_an_index_that_knows_lost_rows_is_no_reason_to_forget_them(path: Path) -> None:
     store = open_sqlite({"path": path})
     await store.create(SessionRecord("s"))
