@@ -54,7 +54,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
 """The first match counts; the last two are for errors of packages."""
 
 
-_WAITING_FOR_TRUST = (("trust", "NotTrusted"), ("session_mark", "InsideSessionError"))
+_WAITING_FOR_TRUST = (("trust", "NotTrusted"), ("session_mark", "WithinSession"))
 
 
 def exit_code(error: BaseException) -> int:
