@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import lru_cache
 from pathlib import Path
 
 from amplifier_core.errors import StoreUnavailable
@@ -22,6 +23,28 @@ def data_home() -> Path:
 def sources_home() -> Path:
     """Return the folder of fetched sources."""
     return data_home() / "cache" / "sources"
+
+
+def fetched_root(path: Path | str | None) -> Path | None:
+    """Return the folder of the fetched source around a path; None for a path that was not fetched."""
+    if path is None:
+        return None
+    text = os.path.normpath(Path(path).absolute())
+    for home in _spell(str(sources_home().absolute())):
+        if text.startswith(home):
+            return Path(home, text[len(home) :].partition(os.sep)[0])
+    return None
+
+
+def is_personal(folder: Path) -> bool:
+    """Return whether a folder is the person's own: neither fetched nor that of an installed package."""
+    return fetched_root(folder) is None and not {"site-packages", "dist-packages"} & set(folder.parts)
+
+
+@lru_cache(maxsize=8)
+def _spell(folder: str) -> tuple[str, str]:
+    """Return the beginnings of the paths in a folder: as written, and with its symlinks resolved."""
+    return folder + os.sep, os.path.realpath(folder) + os.sep
 
 
 def make_private(folder: Path) -> Path:

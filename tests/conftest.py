@@ -26,6 +26,7 @@ def _no_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AMPLIFIER_HOME", str(tmp_path_factory.mktemp("nobody") / "home"))
         patch.setenv("AMPLIFIER_TRUST", "1")  # the tests of trust do without
+        patch.setattr("amplifier_foundation.security.session_mark.mark_process", lambda: None)  # tests are no session
         yield
 
 

@@ -133,7 +133,7 @@ def test_a_bundle_runs_once_it_is_trusted_as_documented(
     monkeypatch.delenv("AMPLIFIER_TRUST")
     [(command, [said])] = commands(block("console", "is not trusted"))
     assert here(command, capsys, code=exits.WAITING)[1] == said.replace("/home/ann/theirs", str(folder)) + "\n"
-    here("amplifier trust", capsys)
+    here("amplifier trust --yes", capsys)
     assert here(command, capsys)[0] == "You said: hello\n"
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .calls import Access, Call
     from .gate import Grants, PermissionGate
+    from .hosts import is_internal_address, is_internal_host
     from .policy import Decision, Layer, Mode, PermissionsError, Policy, parse_permissions
     from .protected import is_secret, what_obeys
     from .rules import Effect, PermissionRuleError, Rule, narrowest_rule, parse_rule
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     ".calls": "Access Call",
     ".gate": "Grants PermissionGate",
+    ".hosts": "is_internal_address is_internal_host",
     ".policy": "Decision Layer Mode PermissionsError Policy parse_permissions",
     ".protected": "is_secret what_obeys",
     ".rules": "Effect PermissionRuleError Rule narrowest_rule parse_rule",
@@ -41,6 +43,8 @@ __all__ = [
     "PermissionsError",
     "Policy",
     "Rule",
+    "is_internal_address",
+    "is_internal_host",
     "is_secret",
     "narrowest_rule",
     "parse_permissions",

@@ -16,7 +16,6 @@ from ..frozen import frozen
 from .protected import fold
 
 if TYPE_CHECKING:
-    import ipaddress
     from collections.abc import Iterator, Mapping
 
 Kind = Literal["read", "write", "command", "host", "event", "bundle", "other"]
@@ -33,7 +32,6 @@ _KINDS: dict[str, Kind] = {name: kind for kind, names in _USUAL.items() for name
 _READING = frozenset(("read", "list", "ls", "glob", "grep", "search", "find", "get", "view", "show", "stat", "tree"))
 # Patterns are texts: most sessions use none of them, and to compile one takes as long as to import a module.
 _CONTROL = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
-_NUMERIC = r"(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d+)){0,3}"
 _ESCAPING = r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|fd)(?:/|$)"
 
 
@@ -148,24 +146,8 @@ def _host_access(value: str) -> Access:
 
 def _why_internal(host: str) -> str:
     """Return why a host is not to be reached: this machine and the network around it; "" for any other."""
+    from .hosts import is_internal_host
+
     if not host:
         return "it is no address"
-    address = _ip(host)
-    internal = host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
-    if internal or (address is not None and not address.is_global):
-        return "it is this machine, or its own network"
-    return ""
-
-
-def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the address that a system makes of a host, also of `0x7f.1` and `2130706433`; None for a name."""
-    import ipaddress
-    import socket
-
-    try:
-        if ":" in host:
-            address = ipaddress.IPv6Address(host.partition("%")[0])
-            return address.ipv4_mapped or address
-        return ipaddress.IPv4Address(socket.inet_aton(host)) if re.fullmatch(_NUMERIC, host) else None
-    except (OSError, ValueError):
-        return None
+    return "it is this machine, or its own network" if is_internal_host(host) else ""

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BundleValidationError
 
+from ..documents.local_paths import is_remote
+from ..paths import fetched_root
+from ..sources import default_cache
 from ..spawn import prepared_bundle
 from .admission import Gate, SlidingCount
 from .budgets import Allowance
@@ -38,6 +41,7 @@ async def prepare_state(
     base = declared_in.bundle.base_path if declared_in is not None else None
     prepared = declared_in
     if config.bundle:
+        await _fetch_worker(config.bundle, declared_in)
         is_beside = base is not None and config.bundle.startswith(("./", "../"))
         prepared = await prepared_bundle(f"{base}/{config.bundle}" if is_beside else config.bundle)
         if declared_in is not None and (guard := declared_in.bundle.guard) is not None:
@@ -59,6 +63,14 @@ async def prepare_state(
         allowance=Allowance.of(config, prepared.bundle, project, queue),
         throttle=SlidingCount(config.throttle, engine.clock) if config.throttle else None,
     )
+
+
+async def _fetch_worker(source: str, declared_in: PreparedBundle | None) -> None:
+    """Fetch the bundle of a background session from public addresses alone, where a fetched bundle named it."""
+    layers = declared_in.bundle.layers or [declared_in.bundle] if declared_in is not None else []
+    named_by = [each for each in layers if any(one.bundle == source for one in each.background_sessions)]
+    if is_remote(source) and any(fetched_root(each.base_path) is not None for each in named_by):
+        await asyncio.to_thread(default_cache().fetch, source, public_only=True)
 
 
 async def skip_waiting_events(engine: Engine, background: BackgroundSessionState) -> None:

@@ -13,6 +13,7 @@ from ..documents.local_paths import SUFFIXES, kind_of, leaves
 from ..documents.positions import Place, show_file
 from ..documents.problems import UnreadableBundle, as_errors, error_at, has_errors, warning_at
 from ..documents.secrets import find_secrets
+from .fetched import find_strays
 from .sources import take_sources
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _load(bundle: Bundle, name: str, root: Path, inside: str) -> list[Problem]:
     document = read_document(path)
     if document.data is None:
         return document.problems
-    found = _check(document)
+    found = [*_check(document), *find_strays(document, root)]
     sources, problems = take_sources(document, root)
     problems = [*found, *problems]
     sections = {key: value for key, value in document.data.items() if value is not None and key != "meta"}

@@ -18,6 +18,7 @@ from ..documents.problems import (
     warning_at,
 )
 from ..documents.secrets import find_secrets
+from .fetched import find_strays
 from .merge import entry_key
 from .model import Bundle
 from .sections import DEFAULT_SESSION, FIELD_SPELLING, SECTIONS
@@ -55,9 +56,10 @@ def build_bundle(document: Document, base: Path | None, *, strict: bool = False)
     secrets = find_secrets(document.data, document.positions)
     configs, found = _check_schema(document)
     name, namespace = names_of(document.data, base)
+    strays = list(find_strays(document, base))
     sources, in_sources = take_sources(document, base)
     context, pending, in_context = take_context(document, name, base, namespace)
-    problems += [*found, *secrets, *_check_values(document), *in_sources, *in_context]
+    problems += [*found, *secrets, *_check_values(document), *strays, *in_sources, *in_context]
     problems.sort(key=lambda problem: (problem.line, problem.column))
     if strict:
         problems = as_errors(problems)

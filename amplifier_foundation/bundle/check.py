@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
 
     from ..documents.positions import KeyPath
+    from .load import LeaveOut
 
 _NAMED = re.compile(r"(?:trigger-[\w-]+: )?(?P<key>\w+)(?=[:.\[])")
 """The key at the beginning of a trigger's error about its configuration."""
@@ -80,26 +81,29 @@ def check_file(
     *,
     registry: Mapping[str, str | Path] | None = None,
     strict: bool = False,
+    leave_out: LeaveOut | None = None,
 ) -> list[Problem]:
-    """Check as `check_bundle`, for a program without an event loop."""
+    """Check as `check_bundle`, for a program without an event loop; `leave_out` is that of `read_bundle`."""
     try:
         of_agent = problems_of_agent_file(find_bundle(path, names=registry))
-        problems = of_agent if of_agent is not None else _check_whole(path, plugins, registry)
+        problems = of_agent if of_agent is not None else _check_whole(path, plugins, registry, leave_out)
     except BundleProblemsError as error:
         problems = list(error.problems)
     return as_errors(problems) if strict else problems
 
 
-def _check_whole(path: str | Path, plugins: Plugins, registry: Mapping[str, str | Path] | None = None) -> list[Problem]:
+def _check_whole(
+    path: str | Path, plugins: Plugins, registry: Mapping[str, str | Path] | None, leave_out: LeaveOut | None
+) -> list[Problem]:
     """Return every problem of a bundle: of its text, its schema and everything named in it, as far as it is usable."""
-    bundle, problems = read_leniently(path, registry=registry)
-    found = check_loaded(bundle, plugins) if bundle is not None else []
+    bundle, problems = read_leniently(path, registry=registry, leave_out=leave_out)
+    found = check_loaded(bundle, plugins, leave_out) if bundle is not None else []
     if has_errors(problems):  # a provider may be among the mistakes
         found = [each for each in found if each.code != "AMP115"]
     return list(dict.fromkeys([*problems, *found]))
 
 
-def check_loaded(bundle: Bundle, plugins: Plugins) -> list[Problem]:
+def check_loaded(bundle: Bundle, plugins: Plugins, leave_out: LeaveOut | None = None) -> list[Problem]:
     """Return the wrong names and configurations of a loaded bundle, and all problems of its workers' bundles."""
     modules = names_of_modules()
     triggers = {*plugins.triggers, *(name for name in modules if name.startswith("trigger-"))}
@@ -116,7 +120,7 @@ def check_loaded(bundle: Bundle, plugins: Plugins) -> list[Problem]:
         problems.append(_warn_no_provider(bundle))
     for name, source in local_workers(bundle):
         try:
-            worker, found = read_leniently(source)
+            worker, found = read_leniently(source, leave_out=leave_out)
         except BundleError as error:
             worker, found = None, [error_at(place_of(bundle, "background_sessions", name), "AMP108", str(error))]
         if worker is not None:

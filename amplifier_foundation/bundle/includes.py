@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from .load import LeaveOut
     from .model import Bundle
 
 
@@ -44,21 +45,26 @@ class IncludedBundle:
         return not self.problem and all(each.is_whole() for each in self.includes)
 
 
-def include_tree(source: str | Path, *, registry: Mapping[str, str | Path] | None = None) -> IncludedBundle:
+def include_tree(
+    source: str | Path, *, registry: Mapping[str, str | Path] | None = None, leave_out: LeaveOut | None = None
+) -> IncludedBundle:
     """Return the bundle `source` (as for `find_bundle`) with all its includes.
+
+    An include that `leave_out` has a reason against is a node with this reason as its problem.
 
     Raises `BundleError` if the bundle itself is unreadable.
     """
     file = find_bundle(source, names=registry)
     bundle = read_bundle(file, auto_include=False)
-    return _Tree(registry or {}).node(str(source), file, bundle, (), {})
+    return _Tree(registry or {}, leave_out).node(str(source), file, bundle, (), {})
 
 
 class _Tree:
     """One walk over the tree, with the bundles seen so far."""
 
-    def __init__(self, names: Mapping[str, str | Path]) -> None:
+    def __init__(self, names: Mapping[str, str | Path], leave_out: LeaveOut | None) -> None:
         self._names = names
+        self._leave_out = leave_out
         self._seen: set[Path] = set()
 
     def node(
@@ -78,8 +84,12 @@ class _Tree:
         return node
 
     def _read_node(self, bundle: Bundle, source: str, row: tuple[Path, ...], own: Mapping[str, Path]) -> IncludedBundle:
+        if self._leave_out is not None and (reason := self._leave_out(source)):
+            return IncludedBundle(source, problem=reason)
         try:
-            file = find_bundle(source, base=bundle.base_path, names=names_in(source, own, self._names))
+            file = find_bundle(
+                source, base=bundle.base_path, names=names_in(source, own, self._names, bundle.base_path)
+            )
         except BundleError as error:
             return IncludedBundle(source, problem=str(error))
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
@@ -13,19 +14,23 @@ from amplifier_core.errors import BundleError
 
 from ..documents.document import read_document
 from ..documents.positions import Place, show_file
-from ..documents.problems import BrokenInclude, BundleProblemsError, error_at
+from ..documents.problems import BrokenInclude, BundleProblemsError, error_at, warning_at
 from ..paths import sources_home
 from ..sources.errors import SourceNotFound
 from .agents import load_agents, load_or_raise, unknown_agents
+from .fetched import find_borrowed
 from .references import FILE_NAMES, find_bundle, names_in
 from .sources import check_pending_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ..documents.problems import Problem
     from .model import Bundle
+
+LeaveOut = Callable[[str], str]
+"""Called with each include as written; its answer is the reason to leave it out, with a warning, `` for none."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,13 +70,19 @@ def load_bundle_sync(
     registry: Mapping[str, str | Path] | None = None,
     strict: bool = False,
     replace_include: Callable[[str], str | None] | None = None,
+    leave_out: LeaveOut | None = None,
 ) -> Bundle:
     """Load as `load_bundle`, for a program without an event loop.
 
     `replace_include` is called with each include as written; its answer is used instead, unless None.
     """
     bundle = read_bundle(
-        source, auto_include=auto_include, registry=registry, strict=strict, replace_include=replace_include
+        source,
+        auto_include=auto_include,
+        registry=registry,
+        strict=strict,
+        replace_include=replace_include,
+        leave_out=leave_out,
     )
     for problem in bundle.problems:
         logger.warning("%s", problem)
@@ -85,12 +96,13 @@ def read_bundle(
     registry: Mapping[str, str | Path] | None = None,
     strict: bool = False,
     replace_include: Callable[[str], str | None] | None = None,
+    leave_out: LeaveOut | None = None,
 ) -> Bundle:
     """Load as `load_bundle_sync` and log nothing: the warnings are the bundle's `problems`."""
-    loading = _Loading(registry or {}, auto_include, strict, replace_include)
+    loading = _Loading(registry or {}, auto_include, strict, replace_include, leave_out)
     bundle = loading.load(find_bundle(source, names=registry))
     if auto_include:
-        load_or_raise(bundle, strict=strict, found=check_pending_context(bundle))
+        load_or_raise(bundle, strict=strict, found=[*find_borrowed(bundle), *check_pending_context(bundle)])
         bundle.resolve_pending_context()
     if len(bundle.origins) > 1:
         bundle.digest = sha256("".join(sorted(bundle.origins.values())).encode()).hexdigest()
@@ -98,7 +110,7 @@ def read_bundle(
 
 
 def read_leniently(
-    source: str | Path, *, registry: Mapping[str, str | Path] | None = None
+    source: str | Path, *, registry: Mapping[str, str | Path] | None = None, leave_out: LeaveOut | None = None
 ) -> tuple[Bundle | None, list[Problem]]:
     """Return a bundle with its includes and agents, without their mistakes, and all their problems.
 
@@ -108,10 +120,10 @@ def read_leniently(
     mistakes: list[Problem] = []
     path = find_bundle(source, names=registry)
     try:
-        bundle = _Loading(registry or {}, True, False, None, mistakes).load(path)
+        bundle = _Loading(registry or {}, True, False, None, leave_out, mistakes).load(path)
     except BundleProblemsError as error:
         return None, list(dict.fromkeys([*mistakes, *error.problems]))
-    found = [*check_pending_context(bundle), *load_agents(bundle), *unknown_agents(bundle)]
+    found = [*find_borrowed(bundle), *check_pending_context(bundle), *load_agents(bundle), *unknown_agents(bundle)]
     bundle.resolve_pending_context()
     return bundle, list(dict.fromkeys([*mistakes, *bundle.problems, *found]))
 
@@ -128,12 +140,14 @@ class _Loading:
         auto_include: bool,
         strict: bool,
         replace_include: Callable[[str], str | None] | None,
+        leave_out: LeaveOut | None = None,
         mistakes: list[Problem] | None = None,
     ) -> None:
         self._names = names
         self._auto_include = auto_include
         self._strict = strict
         self._replace_include = replace_include
+        self._leave_out = leave_out
         self._mistakes = mistakes
         self._loaded: dict[Path, Bundle] = {}
         self._broken: dict[Path, BundleProblemsError] = {}
@@ -194,6 +208,9 @@ class _Loading:
         errors: list[BundleProblemsError] = []
         self._own.append(bundle.source_base_paths)
         for number, source in enumerate(bundle.includes):
+            if self._leave_out is not None and (reason := self._leave_out(source)):
+                bundle.problems.append(warning_at(bundle.places["includes", str(number)], "AMP111", reason))
+                continue
             try:
                 included.append(self._include(bundle, number, source))
             except BundleProblemsError as error:
@@ -210,7 +227,9 @@ class _Loading:
     def _include(self, bundle: Bundle, number: int, source: str) -> Bundle:
         place = bundle.places[("includes", str(number))]
         source = (self._replace_include and self._replace_include(source)) or source
-        names = names_in(source, {name: path for own in self._own for name, path in own.items()}, self._names)
+        names = names_in(
+            source, {name: path for own in self._own for name, path in own.items()}, self._names, bundle.base_path
+        )
         try:
             path = find_bundle(source, base=bundle.base_path, names=names)
             self._refuse_circle(path, place)

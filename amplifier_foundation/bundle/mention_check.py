@@ -40,11 +40,11 @@ def check_mentions(bundle: Bundle) -> Iterator[Problem]:
         for mention in parse_mentions(text or "")[:MAX_MENTIONS]:
             reason = resolver.explain(mention)
             if reason:
-                place = _find_place(mention, file) if file else Place(f"bundle '{bundle.name}'")
+                place = find_mention(mention, file) if file else Place(f"bundle '{bundle.name}'")
                 yield warning_at(place, "AMP108", f"{mention}: {reason}")
 
 
-def _find_place(mention: str, file: Path) -> Place:
+def find_mention(mention: str, file: Path) -> Place:
     """Return the last line of a file with a mention: front matter comes before the instruction."""
     shown, name = show_file(file), mention.removeprefix("@")
     try:

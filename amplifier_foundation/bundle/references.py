@@ -10,6 +10,7 @@ from amplifier_core.errors import BundleLoadError, BundleNotFoundError
 from ..documents.local_paths import SUFFIXES, is_path, is_remote, kind_of, leaves, local_path
 from ..documents.positions import show_file
 from ..documents.problems import did_you_mean
+from ..paths import fetched_root, is_personal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,26 +25,53 @@ def find_bundle(source: str | Path, *, base: Path | None = None, names: Mapping[
     `source` is a file, a folder with one of `FILE_NAMES`, a URL (`git+https://…@ref#subdirectory=path`, `zip+…`,
     `https://…`), a name of `names` (places by name), or `name:path`: a file in the folder of the named bundle, its
     suffix optional. Relative paths start at `base`, else at the current folder. Remote files come from the cache, and
-    are fetched if needed.
+    are fetched if needed. In a fetched `base`, sources keep to its folder, to names and to public addresses.
 
     Raises `BundleNotFoundError`, and `BundleLoadError` for an impossible place of a bundle.
     """
+    root = fetched_root(base)
+    if root is not None:
+        _refuse_reach(str(source))
+    found = _find(source, base, names or {}, root)
+    own = fetched_root(found)
+    return found if own is None else _keep_in(own, found, source)
+
+
+def _refuse_reach(source: str) -> None:
+    from ..sources.uris import redact_uris
+    from .fetched import REMEDY, describe_reach
+
+    if reason := describe_reach(source):
+        raise BundleLoadError(f"{redact_uris(source)} {reason}: {REMEDY}")
+
+
+def _keep_in(root: Path, found: Path, source: str | Path) -> Path:
+    """Return a file of a fetched folder. Raises `BundleLoadError` for one outside, also by a symlink."""
+    if leaves(root, found):
+        from .fetched import REMEDY
+
+        raise BundleLoadError(f"'{source}' leads out of the fetched folder {show_file(root)}: {REMEDY}")
+    return found
+
+
+def _find(source: str | Path, base: Path | None, names: Mapping[str, str | Path], root: Path | None) -> Path:
+    """Return the file of a bundle; a path from a fetched folder `root` stays in it."""
     if isinstance(source, Path):
         return _file_at((base or Path()) / source)
     if is_remote(source):
-        return _file_at(_fetch(source))
-    named = _find_by_name(source, base, names or {})
+        return _file_at(_fetch(source, public_only=root is not None))
+    named = _find_by_name(source, base, names)
     if named is not None:
         return named
     try:
         path, _ = local_path(source, base)
     except ValueError as error:
         raise BundleLoadError(f"not a path of a bundle: {error}") from error
-    hint = did_you_mean(source, names or {})
+    hint = did_you_mean(source, names)
     if hint and not kind_of(path) and "/" not in source:
         message = f"{source}: no such file or folder in {path.parent}, and no bundle is registered as '{source}'{hint}"
         raise BundleNotFoundError(message)
-    return _file_at(path)
+    return _file_at(path) if root is None else _keep_in(root, _file_at(path), source)
 
 
 def _find_by_name(source: str, base: Path | None, names: Mapping[str, str | Path]) -> Path | None:
@@ -64,13 +92,16 @@ def _find_by_name(source: str, base: Path | None, names: Mapping[str, str | Path
 
 
 def names_in(
-    source: str, own: Mapping[str, str | Path], registered: Mapping[str, str | Path]
+    source: str, own: Mapping[str, str | Path], registered: Mapping[str, str | Path], base: Path | None
 ) -> Mapping[str, str | Path]:
-    """Return the names valid for the include `source` of a bundle.
+    """Return the names valid for the include `source` of the bundle in the folder `base`.
 
     In `name:path`, the names of the bundle itself and of its including bundles (`own`) come before registered ones. A
-    name alone is another bundle's: the registered one comes first.
+    name alone is another bundle's: the registered one comes first. In a fetched bundle, the folders of the person's
+    bundles that include it have no names.
     """
+    if fetched_root(base) is not None:
+        own = {name: root for name, root in own.items() if not is_personal(Path(root))}
     return {**registered, **own} if ":" in source else {**own, **registered}
 
 
@@ -83,10 +114,10 @@ def remote_place(source: str, base: Path | None, names: Mapping[str, str | Path]
     return place if is_remote(place) and (colon or not kind_of((base or Path()) / source)) else None
 
 
-def _fetch(source: str) -> Path:
+def _fetch(source: str, *, public_only: bool = False) -> Path:
     from ..sources import default_cache
 
-    return default_cache().fetch(source)
+    return default_cache().fetch(source, public_only=public_only)
 
 
 def _file_at(path: Path) -> Path:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import AmplifierError, BundleError
 from amplifier_core.frozen import frozen
 
+from ..documents.local_paths import is_remote
+from ..paths import fetched_root
 from ..sources import parse_uri, redact_uris
 from .load import read_bundle
 from .references import find_bundle, names_in, remote_place
@@ -51,13 +53,13 @@ def refresh_bundle(
     return list(_Refreshing(names, {} if done is None else done).bundle(source, None, {}, name=source))
 
 
-def refresh_source(uri: str | ParsedURI) -> Refreshed:
-    """Fetch one source again, except a commit. Raises the errors of `SourceCache.fetch`."""
+def refresh_source(uri: str | ParsedURI, *, public_only: bool = False) -> Refreshed:
+    """Fetch one source again, except a commit. `public_only`, and the errors, are those of `SourceCache.fetch`."""
     from ..sources import default_cache
 
     cache = default_cache()
     before = cache.status(uri)
-    cache.fetch(uri, refresh=True)
+    cache.fetch(uri, refresh=True, public_only=public_only)
     after = cache.status(uri)
     return Refreshed(
         after.uri,
@@ -76,14 +78,15 @@ class _Refreshing:
 
     def bundle(self, source: str, base: Path | None, own: Mapping[str, Path], *, name: str = "") -> Iterator[Refreshed]:
         """Yield every source of the bundle `source` after it is fetched, except those done before."""
-        names = names_in(source, own, self._names)
+        names = names_in(source, own, self._names, base)
         place = remote_place(source, base, names)
         remote = None if place is None else parse_uri(place)
         if remote is not None and not remote.is_http:
             remote = replace(remote, subpath="")  # all parts of a source are fetched together
         if remote is not None and remote not in self._done:
+            public_only = is_remote(source) and fetched_root(base) is not None  # a name is the person's
             try:
-                self._done[remote] = replace(refresh_source(remote), name=name)
+                self._done[remote] = replace(refresh_source(remote, public_only=public_only), name=name)
             except AmplifierError as error:
                 self._done[remote] = Refreshed(str(remote), name, error=error)
             yield self._done[remote]

@@ -21,11 +21,12 @@ from amplifier_core.errors import (
 from .loops import enter_loop, is_in_loop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from amplifier_core.plugins import PluginRow, Plugins
     from amplifier_core.storage import Delivery, DurableStore, SessionRecord, SessionStore
 
+    from ..bundle.load import LeaveOut
     from ..bundle.model import Bundle
     from ..documents.problems import Problem
     from ..settings import Settings
@@ -173,7 +174,9 @@ async def load_bundle_at(
     The settings are those in `folder` (default: the current one). A bundle that `runs` must be trusted, as its
     project's settings: `asking` settles what is not. Raises `BundleError`, `SettingsError`, `NotTrusted`.
     """
-    from ..bundle.load import load_bundle, load_bundle_sync
+    from functools import partial
+
+    from ..bundle.load import load_bundle_sync
     from ..bundle.overrides import override_modules
 
     if runs:
@@ -181,12 +184,15 @@ async def load_bundle_at(
     settings = read_settings_here(folder)
     source, names = choose_bundle(path, settings), known_bundles(plugins, settings)
     if runs:
+        from ..security.session_mark import mark_process
         from ..security.trust import extend_guard
 
         bundle = await _load_trusted(source, names, plugins, asking)
+        mark_process()
         extend_guard(bundle, settings, folder)
     else:
-        bundle = await load_bundle(source, registry=names) if is_in_loop() else load_bundle_sync(source, registry=names)
+        leave_out = find_left_out_here(source, plugins, names)
+        bundle = await _call(partial(load_bundle_sync, source, registry=names, leave_out=leave_out))
     override_modules(bundle, settings.get("overrides"), folder or Path.cwd())
     return bundle
 
@@ -214,14 +220,19 @@ async def _load_trusted(source: str, names: dict[str, str], plugins: Plugins, as
     load = partial(load_trusted, source, names=names, installed=packages)
     while True:
         try:
-            if not is_in_loop():
-                return load()
-            from asyncio import to_thread
-
-            return await to_thread(load)
+            return await _call(load)
         except NotTrusted as error:
             if asking is None or not await asking.settle(error):
                 raise
+
+
+async def _call(function: Callable[[], Bundle]) -> Bundle:
+    """Call a function, in a thread where there is an event loop: some commands need none."""
+    if not is_in_loop():
+        return function()
+    from asyncio import to_thread
+
+    return await to_thread(function)
 
 
 def preload_providers(path: str | None) -> None:
@@ -242,16 +253,28 @@ def preload_providers(path: str | None) -> None:
 
 
 def read_bundle_at(path: str | None, plugins: Plugins, settings: Settings) -> Bundle:
-    """Return the same bundle as `load_bundle_at` and log no warnings: `bundle validate` prints them.
+    """Return the same bundle as `load_bundle_at` and log no warnings but of left out includes.
 
-    Raises `BundleError`.
+    `bundle validate` prints all. Raises `BundleError`.
     """
     from ..bundle.load import read_bundle
     from ..bundle.overrides import override_modules
 
-    bundle = read_bundle(choose_bundle(path, settings), registry=known_bundles(plugins, settings))
+    source, names = choose_bundle(path, settings), known_bundles(plugins, settings)
+    bundle = read_bundle(source, registry=names, leave_out=find_left_out_here(source, plugins, names))
+    for problem in bundle.problems:
+        if problem.code == "AMP111":
+            click.echo(str(problem), err=True)
     override_modules(bundle, settings.get("overrides"), Path.cwd())
     return bundle
+
+
+def find_left_out_here(source: str, plugins: Plugins, names: Mapping[str, str]) -> LeaveOut | None:
+    """Return what leaves out the includes of an untrusted bundle, as `find_left_out` does."""
+    from ..bundle.registry import BundleRegistry
+    from ..security.trust import find_left_out
+
+    return find_left_out(source, names, BundleRegistry(plugins=plugins).folders_of_packages())
 
 
 def choose_bundle(path: str | None, settings: Settings) -> str:

@@ -96,6 +96,7 @@ def detach(flags: Sequence[str], arguments: Sequence[str], *, quiet: bool) -> in
     Returns the exit code: 0 when it answers, else the code of the process.
     """
     from ..paths import data_home, make_private
+    from ..security.session_mark import unmarked_environment
 
     path = make_private(data_home() / "logs") / "up.log"
     rotate_log(path)
@@ -108,6 +109,7 @@ def detach(flags: Sequence[str], arguments: Sequence[str], *, quiet: bool) -> in
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env=unmarked_environment(),
             start_new_session=True,
         )
     finally:

@@ -54,6 +54,9 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
 """The first match counts; the last two are for errors of packages."""
 
 
+_WAITING_FOR_TRUST = (("trust", "NotTrusted"), ("session_mark", "WithinSession"))
+
+
 def exit_code(error: BaseException) -> int:
     """Return the exit code of a command that fails with `error`."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -63,9 +66,10 @@ def exit_code(error: BaseException) -> int:
 
         problem = find_provider_error(error)
         return TRY_AGAIN if problem is not None and problem.retryable else FAILED
-    trust = sys.modules.get("amplifier_foundation.security.trust")
-    if trust is not None and isinstance(error, trust.NotTrusted):
-        return WAITING
+    for module, name in _WAITING_FOR_TRUST:
+        loaded = sys.modules.get(f"amplifier_foundation.security.{module}")
+        if loaded is not None and isinstance(error, getattr(loaded, name)):
+            return WAITING
     if not isinstance(error, errors.AmplifierError):
         return FAILED
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), FAILED)

@@ -32,16 +32,20 @@ def trust(ctx: click.Context, target: str | None, lists: bool, yes: bool, as_jso
 
     It shows what would run, or what has changed, and asks at a terminal. Every later change is asked for again.
     """
+    from ..security.session_mark import refuse_in_session
     from ..security.trust import trust_content
     from .trusting import show_content
 
     if lists:
         _list(as_json=as_json)
         return
+    refuse_in_session("trust")
     found = _find_untrusted(ctx, target or ".")
     for error in found:
         show_content(error)
-    if found and not yes and sys.stdin.isatty() and not click.confirm("Trust it?", err=True):
+    if found and not yes and not sys.stdin.isatty():
+        raise click.UsageError("nobody can be asked here; look at it, and say yes with --yes")
+    if found and not yes and not click.confirm("Trust it?", err=True):
         ctx.exit(exits.CANCELLED)
     for error in found:
         assert error.content is not None

@@ -11,6 +11,7 @@ import click
 
 from amplifier_core.errors import AmplifierError
 
+from ..security.session_mark import is_within_session, refuse_in_session
 from ..security.trust import NotTrusted, check_settings, is_checked, show_place, trust_content, without_project
 from .running.terminal import plain
 
@@ -34,9 +35,14 @@ async def confirm_here(question: str) -> bool:
 
 
 class Asking:
-    """Settles what is not trusted: `always` says yes, a person is asked at a terminal, nobody elsewhere."""
+    """Settles what is not trusted: `always` says yes, a person is asked at a terminal, nobody elsewhere.
+
+    Raises `WithinSession` for `always` in a command of a session.
+    """
 
     def __init__(self, plugins: Plugins, always: bool = False, confirm: Confirm = confirm_here) -> None:
+        if always:
+            refuse_in_session("run --trust")
         self._plugins, self._always, self._confirm = plugins, always, confirm
         self._accepted: dict[str, Content] = {}
 
@@ -67,7 +73,7 @@ class Asking:
         return False
 
     async def _ask(self, error: NotTrusted) -> bool:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not (sys.stdin.isatty() and sys.stderr.isatty()) or is_within_session():
             return False
         show_content(error)
         return await self._confirm("Trust it?")

@@ -35,6 +35,7 @@ CODES = {
     "AMP115": "the bundle has no provider",
     "AMP116": "a template or condition names what no trigger provides",
     "AMP117": "Python cannot parse the code of a module",
+    "AMP118": "a fetched bundle reaches for what is not its own",
     "AMP201": "the file has no front matter",
     "AMP202": "the front matter is not closed",
     "AMP203": "the YAML cannot be parsed",

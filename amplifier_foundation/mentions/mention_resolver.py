@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from ..documents.local_paths import leaves
 from ..documents.positions import show_file
 from ..documents.problems import did_you_mean
+from ..paths import fetched_root, is_personal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,12 +102,18 @@ class BaseMentionResolver:
         """Return the resolver of the mentions in `file`.
 
         They begin in its folder and end at the innermost registered folder around it. The home is out of reach unless
-        `file` lies in it: a project's texts must not fetch the user's other files.
+        `file` lies in it: a project's texts must not fetch the user's other files. From a fetched file, the home and
+        the person's own folders are always out of reach.
         """
         other = self.beginning_in(file.parent)
         other.base_path = self._root_around(file)
         home = _home()
         other._reaches_home = self._reaches_home and home is not None and not leaves(other.base_path, home)
+        root = fetched_root(file)
+        if root is not None:
+            other.base_path = root if leaves(root, other.base_path) else other.base_path
+            other._reaches_home = False
+            other._roots = {name: root for name, root in self._roots.items() if not is_personal(root)}
         return other
 
     def _root_around(self, file: Path) -> Path:

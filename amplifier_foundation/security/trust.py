@@ -19,6 +19,7 @@ from .trust_ledger import Entry, Ledger, changed_files
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from ..bundle.load import LeaveOut
     from ..bundle.model import Bundle
     from ..settings import Settings
     from .trust_content import Content
@@ -49,8 +50,12 @@ class NotTrusted(AmplifierError, PermissionError):
 
 
 def is_checked() -> bool:
-    """Return whether trust is asked for at all: not with `AMPLIFIER_TRUST=1`."""
-    return os.environ.get(VARIABLE) != "1"
+    """Return whether trust is asked for at all: not with `AMPLIFIER_TRUST=1`, unless a session set it."""
+    if os.environ.get(VARIABLE) != "1":
+        return True
+    from .session_mark import is_within_session
+
+    return is_within_session()
 
 
 def load_trusted(
@@ -99,10 +104,27 @@ def inspect_bundle(place: str, names: Mapping[str, Any], installed: Sequence[str
     from .trust_content import bundle_content, without_fetching
 
     unfetched: list[str] = []
-    bundle = read_bundle(Path(place), registry=names, replace_include=without_fetching(names, unfetched))
+    bundle = read_bundle(Path(place), registry=names, leave_out=without_fetching(names, unfetched))
     content = bundle_content(bundle, place, names, installed)
     content.lines += [("fetches", each) for each in unfetched]
     return content
+
+
+def find_left_out(source: str, names: Mapping[str, Any], installed: Sequence[str] = ()) -> LeaveOut | None:
+    """Return what `read_bundle` needs to leave out the includes of an untrusted bundle that would have to be fetched.
+
+    None: the bundle is trusted. Raises `BundleError` and `TrustUnreadable`.
+    """
+    if not is_checked():
+        return None
+    from ..bundle.references import find_bundle
+    from .trust_content import without_fetching
+
+    place = path_of(find_bundle(source, names=names))
+    is_trusted = (
+        is_below(place, [os.path.realpath(each) for each in installed]) or find_problem(Ledger(), place) is None
+    )
+    return None if is_trusted else without_fetching(names, [])
 
 
 def trust_content(content: Content) -> None:

@@ -15,12 +15,12 @@ from .trust_files import Seen, find_code, is_below, owner_of, path_of, read_seen
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from ..bundle.load import LeaveOut
     from ..bundle.model import Bundle
     from ..settings.layer import Layer
 
 MATTERS = ("bundle", "bundles", "overrides", "retention", "storage")
 """Settings of a project that run code, lead code or requests elsewhere, or delete sessions."""
-UNFETCHED = Path(__file__).with_name("unfetched.yaml")
 _POWERS = (
     ("runs commands", ("bash", "shell", "command", "exec", "terminal", "python")),
     ("writes files", ("filesystem", "file", "write", "edit", "patch")),
@@ -53,7 +53,7 @@ def bundle_content(bundle: Bundle, place: str, names: Mapping[str, Any], install
     for each in bundles:
         for path, digest in each.origins.items():
             known = path_of(path)
-            if not is_below(known, (*installed, str(UNFETCHED))):
+            if not is_below(known, installed):
                 seen = read_seen(known)
                 content.files[known] = seen if seen.digest == digest else Seen(digest)
     _add_code(content, sources)
@@ -81,19 +81,19 @@ def override_sources(layers: Iterable[Layer]) -> list[Path]:
     return [Path(each["source"]) for each in overrides if each.get("source") and is_path(str(each["source"]))]
 
 
-def without_fetching(names: Mapping[str, Any], unfetched: list[str]) -> Any:
-    """Return a function for `replace_include`: an included bundle that is not in the cache is left out, and listed."""
+def without_fetching(names: Mapping[str, Any], unfetched: list[str]) -> LeaveOut:
+    """Return a function for `leave_out`: an included bundle that is not in the cache is left out, and listed."""
     from ..bundle.references import remote_place
-    from ..sources import default_cache
+    from ..sources import default_cache, redact_uris
 
-    def replace(source: str) -> str | None:
+    def leave_out(source: str) -> str:
         place = remote_place(source, None, names)
         if place is None or default_cache().get(place) is not None:
-            return None
+            return ""
         unfetched.append(source)
-        return str(UNFETCHED)
+        return f"{redact_uris(source)} is not fetched before you trust this bundle: amplifier trust"
 
-    return replace
+    return leave_out
 
 
 def _add_code(content: Content, sources: Iterable[Path]) -> None:
@@ -120,7 +120,7 @@ def _read_workers(bundle: Bundle, names: Mapping[str, Any], unfetched: list[str]
             yield read_bundle(
                 f"{bundle.base_path}/{source}" if beside else source,
                 registry=names,
-                replace_include=without_fetching(names, unfetched),
+                leave_out=without_fetching(names, unfetched),
             )
 
 

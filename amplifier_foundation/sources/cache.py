@@ -72,11 +72,14 @@ class SourceCache:
             with self._lock(entry, source, self._deadline()):  # another process may be replacing the files now
                 return inside(source, entry.path) if entry.exists() else None
 
-    def fetch(self, uri: str | ParsedURI, *, refresh: bool = False, stop: Event | None = None) -> Path:
+    def fetch(
+        self, uri: str | ParsedURI, *, refresh: bool = False, stop: Event | None = None, public_only: bool = False
+    ) -> Path:
         """Return the path of the file or folder named by `uri`, fetched now if needed.
 
         `refresh` fetches again, except a commit; a failure keeps the old files. A caller waits while another thread or
-        process fetches the same source. `stop` ends the fetch early.
+        process fetches the same source. `stop` ends the fetch early. With `public_only`, nothing on this machine or in
+        the networks around it is asked: a fetched bundle named the source. No public server redirects there, either.
 
         Raises `SourceNotFound` (missing, sign-in needed, unreachable), `SourceRefused` (invalid, beyond a limit,
         outside its folder) and `StoreUnavailable`.
@@ -90,7 +93,7 @@ class SourceCache:
         entry = Entry.of(make_private(self.folder), source)
         with self._disk(), self._lock(entry, source, deadline):
             if renew or not entry.exists():
-                _fetch_into(entry, source, deadline)
+                _fetch_into(entry, source, deadline, public_only=public_only)
             return inside(source, entry.path)
 
     def status(self, uri: str | ParsedURI) -> SourceStatus:
@@ -144,13 +147,13 @@ def default_cache() -> SourceCache:
     return SourceCache(sources_home())
 
 
-def _fetch_into(entry: Entry, source: ParsedURI, deadline: Deadline) -> None:
+def _fetch_into(entry: Entry, source: ParsedURI, deadline: Deadline, *, public_only: bool) -> None:
     known = entry.facts()
     with entry.workplace() as work:
         content = work / "content"
         content.mkdir()
         fetched_at = format_time()
-        commit = fetch_content(source, work, content, deadline)
+        commit = fetch_content(source, work, content, deadline, public_only=public_only)
         facts = Facts(str(replace(source, subpath="")), source.written_ref, commit, fetched_at, size_of(content))
         if commit and entry.exists() and known and known.commit == commit:
             entry.remember(facts, work)

@@ -64,15 +64,20 @@ def _example(source: ParsedURI) -> str:
     return f"{source.scheme}://" + ("/folder" if source.transport == "file" else "host")
 
 
-def fetch_content(source: ParsedURI, work: Path, content: Path, deadline: Deadline) -> str | None:
+def fetch_content(
+    source: ParsedURI, work: Path, content: Path, deadline: Deadline, *, public_only: bool = False
+) -> str | None:
     """Fill the empty folder `content` with a source; return the commit of a git repository.
 
-    `work` is a folder for temporary files. Raises `SourceNotFound`, `SourceRefused`, and `OSError` for disk errors.
+    `work` is a folder for temporary files; `public_only` is that of `SourceCache.fetch`. Raises `SourceNotFound`,
+    `SourceRefused`, and `OSError` for disk errors.
     """
+    if public_only and source.transport == "file":
+        raise SourceRefused(source, "is on this machine", "Only a bundle of your own may name files of this machine")
     if source.is_git:
         from .git import fetch_git
 
-        return fetch_git(source, content, deadline)
+        return fetch_git(source, content, deadline, public_only=public_only)
     if source.is_zip and source.transport == "file":
         from .archives import unpack
 
@@ -81,15 +86,17 @@ def fetch_content(source: ParsedURI, work: Path, content: Path, deadline: Deadli
             raise SourceNotFound(source, "there is no such file", "Check its path")
         unpack(source, archive, content)
         return None
+    from .connecting import Reach
     from .http import download
 
+    reach = Reach(source, public_only=public_only)
     if source.is_zip:
         from .archives import unpack
 
-        download(source, work / "archive.zip", MAX_ARCHIVE, deadline)
+        download(source, work / "archive.zip", MAX_ARCHIVE, deadline, reach)
         unpack(source, work / "archive.zip", content)
     else:
-        download(source, content / last_name(source), MAX_FILE, deadline)
+        download(source, content / last_name(source), MAX_FILE, deadline, reach)
     return None
 
 

@@ -10,20 +10,22 @@ import errno
 import math
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
-from .errors import SourceNotFound, out_of_time
+from .errors import SourceNotFound, SourceRefused, out_of_time
 from .uris import redact_uris
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .connecting import Reach
     from .limits import Deadline
     from .uris import ParsedURI
 
@@ -51,12 +53,16 @@ _SAFE = {
     "protocol.ext.allow": "never",
     "submodule.recurse": "false",
 }
+_REFS = "/info/refs?service=git-upload-pack"
+"""The first file that git asks a web server for."""
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
 _EVERYTHING = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
 _NOT_SHALLOW = ("does not support shallow", "unadvertised object")
 """Answers of servers without single commits or shallow histories."""
 
 _MAX_SAID = 8192
+_PINS_SINCE = (2, 37)
+"""The git that obeys `http.curloptResolve`; an older one ignores it."""
 
 _DISK = ""
 _SIGN_IN = "Sign in with git first, so that this works: git ls-remote {url}"
@@ -76,14 +82,17 @@ class _GitFailed(Exception):
     """git ended with an error; the text is the end of its output."""
 
 
-def fetch_git(source: ParsedURI, target: Path, deadline: Deadline) -> str:
+def fetch_git(source: ParsedURI, target: Path, deadline: Deadline, *, public_only: bool = False) -> str:
     """Fill the empty folder `target` with the files of a repository, without its history; return the commit.
 
-    Raises `SourceNotFound`, and `OSError` for a full disk.
+    `public_only` is that of `SourceCache.fetch`. Raises `SourceNotFound`, `SourceRefused`, and `OSError` for a full
+    disk.
     """
     url, signing_in = _address(source)
     git = _Git(target, deadline, _environment(source, signing_in))
     try:
+        if public_only:
+            url = git.stay_public(source, url)
         git.run("init", "--quiet", "--template=")
         git.use_ssh(source)
         git.run("checkout", "--quiet", "--detach", git.fetch(url, source))
@@ -124,6 +133,48 @@ class _Git:
             self.run("config", "--get", "core.sshCommand")
             return
         self._environment["GIT_SSH_COMMAND"] = "ssh -o BatchMode=yes"
+
+    def stay_public(self, source: ParsedURI, url: str) -> str:
+        """Keep git to public addresses, resolved here; return the URL that `url` redirects to.
+
+        Raises `SourceRefused` and `SourceNotFound`.
+        """
+        from .connecting import Reach
+
+        reach = Reach(source, public_only=True)
+        if source.transport == "ssh":
+            self._pin_ssh(source, reach)
+            return url
+        from .http import find_last_url
+
+        reach.check_url(url)
+        if _read_version() < _PINS_SINCE:
+            raise SourceRefused(source, "a fetched bundle names it, and git is too old", "Install git 2.37 or newer")
+        url = find_last_url(source, url, _REFS, self._deadline, reach)
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        addresses = ",".join(f"[{each}]" if ":" in each else each for each in reach.addresses)
+        if addresses and ":" not in str(parts.hostname):
+            self._options += ["-c", f"http.curloptResolve={parts.hostname}:{port}:{addresses}"]
+        self._options += ["-c", "http.followRedirects=false"]
+        return url
+
+    def _pin_ssh(self, source: ParsedURI, reach: Reach) -> None:
+        host = source.host.rpartition("@")[2]
+        name, _, port = host.partition(":") if not host.startswith("[") else (host.strip("[]"), "", "")
+        reach.check_url(source.url)
+        try:
+            address = reach.resolve(name, int(port or 22))[0]
+        except SourceRefused:
+            raise
+        except (OSError, ValueError) as error:
+            raise SourceNotFound(source, f"cannot be reached ({error})", "Check the address and the network") from None
+        self.use_ssh(source)
+        if "GIT_SSH" in self._environment or not self._environment.get("GIT_SSH_COMMAND"):
+            remedy = "Fetch it yourself first: amplifier bundle add NAME ADDRESS"
+            raise SourceRefused(source, "a fetched bundle names it, and your git has a command for ssh", remedy)
+        pins = f"-o HostName={address} -o HostKeyAlias={shlex.quote(name)} -o ProxyCommand=none -o ProxyJump=none"
+        self._environment["GIT_SSH_COMMAND"] += f" {pins}"
 
     def run(self, *arguments: str) -> None:
         """Run git to its end. Raises `_GitFailed`, and `TimeoutError` once all its processes are killed."""
@@ -168,6 +219,11 @@ class _Git:
                 if child.returncode is not None:
                     return said.decode("utf-8", "replace")
         raise TimeoutError
+
+
+def _read_version() -> tuple[int, ...]:
+    said = subprocess.run(["git", "version"], capture_output=True, text=True, check=False, timeout=60).stdout
+    return tuple(map(int, re.findall(r"\d+", said)[:2]))
 
 
 def _address(source: ParsedURI) -> tuple[str, dict[str, str]]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO
 
+    from .connecting import Reach
     from .limits import Deadline
     from .uris import ParsedURI
 
@@ -38,12 +39,12 @@ _REMEDIES = {
 _NO_ANSWER = ("the server cannot answer now", "Try again later")
 
 
-def download(source: ParsedURI, target: Path, limit: int, deadline: Deadline) -> None:
+def download(source: ParsedURI, target: Path, limit: int, deadline: Deadline, reach: Reach) -> None:
     """Write the file at `source` into the new file `target`, at most `limit` bytes.
 
     Raises `SourceNotFound`, `SourceRefused`, and `OSError` for disk errors.
     """
-    with _open(source, deadline) as response, target.open("xb") as file:
+    with _open(source, deadline, reach) as response, target.open("xb") as file:
         is_page = response.headers.get_content_type() == "text/html"
         if is_page and not source.path.partition("?")[0].endswith((".html", ".htm")):
             remedy = "Use the address of the file itself (a 'raw' link), or git+https"
@@ -52,9 +53,23 @@ def download(source: ParsedURI, target: Path, limit: int, deadline: Deadline) ->
             file.write(chunk)
 
 
-def _open(source: ParsedURI, deadline: Deadline) -> HTTPResponse:
+def find_last_url(source: ParsedURI, url: str, inside: str, deadline: Deadline, reach: Reach) -> str:
+    """Return the URL that `url` redirects to, found out with the file `inside` of it.
+
+    A server that answers with an error redirects nowhere. Raises `SourceNotFound` and `SourceRefused`.
+    """
+    try:
+        with _open(source, deadline, reach, url + inside) as response:
+            return response.url.removesuffix(inside)
+    except SourceNotFound as error:
+        if isinstance(error.__context__, HTTPError) and error.__context__.code >= 400:
+            return url
+        raise
+
+
+def _open(source: ParsedURI, deadline: Deadline, reach: Reach, other_url: str = "") -> HTTPResponse:
     user, at, host = source.host.rpartition("@")
-    url = quote(f"{source.transport}://{host}{source.path}", safe=_AS_WRITTEN)
+    url = quote(other_url or f"{source.transport}://{host}{source.path}", safe=_AS_WRITTEN)
     asking = request.Request(url, headers={"User-Agent": "amplifier"})
     if at:
         secret = b64encode(unquote(user if ":" in user else f"{user}:").encode()).decode()
@@ -66,8 +81,8 @@ def _open(source: ParsedURI, deadline: Deadline) -> HTTPResponse:
         request.HTTPDefaultErrorHandler(),
         request.HTTPErrorProcessor(),
         _Redirects(source),
-        _Http(deadline),
-        _Https(deadline),
+        _Http(deadline, reach),
+        _Https(deadline, reach),
     )
     for handler in handlers:
         opener.add_handler(handler)
@@ -135,25 +150,33 @@ class _Redirects(request.HTTPRedirectHandler):
 
 
 class _Http(request.HTTPHandler):
-    def __init__(self, deadline: Deadline) -> None:
+    def __init__(self, deadline: Deadline, reach: Reach) -> None:
         super().__init__()
-        self._deadline = deadline
+        self._deadline, self._reach = deadline, reach
 
     def http_open(self, req: request.Request) -> HTTPResponse:
-        return self.do_open(_limit_time(HTTPConnection, self._deadline), req)
+        return self.do_open(_make_factory(HTTPConnection, req, self._deadline, self._reach), req)
 
 
 class _Https(request.HTTPSHandler):
-    def __init__(self, deadline: Deadline) -> None:
+    def __init__(self, deadline: Deadline, reach: Reach) -> None:
         super().__init__()
-        self._deadline = deadline
+        self._deadline, self._reach = deadline, reach
 
     def https_open(self, req: request.Request) -> HTTPResponse:
-        return self.do_open(_limit_time(HTTPSConnection, self._deadline), req, context=ssl.create_default_context())
+        factory = _make_factory(HTTPSConnection, req, self._deadline, self._reach)
+        return self.do_open(factory, req, context=ssl.create_default_context())
 
 
-def _limit_time(kind: type[HTTPConnection], deadline: Deadline) -> Callable[..., HTTPConnection]:
-    """Return a factory of connections; reading an answer ends at `deadline`, however slowly it drips in."""
+def _make_factory(
+    kind: type[HTTPConnection], req: request.Request, deadline: Deadline, reach: Reach
+) -> Callable[..., HTTPConnection]:
+    """Return a factory of connections within `reach`; reading an answer ends at `deadline`, however slow it is.
+
+    A proxy resolves names itself, and may be internal: then the URL alone is checked.
+    """
+    reach.check_url(req.full_url)
+    is_proxied = req.has_proxy() or getattr(req, "_tunnel_host", None) is not None
 
     def respond(sock: socket.socket, *args: Any, **options: Any) -> HTTPResponse:
         response = HTTPResponse(sock, *args, **options)
@@ -164,6 +187,8 @@ def _limit_time(kind: type[HTTPConnection], deadline: Deadline) -> Callable[...,
     def connect(host: str, **options: Any) -> HTTPConnection:
         connection = kind(host, **options)
         connection.response_class = respond  # type: ignore[assignment]
+        if not is_proxied:
+            connection._create_connection = reach.connect  # type: ignore[attr-defined]
         return connection
 
     return connect

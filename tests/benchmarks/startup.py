@@ -47,7 +47,7 @@ async def rows() -> AsyncIterator[Row]:
     yield Row("amplifier --help / python -c pass", shown, nothing, at_most_ratio=HELP_RATIO)
     with TemporaryDirectory() as place:
         (Path(place) / "bundle.md").write_text(BUNDLE, encoding="utf-8")
-        await _run(PROGRAM, "trust", folder=place)()
+        await _run(PROGRAM, "trust", "--yes", folder=place)()
         await _run(PROGRAM, "run", "hello", folder=place)()
         limits = [*((command, READING_RATIO) for command in READING)]
         limits += [(("run", "hello"), TURN_RATIO)]

@@ -439,13 +439,15 @@ def test_update_fetches_what_bundles_include_and_run_each_source_once(
         git(repository, "init", "-q", "-b", "main")
         (repository / "more.md").write_text("---\nbundle: {name: more}\n---\n")
     first = {inner: commit(inner, "1"), worker: commit(worker, "1")}
-    commit(outer, "1", f"includes: ['git+file://{inner}@main#subdirectory=more.md', 'git+file://{inner}@main']\n")
+    commit(outer, "1", "includes: ['inner:more', inner]\n")  # a fetched bundle names no repository of this machine
     write(
         f"includes: [outer]\nbackground_sessions:\n  - {{name: w, bundle: 'git+file://{worker}@main', "
         "triggers: [{type: timer, config: {interval_seconds: 9}}]}\n"
     )
     Path(".amplifier").mkdir()
-    Path(".amplifier/settings.yaml").write_text(f"bundles: {{outer: 'git+file://{outer}@main'}}\n")
+    Path(".amplifier/settings.yaml").write_text(
+        f"bundles: {{outer: 'git+file://{outer}@main', inner: 'git+file://{inner}@main'}}\n"
+    )
     assert run(capsys, "validate")[0] == exits.OK
     second = {inner: commit(inner, "2"), worker: commit(worker, "2")}
     code, out, err = run(capsys, "update")

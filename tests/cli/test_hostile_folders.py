@@ -338,7 +338,7 @@ def test_nothing_of_a_strangers_folder_runs(
     lead.parent.mkdir()
     lead.write_text(LEAD)
     write_setting("user", "permissions.allow", ["delegate(**)"])
-    assert invoke(["trust", str(lead)]) == 0
+    assert invoke(["trust", "-y", str(lead)]) == 0
     plant(project, hostile)
     capsys.readouterr()
     before, is_here = set(sys.path), (project / "bundle.md").exists() or (project / ".amplifier").exists()

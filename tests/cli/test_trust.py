@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,7 +70,7 @@ def test_a_bundle_runs_once_it_is_trusted(stranger: Path, capsys: pytest.Capture
         "amplifier: bundle.md is not trusted, and nothing of it runs. "
         f"Look at it, and trust it, with: amplifier trust {stranger}\n"
     )
-    code, out, err = said(capsys, "trust")
+    code, out, err = said(capsys, "trust", "-y")
     assert (code, out) == (exits.OK, f"{stranger}/bundle.md is trusted\n")
     assert f"code         {stranger}/own.py\n" in err
     assert said(capsys, "run", "hello")[:2] == (exits.OK, "hi\n")
@@ -80,7 +82,7 @@ def test_a_bundle_runs_once_it_is_trusted(stranger: Path, capsys: pytest.Capture
 def test_a_change_is_asked_for_again_with_a_diff(
     changed: str, stranger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     file = stranger / changed
     before = file.stat()
     file.write_text(file.read_text().replace("first", "other").replace("hi", "ho"))
@@ -89,7 +91,7 @@ def test_a_change_is_asked_for_again_with_a_diff(
     assert (code, ran(stranger)) == (exits.WAITING, None)
     assert f"has changed since it was trusted ({changed})" in err
     assert said(capsys, "trust", "--list")[1].split()[-1] == "changed"
-    _, _, err = said(capsys, "trust")
+    _, _, err = said(capsys, "trust", "-y")
     assert ("-Path" in err and "+Path" in err) if changed == "own.py" else ("say: " in err)
     assert "\n-" in err
     assert said(capsys, "run", "hello")[0] == exits.OK
@@ -101,7 +103,7 @@ def test_a_new_file_in_a_folder_of_code_is_a_change(stranger: Path, capsys: pyte
     (stranger / "own.py").rename(package / "__init__.py")
     bundle = stranger / "bundle.md"
     bundle.write_text(bundle.read_text().replace("./own.py", "./code"))
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     assert said(capsys, "run", "hello")[0] == exits.OK
     assert said(capsys, "run", "hello")[0] == exits.OK, "bytecode is no change"
     (stranger / "code" / "helper.py").write_text("")
@@ -131,7 +133,7 @@ def test_what_is_included_and_what_background_sessions_run_belongs_to_it(
         1,
     )
     bundle.write_text(text)
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     assert said(capsys, "run", "hello")[0] == exits.OK
     for name in ("base.yaml", "base.py", "worker.md", "worker.py", "agents/a.md"):
         file = stranger / name
@@ -145,7 +147,7 @@ def test_what_is_included_and_what_background_sessions_run_belongs_to_it(
 def test_a_trusted_folder_trusts_none_below_it_and_none_that_looks_like_it(
     stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     below, copy = stranger / "below", tmp_path / "copy"
     for folder in (below, copy):
         folder.mkdir()
@@ -163,7 +165,7 @@ def test_a_trusted_folder_trusts_none_below_it_and_none_that_looks_like_it(
 
 def test_untrust_takes_it_back(stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "untrust", "nowhere")[0] == exits.NOT_FOUND
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     assert said(capsys, "untrust") == (exits.OK, f"{stranger}/bundle.md is not trusted any more\n", "")
     assert said(capsys, "run", "hello")[0] == exits.WAITING
     assert json.loads(said(capsys, "trust", "--list", "--json")[1])["data"] == []
@@ -172,7 +174,7 @@ def test_untrust_takes_it_back(stranger: Path, home: Path, capsys: pytest.Captur
 
 def test_the_list_says_what_is_trusted(stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "trust", "--list")[2] == "Nothing is trusted yet.\n"
-    invoke(["trust", "--json"])
+    invoke(["trust", "-y", "--json"])
     [row] = json.loads(said(capsys, "trust", "--list", "--json")[1])["data"]
     assert (row["place"], row["files"], row["state"]) == (f"{stranger}/bundle.md", 2, "unchanged")
     assert (home / "trust.json").stat().st_mode & 0o777 == 0o600
@@ -182,7 +184,7 @@ def test_the_list_says_what_is_trusted(stranger: Path, home: Path, capsys: pytes
 def test_with_a_damaged_file_nothing_is_trusted(
     text: str, stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     (home / "trust.json").write_text(text.replace("PLACE", f"{stranger}/bundle.md"))
     code, _, err = said(capsys, "run", "hello")
     assert (code, ran(stranger)) == (exits.USAGE, None)
@@ -193,7 +195,7 @@ def test_with_a_damaged_file_nothing_is_trusted(
 def test_a_file_of_trust_open_to_others_is_not_believed(
     stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     (home / "trust.json").chmod(0o666)
     assert "is open to others (mode 0666)" in said(capsys, "run", "hello")[2]
 
@@ -277,7 +279,7 @@ SETTINGS = {
 def test_settings_of_a_project_are_left_out_until_they_are_trusted(
     key: str, name: str, stranger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     text = json.dumps({key: SETTINGS[key]}).replace("PROJECT", str(stranger))
     (stranger / ".amplifier").mkdir()
     (stranger / ".amplifier" / name).write_text(text)
@@ -291,7 +293,7 @@ def test_settings_of_a_project_are_left_out_until_they_are_trusted(
     assert code == exits.OK
     assert ".amplifier is not trusted" in err
     assert not (stranger / "taken").exists()
-    assert f"settings: {key}" in said(capsys, "trust")[2]
+    assert f"settings: {key}" in said(capsys, "trust", "-y")[2]
     assert ".amplifier is not trusted" not in said(capsys, "config", "show")[2]
     (stranger / ".amplifier" / name).write_text(text + "\n")
     assert "has changed since it was trusted" in said(capsys, "run", "hello")[2]
@@ -300,7 +302,7 @@ def test_settings_of_a_project_are_left_out_until_they_are_trusted(
 def test_code_in_place_of_a_module_is_checked_where_it_is_imported(
     stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     other = tmp_path / "mine.py"
     other.write_text(OWN.format(text="mine"))
     write_setting("user", ("overrides", "hooks-own", "source"), str(other))
@@ -310,7 +312,7 @@ def test_code_in_place_of_a_module_is_checked_where_it_is_imported(
     (stranger / "theirs.py").write_text(OWN.format(text="theirs"))
     (stranger / ".amplifier" / "settings.yaml").write_text("overrides: {hooks-own: {source: ./theirs.py}}\n")
     assert said(capsys, "run", "hello")[0] == exits.WAITING
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     assert said(capsys, "run", "hello")[0] == exits.OK
     assert ran(stranger) == "theirs"
     (stranger / "theirs.py").write_text(OWN.format(text="more"))
@@ -321,7 +323,7 @@ def test_code_in_place_of_a_module_is_checked_where_it_is_imported(
 def test_settings_that_the_person_sets_by_a_command_stay_trusted(
     stranger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     for value in ("30d", "60d"):
         assert said(capsys, "config", "set", "retention.sessions", value, "--scope", "project")[0] == exits.OK
         assert said(capsys, "run", "hello")[0] == exits.OK
@@ -332,7 +334,7 @@ def test_settings_that_the_person_sets_by_a_command_stay_trusted(
 
 
 def test_settings_that_lead_nowhere_need_no_trust(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     (stranger / ".amplifier").mkdir()
     (stranger / ".amplifier" / "settings.yaml").write_text("permissions: {mode: read-only}\n")
     assert said(capsys, "run", "hello")[0] == exits.OK
@@ -351,7 +353,7 @@ def test_a_fetched_bundle_is_trusted_by_its_address_and_content(
     uri = f"git+file://{stranger}@main"
     code, _, err = said(capsys, "run", "-b", uri, "hello")
     assert (code, f"with: amplifier trust {uri}\n" in err) == (exits.WAITING, True)
-    assert said(capsys, "trust", uri)[0] == exits.OK
+    assert said(capsys, "trust", "-y", uri)[0] == exits.OK
     assert said(capsys, "run", "-b", uri, "hello")[0] == exits.OK
     assert uri in said(capsys, "trust", "--list")[1]
     (stranger / "own.py").write_text(OWN.format(text="second"))
@@ -399,7 +401,7 @@ You write.
 
 def test_what_a_session_wrote_is_not_trusted_by_that(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (stranger / "bundle.md").write_text(WRITING)
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     assert said(capsys, "run", "write own.py")[0] == exits.OK
     assert (stranger / "own.py").read_text() == "# more"
     code, _, err = said(capsys, "run", "write more.py")
@@ -428,13 +430,13 @@ def test_a_session_delegates_to_trusted_bundles_only(
     lead = tmp_path / "lead.md"
     lead.write_text(DELEGATING)
     write_setting("user", "permissions.allow", ["delegate(**)", "delegate(git+file:*)"])
-    invoke(["trust", str(lead)])
+    invoke(["trust", "-y", str(lead)])
     _, out, _ = said(capsys, "run", "-b", str(lead), f"ask {stranger}/bundle.md")
     assert f"amplifier trust {stranger}" in out
     assert ran(stranger) is None
     _, out, _ = said(capsys, "run", "-b", str(lead), f"ask git+file://{stranger}@main")
     assert f"amplifier trust git+file://{stranger}@main" in out
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     _, out, _ = said(capsys, "run", "-b", str(lead), f"ask {stranger}/bundle.md")
     assert "hi" in out
     assert ran(stranger) == "first"
@@ -499,7 +501,7 @@ def test_a_running_up_waits_for_trust_in_a_changed_bundle(
     changed: str, stranger: Path, amplifier: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (stranger / "bundle.md").write_text(BACKGROUND.format(say="hi"))
-    invoke(["trust"])
+    invoke(["trust", "-y"])
     assert amplifier("up", "--detach").returncode == exits.OK
     try:
         invoke(["trigger", "fire", "asked"])
@@ -512,7 +514,7 @@ def test_a_running_up_waits_for_trust_in_a_changed_bundle(
         assert '"degraded"' in said(capsys, "ps", "--json")[1]
         wait_until(lambda: "has changed since it was trusted" in said(capsys, "logs")[1])
         assert ran(stranger) is None
-        invoke(["trust"])
+        invoke(["trust", "-y"])
         if changed == "own.py":
             wait_until(lambda: ran(stranger) == "second")
         wait_until(lambda: "has changed since it was trusted" not in said(capsys, "ps", "--json")[1])
@@ -530,3 +532,97 @@ def test_the_demo_is_trusted(project: Path, home: Path) -> None:
     entry = Ledger().find(place)
     assert entry is not None
     assert f"{folder}/tools" in str(sorted(entry.files))
+
+
+@pytest.fixture
+def fetching(stranger: Path) -> Path:
+    """The stranger's bundle with an include that is not fetched yet, and a password in the address of another."""
+    with zipfile.ZipFile(stranger / "more.zip", "w") as archive:
+        archive.writestr("bundle.md", "---\nbundle: {name: more}\n---\n")
+    text = (stranger / "bundle.md").read_text()
+    includes = f"includes: ['zip+file://{stranger}/more.zip', 'http://ann:hunter2@127.0.0.1:9/b.md']\n"
+    (stranger / "bundle.md").write_text(text.replace("providers:", f"{includes}providers:"))
+    return stranger
+
+
+@pytest.mark.parametrize("command", ["validate", "show", "tree", "install"])
+def test_looking_at_a_bundle_that_is_not_trusted_fetches_nothing(
+    command: str, fetching: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, err = said(capsys, "bundle", command)
+    assert "more.zip is not fetched before you trust this bundle" in "".join(f"{out}{err}".split("\n"))
+    assert not (home / "cache" / "sources").exists()
+    assert "hunter2" not in out + err
+
+
+def test_looking_at_a_trusted_bundle_fetches_what_it_includes(
+    fetching: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (fetching / "bundle.md").read_text()
+    (fetching / "bundle.md").write_text(text.replace(", 'http://ann:hunter2@127.0.0.1:9/b.md'", ""))
+    invoke(["trust", "-y"])
+    assert said(capsys, "bundle", "validate")[:2] == (exits.OK, "bundle.md: valid\n")
+    assert len(list((home / "cache" / "sources").glob("*.json"))) == 1
+
+
+def test_a_password_of_an_address_is_never_echoed(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = "http://ann:hunter2@127.0.0.1:9/b.md"
+    for arguments in (["validate", address], ["validate", address, "bundle.md", "--json"], ["show", address]):
+        _, out, err = said(capsys, "bundle", *arguments)
+        assert "127.0.0.1:9" in out + err
+        assert "hunter2" not in out + err
+
+
+def test_nothing_is_trusted_where_nobody_can_be_asked(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = said(capsys, "trust")
+    assert (code, "nobody can be asked here; look at it, and say yes with --yes" in err) == (exits.USAGE, True)
+    assert said(capsys, "run", "hello")[0] == exits.WAITING
+
+
+TOOL = """
+import subprocess, sys
+
+
+class Shell:
+    name, description = "shell", "Runs a command."
+    input_schema = {"type": "object", "properties": {"line": {"type": "string"}}}
+
+    async def execute(self, input):
+        done = subprocess.run(input["line"], shell=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        return done.stdout + done.stderr
+
+
+async def mount(coordinator, config):
+    await coordinator.mount("tools", Shell(), name="shell")
+"""
+PROGRAM = f"{sys.executable} -m amplifier_foundation"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{PROGRAM} trust -y other",
+        f"{PROGRAM} run --trust -b other hello",
+        f"AMPLIFIER_TRUST=1 {PROGRAM} run -b other hello",
+        f"env -u AMPLIFIER_SESSION {PROGRAM} trust -y other",
+    ],
+)
+def test_no_session_trusts_anything(line: str, stranger: Path, amplifier: Any, tmp_path: Path) -> None:
+    other = stranger / "other"
+    other.mkdir()
+    (other / "bundle.md").write_text((stranger / "bundle.md").read_text())
+    (stranger / "own.py").rename(other / "own.py")
+    (stranger / "tool.py").write_text(TOOL)
+    rules = [
+        {"when": {"user": "hello"}, "call": {"tool": "shell", "input": {"line": line}}},
+        {"when": {"tool": "shell"}, "say": "done"},
+    ]
+    (stranger / "bundle.md").write_text(
+        "---\nbundle: {name: lead}\ntools: [{module: tool-shell, source: ./tool.py}]\n"
+        f"providers: [{{module: provider-playbook, config: {{rules: {json.dumps(rules)}}}}}]\n---\n"
+    )
+    done = amplifier("run", "--trust", "hello", cwd=stranger)
+    assert done.returncode == exits.OK, done.stderr
+    assert (done.stdout, ran(other)) == ("done\n", None)
+    listed = amplifier("trust", "--list", cwd=stranger)
+    assert "other" not in listed.stdout

@@ -11,7 +11,7 @@ import click
 from amplifier_core.errors import BundleError
 
 from ...cli import exits
-from ..app import confirm, json_option, plugins_of, read_bundle_at, read_settings_here, yes_option
+from ..app import confirm, find_left_out_here, json_option, plugins_of, read_bundle_at, read_settings_here, yes_option
 from ..output import plural, print_json
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def _missing(path: str | None, plugins: Plugins) -> list[Missing]:
     bundles = [read_bundle_at(path, plugins, settings)]
     for name, source in local_workers(bundles[0]):
         try:
-            bundles.append(read_bundle(source))
+            leave_out = find_left_out_here(source, plugins, {})
+            bundles.append(read_bundle(source, leave_out=leave_out))
         except BundleError as error:  # `validate` shows all of it
             click.echo(f"background session '{name}' is left out: {error}", err=True)
     missing = missing_from(bundles, modules=names_of_modules(), triggers=set(plugins.triggers))

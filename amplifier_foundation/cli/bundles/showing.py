@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cli import exits
-from ..app import choose_bundle, json_option, known_bundles, plugins_of, read_bundle_at, read_settings_here
+from ..app import (
+    choose_bundle,
+    find_left_out_here,
+    json_option,
+    known_bundles,
+    plugins_of,
+    read_bundle_at,
+    read_settings_here,
+)
 from ..output import console, print_json, print_table
 
 if TYPE_CHECKING:
@@ -114,7 +122,9 @@ def tree(ctx: click.Context, bundle: str | None, as_json: bool) -> None:
     from ...bundle.includes import include_tree
 
     settings = read_settings_here()
-    root = include_tree(choose_bundle(bundle, settings), registry=known_bundles(plugins_of(ctx), settings))
+    plugins, source = plugins_of(ctx), choose_bundle(bundle, settings)
+    names = known_bundles(plugins, settings)
+    root = include_tree(source, registry=names, leave_out=find_left_out_here(source, plugins, names))
     if as_json:
         print_json("bundle.tree/1", root.as_dict())
     else:

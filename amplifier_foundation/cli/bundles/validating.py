@@ -10,7 +10,7 @@ import click
 from amplifier_core.errors import BundleError
 
 from ...cli import exits
-from ..app import choose_bundle, json_option, known_bundles, plugins_of, read_settings_here
+from ..app import choose_bundle, find_left_out_here, json_option, known_bundles, plugins_of, read_settings_here
 from ..output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -79,15 +79,18 @@ def _check(ctx: click.Context, bundles: Sequence[str], *, strict: bool) -> dict[
     from ...bundle.check import check_file
     from ...documents.positions import Place
     from ...documents.problems import error_at
+    from ...sources import redact_uris
 
     plugins, settings = plugins_of(ctx), read_settings_here()
     names = known_bundles(plugins, settings)
     checked = {}
     for bundle in bundles or (choose_bundle(None, settings),):
+        shown = redact_uris(bundle)
         try:
-            checked[bundle] = check_file(bundle, plugins, registry=names, strict=strict)
+            leave_out = find_left_out_here(bundle, plugins, names)
+            checked[shown] = check_file(bundle, plugins, registry=names, strict=strict, leave_out=leave_out)
         except BundleError as error:
             if len(bundles) < 2:
                 raise
-            checked[bundle] = [error_at(Place(bundle), "AMP108", str(error))]
+            checked[shown] = [error_at(Place(shown), "AMP108", str(error))]
     return checked
