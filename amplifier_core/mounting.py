@@ -12,6 +12,7 @@ from .credentials import describe_missing, find_broken_key
 from .eager import Waiting, start
 from .frozen import frozen
 from .loader import ModuleLoader, attach_loader, detach_loader, module_failure_reason
+from .utils.secrets import hide_secrets_of, redact_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,6 +57,7 @@ class Mounting:
         module; `ValueError` for two entries of one provider without an `instance_id`.
         """
         _require_instance_ids(self._config.get("providers") or ())
+        hide_secrets_of(self._config)
         await self._mount_required("orchestrator", "orchestrator")
         await self._mount_required("context", "context manager")
         for kind, section in _OPTIONAL:
@@ -83,7 +85,7 @@ class Mounting:
         try:
             await self._mount(spec)
         except Exception as error:
-            _hide_secrets(error, self._config)
+            redact_error(error)
             raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
 
     async def _mount_optional(self, kind: str, entry: dict[str, Any], mounted: set[str], *, strict: bool) -> None:
@@ -97,7 +99,7 @@ class Mounting:
                 mounted.add(module_id)
                 await self._mount(entry)
         except Exception as error:
-            _hide_secrets(error, self._config)
+            redact_error(error)
             self._note_failure(kind, entry, error)
             if strict:
                 name = entry.get("module") if isinstance(entry, dict) else entry
@@ -185,12 +187,6 @@ async def initialize_session(
     if parent_id is not None:
         fork = {"parent": parent_id, "session_id": session_id, "parent_id": parent_id}
         await coordinator.hooks.emit(events.SESSION_FORK, fork)
-
-
-def _hide_secrets(error: Exception, config: dict[str, Any]) -> None:
-    from .utils.secrets import redact_error, secrets_of
-
-    redact_error(error, secrets_of(config))
 
 
 def _module_of(entry: Any) -> str:

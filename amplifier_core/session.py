@@ -17,6 +17,7 @@ from .loader import ModuleLoader, attach_loader, detach_loader
 from .mounting import Mounting, initialize_session
 from .transcript import Transcript
 from .utils import redact_secrets
+from .utils.secrets import redact_error, redact_result
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from .plugins import Plugins
 
 logger = logging.getLogger(__name__)
+
+_BEFORE_ALL = -1_000_000
 
 __all__ = [
     "AmplifierSession",
@@ -138,6 +141,8 @@ class AmplifierSession:
             await mounting.mount_all(strict=self._strict if strict is None else strict)
             self._refuse_without_guards()
             await self._seed_context()
+            if (self.config["session"].get("redact") or {}).get("tool_results"):
+                self.coordinator.hooks.register(events.TOOL_POST, redact_result, _BEFORE_ALL, "redact")
             self.initialized = True
             await self._announce_mounted(mounting)
         except BaseException:
@@ -191,9 +196,7 @@ class AmplifierSession:
             answer: str = await self._orchestrate(prompt)
         except BaseException as error:
             if isinstance(error, Exception):
-                from .utils.secrets import redact_error, secrets_of
-
-                redact_error(error, secrets_of(self.config))
+                redact_error(error)
             self.last_error = error
             self.state = "cancelled" if token.is_cancelled or not isinstance(error, Exception) else "failed"
             if token.is_cancelled:

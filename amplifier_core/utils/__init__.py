@@ -20,6 +20,8 @@ __all__ = [
 
 SENSITIVE_KEYS = frozenset(
     {
+        "access_key",
+        "account_key",
         "api-key",
         "api_key",
         "apikey",
@@ -27,10 +29,16 @@ SENSITIVE_KEYS = frozenset(
         "authorization",
         "credential",
         "credentials",
+        "encryption_key",
+        "master_key",
+        "passphrase",
+        "passwd",
         "password",
         "private_key",
         "privatekey",
         "secret",
+        "secret_key",
+        "signing_key",
         "token",
     }
 )

@@ -1,31 +1,133 @@
-"""Hide secrets in texts: in an error of a provider before it is shown, logged or stored."""
+"""Hide secrets in texts: in errors, log lines, stored values, and whatever is shown.
+
+A secret is known by its value or by its form. Values come from the environment, from the configuration of a bundle,
+and from `hide_secret`; they are found raw, and in base64, hexadecimal, URL-quoted and JSON. Forms are the keys of
+well-known services, private keys, passwords in addresses, and values of sensitive names. A pattern is compiled at the
+first text with one of its marks.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ..models import HookResult
 
 HIDDEN = "[REDACTED]"
 SHORTEST = 8
 """Characters of the shortest secret that is looked for by its value: shorter ones are words."""
 CAUSES = 10
 """Causes of an error looked at."""
+REMEMBERED = 256
+"""Characters of the longest text whose redacted form is remembered."""
 
-KNOWN = re.compile(
-    r"(?<![\w-])(?:sk-[\w-]{20,}|gh[pousr]_\w{30,}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abeprs]-[\w-]{10,}"
-    r"|AKIA[0-9A-Z]{16}\b|AIza[\w-]{35})|-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    re.ASCII,
+_NAME = (
+    r"(?:(?:api|access|private|secret|account|auth|signing|encryption|master|service)[_-]?key|passw(?:or)?d|passphrase"
+    r"|secret|token|credentials?|authorization|(?<=[_-])pwd)"
 )
-"""Prefixes and least lengths of the keys of well-known services."""
-SIGNED_IN = re.compile(r"(?P<scheme>\b[A-Za-z][\w+.-]{0,40}://)(?P<secret>[^/?#\s@:]*:[^/?#\s@]+)@")
-# As texts: an error compiles them, and most programs end without one.
-_BEARER = r"(?i)\b(?P<scheme>bearer|basic)\s+[\w.~+/=-]{8,}"
-_NAMED = r"(?i)(?P<name>\b[\w-]*(?:api[_-]?key|token|secret|password))(?P<is>[\"']?\s*[=:]\s*[\"']?)[\w.~+/=-]{8,}"
+_NO_REFERENCE = r"(?!\$[\w{(]|secret://|[<{]|%[({\w]|\*\*\*|\.\.\.)"
+_LIKE_A_KEY = r"(?=[^\s\"'\\]{0,80}\d)(?=[^\s\"'\\]{0,80}[A-Za-z])"
+_NAMES = ("key", "passw", "passphrase", "secret", "token", "credential", "authorization", "pwd")
+_AWS = r"[A-Z0-9]{16}(?![A-Za-z0-9])(?:[\s:,;|=]{1,9}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+]))?"
+_SERVICES = {
+    "sk-": r"sk-(?=[\w-]{0,200}\d)[\w-]{16,}",  # OpenAI, Anthropic, and those who speak like them
+    "k_": r"[spr]k_(?=\w{0,200}\d)\w{16,}",  # Stripe
+    "whsec_": r"whsec_[\w+/=-]{16,}",
+    "gh": r"gh[pousr]_[A-Za-z0-9]{16,}",
+    "github_pat_": r"github_pat_\w{16,}",
+    "gl": r"gl(?:pat|dt|rt|ptt|cbt|soat|ft|imt|agent|oas)-[\w.-]{16,}",
+    "xox": r"xox[abeoprs](?:\.xox[abp])?-[\w-]{10,}",  # Slack
+    "xapp-": r"xapp-[\w-]{16,}",
+    "akia": rf"AKIA{_AWS}",
+    "asia": rf"ASIA{_AWS}",
+    "aiza": r"AIza[\w-]{30,}",  # Google
+    "ya29.": r"ya29\.[\w-]{20,}",
+    "gocspx-": r"GOCSPX-[\w-]{20,}",
+    "npm_": r"npm_[A-Za-z0-9]{30,}",
+    "pypi-": r"pypi-AgE[\w-]{16,}",
+    "hf_": r"hf_[A-Za-z0-9]{16,}",
+    "sg.": r"SG\.[\w-]{16,}\.[\w-]{16,}",  # SendGrid
+    "key-": r"key-[0-9a-f]{32}(?![0-9a-f])",  # Mailgun
+    "sk": r"SK[0-9a-f]{32}(?![0-9a-f])",  # Twilio
+    ":aa": r"\d{6,12}:AA[\w-]{30,}",  # Telegram
+    "do": r"do[opr]_v1_[0-9a-f]{40,}",  # DigitalOcean
+    "eyj": r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*",  # JWT
+    "gsk_": r"gsk_[A-Za-z0-9]{20,}",
+    "xai-": r"xai-[A-Za-z0-9]{20,}",
+    "pplx-": r"pplx-[A-Za-z0-9]{20,}",
+    "r8_": r"r8_[A-Za-z0-9]{20,}",
+    "dapi": r"dapi[0-9a-f]{32}",  # Databricks
+    "shp": r"shp(?:at|ss|ca|pa)_[0-9a-fA-F]{32}",  # Shopify
+    "hvs.": r"hvs\.[\w-]{20,}",  # Vault
+    "glsa_": r"glsa_\w{20,}",  # Grafana
+    "lin_api_": r"lin_api_[A-Za-z0-9]{20,}",
+    "ntn_": r"ntn_[A-Za-z0-9]{20,}",
+    "age-secret-key-1": r"AGE-SECRET-KEY-1[A-Z0-9]{40,}",
+}
+"""Keys of well-known services: a mark in small letters, and the form."""
+_DISCORD = r"()(?<![\w.-])[MNO][\w-]{22,28}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"
+_PEM = (
+    r"()-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+    r"[\w+/=\s\\:,.()-]*?(?:-----END [A-Z ]{0,30}-----|(?![\w+/=\s\\:,.()-]))"
+)
+_SIGNED_IN = r"(\b[A-Za-z][\w+.-]{0,40}://)[^/?#\s@:\"'<>\\`]*:[^/\s\"'<>\\`]+(?=@)"
+_KEYS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("private key",), _PEM),
+    (tuple(_SERVICES), rf"()(?<![\w-])(?:{'|'.join(_SERVICES.values())})"),
+    (("m", "n", "o"), _DISCORD),
+)
+_OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("://",), _SIGNED_IN),
+    (("@tcp(", "@unix("), r"(\b[\w.-]{1,60}:)[^\s@\"'\\]+(?=@(?:tcp|unix)\()"),  # a DSN of Go's MySQL
+    (("/services/t", "/api/webhooks/"), r"((?:/services/T\w+/B\w+/|/api/webhooks/\d+/))[\w-]{16,}"),  # Slack, Discord
+    (
+        ("?", "&"),
+        rf"((?i:[?&;](?:[\w-]{{0,60}}{_NAME}|key|sig|signature|code|auth)=)){_NO_REFERENCE}[^\s&#\"'\\<>]+",
+    ),
+    (
+        ("bearer", "basic"),
+        r"((?i:\b(?:bearer|basic)\s{1,9}))(?=[\w.~+/-]{0,200}[\d=_-])[\w.~+/=-]{8,}",
+    ),
+    (
+        ("authorization",),
+        r"((?i:authorization)\\{0,9}[\"']?\s{0,9}[=:]\s{0,9}\\{0,9}[\"']?(?:\w{1,20}[ \t]{1,9})?)"
+        r"(?=[^\s\"'\\]{0,200}\d)[\w.~+/=:-]{8,}+(?![\w(\[.])",
+    ),
+    (
+        ("key=", "token=", "secret=", "passwd=", "password=", "credentials=", "passphrase=", "_pwd="),
+        rf"((?:KEY|TOKEN|SECRET|PASSWD|PASSWORD|CREDENTIALS|PASSPHRASE|_PWD)=[\"']?){_NO_REFERENCE}[^\s\"'\\]{{3,}}",
+    ),
+    (_NAMES, rf"((?<! )(?i:{_NAME})\"\s{{0,9}}:\s{{0,9}}\"){_NO_REFERENCE}(?:\\.|[^\"\\\n])+(?=\")"),
+    (
+        _NAMES,
+        rf"((?:(?i:{_NAME})|(?<! )(?i:{_NAME})\\{{0,9}}[\"'])\s{{0,9}}:\s{{0,9}}\\{{0,9}}[\"']){_NO_REFERENCE}"
+        r"(?:\\+[^\"'\\]|[^\"'\\\n])+(?=\\{0,9}[\"'])",
+    ),
+    (
+        _NAMES,
+        rf"((?i:{_NAME})[ \t]{{0,9}}=[ \t]{{0,9}}\\{{0,9}}[\"']){_NO_REFERENCE}"
+        r"[^\s\"'\\]{8,}(?=\\{0,9}[\"'])",
+    ),
+    (
+        _NAMES,
+        rf"((?i:{_NAME})[\"'`]?[ \t]{{0,3}}(?:=>|:=|[=:])[ \t]{{0,9}}){_NO_REFERENCE}{_LIKE_A_KEY}"
+        r"[\w.~+/=!@#%^&*$-]{8,}+(?![\w(\[.])",
+    ),
+    (_NAMES, rf"((?i:{_NAME})=){_NO_REFERENCE}[\w.~+/=-]{{8,}}+(?=[\s&;:\"'\\]|$)"),
+    (_NAMES, rf"(--[\w-]{{0,40}}(?i:{_NAME})[ \t]{{1,3}}){_NO_REFERENCE}(?=\S{{0,80}}\d)[^\s\"'\\-][^\s\"'\\]{{3,}}"),
+    (("</",), rf"((?i:<[\w:-]{{0,40}}{_NAME}>)){_NO_REFERENCE}[^<\n\"\\]+(?=</)"),
+    (("login",), r"(\blogin\s{1,9}\S{1,80}\s{1,9}password\s{1,9})[^\s\"'\\]+"),  # .netrc
+)
+"""Forms of secrets: marks in small letters, and a pattern with a group that stays.
 
+Every repetition is bounded or cannot begin inside of itself, so the time grows with the length of the text alone. No
+pattern takes in a quote that ends a JSON text, so JSON stays JSON.
+"""
 
 _secrets_of_process: set[str] = set()
 
@@ -41,64 +143,237 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
     Secrets are `secrets`, those of `hide_secret`, the values of sensitive environment variables (`OPENAI_API_KEY`; see
     `SENSITIVE_KEYS`), keys of well-known services, passwords in URLs, and what follows `Bearer` or `api_key=`.
     """
-    return _redact(text, _known_values(secrets))
+    return _redact(text, known_forms(secrets))
 
 
-def _known_values(secrets: Iterable[str] = ()) -> list[str]:
-    """Return the secrets to look for by their value, the longest first."""
-    from . import is_sensitive
+def hide_known(text: str) -> str:
+    """Return `text` with "[REDACTED]" in place of the secrets known by value; forms of secrets stay.
 
-    variables = {name: os.environ[name] for name in os.environ if is_sensitive(name)}
-    values = {value.strip() for value in (*secrets, *_secrets_of_process, *secrets_of(variables))}
-    return sorted((value for value in values if len(value) >= SHORTEST), key=len, reverse=True)
+    It is for the words of a model, which may write a password of its own invention.
+    """
+    return hide_forms(text, known_forms())
 
 
-def _redact(text: str, values: list[str]) -> str:
-    for value in values:
-        text = text.replace(value, HIDDEN)
-    text = SIGNED_IN.sub(rf"\g<scheme>{HIDDEN}@", KNOWN.sub(HIDDEN, text))
-    return re.sub(_NAMED, rf"\g<name>\g<is>{HIDDEN}", re.sub(_BEARER, rf"\g<scheme> {HIDDEN}", text))
+def hide_secrets_of(config: Any) -> None:
+    """Hide the secrets of a configuration in every text from now on."""
+    _secrets_of_process.update(secret.strip() for secret in secrets_of(config))
 
 
 def redact_error(error: BaseException, secrets: Iterable[str] = ()) -> None:
     """Hide the secrets in the texts of an error and of its causes, in place: it may be shown anywhere afterwards."""
-    values = _known_values(secrets)
+    forms = known_forms(secrets)
     current: BaseException | None = error
     for _ in range(CAUSES):
         if current is None:
             return
-        changed = tuple(_redact(each, values) if isinstance(each, str) else each for each in current.args)
+        changed = tuple(_redact(each, forms) if isinstance(each, str) else each for each in current.args)
         if changed != current.args:
             current.args = changed
+        for name in ("strerror", "filename", "__notes__"):  # an `OSError` shows these, and not its arguments
+            value = getattr(current, name, None)
+            if value and (hidden := _redact_texts(value, forms)) != value:
+                setattr(current, name, hidden)
         current = current.__cause__ or current.__context__
 
 
-def redact_all(value: Any) -> Any:
+def redact_all(value: Any, secrets: Iterable[str] = ()) -> Any:
     """Return a copy of a value without secrets, by key (`redact_secrets`) or by form (`redact_text`)."""
     from . import redact_secrets
 
-    return _redact_texts(redact_secrets(value), _known_values())
+    return _redact_texts(redact_secrets(value), known_forms(secrets))
 
 
-def _redact_texts(value: Any, values: list[str]) -> Any:
-    if isinstance(value, dict):
-        return {key: _redact_texts(each, values) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_redact_texts(each, values) for each in value]
-    return _redact(value, values) if isinstance(value, str) else value
+async def redact_result(event: str, data: dict[str, Any]) -> HookResult | None:
+    """Handle `tool:post`: put a result without secrets in place of one with secrets (`session.redact`)."""
+    result = data.get("result")
+    redacted = redact_all(result)
+    if redacted == result:
+        return None
+    from ..models import HookResult
+
+    return HookResult(action="modify", data={**data, "result": redacted})
+
+
+def holds_key(text: str) -> bool:
+    """Return whether a text contains a key of a well-known service, or a URL with a password."""
+    if len(text) < SHORTEST:
+        return False
+    url = _compile(_SIGNED_IN).search(text) if "://" in text else None
+    if url is not None and "${" not in text[url.start() : text.index("@", url.end())]:
+        return True
+    return _replace(text, _KEYS) != text
 
 
 def secrets_of(config: Any) -> Iterator[str]:
-    """Yield the texts at sensitive keys of a configuration, without references."""
+    """Yield the secrets of a configuration: texts at sensitive keys, passwords in URLs, and variables they name."""
     from . import REFERENCE, is_sensitive
 
     if isinstance(config, dict):
         for key, value in config.items():
-            if isinstance(value, str):
-                if isinstance(key, str) and is_sensitive(key) and not REFERENCE.fullmatch(value):
-                    yield value
-            else:
+            if not isinstance(value, str):
                 yield from secrets_of(value)
+            elif isinstance(key, str) and is_sensitive(key):
+                if not REFERENCE.fullmatch(value):
+                    yield from _read_variables(value)
+            else:
+                yield from _find_password(value)
     elif isinstance(config, list | tuple):
         for value in config:
             yield from secrets_of(value)
+
+
+def _read_variables(value: str) -> Iterator[str]:
+    """Yield a secret of a configuration: the value itself, or those of the variables in it (`${NAME}`)."""
+    names = re.findall(r"\$\{(\w+)", value) if "${" in value else []
+    yield from (os.environ[name] for name in names if name in os.environ)
+    if not names:
+        yield value
+
+
+def _find_password(value: str) -> Iterator[str]:
+    if "://" in value and "@" in value and (found := _compile(_SIGNED_IN).search(value)):
+        yield found[0].removeprefix(found[1]).partition(":")[2]
+
+
+class StreamRedactor:
+    """Hides known secrets in a text that comes in pieces.
+
+    A piece that may begin a secret is held back until the next ones decide. `has_secrets` says whether there is
+    anything to hide. Secrets are known by value alone: `secrets`, and those that `redact_text` knows.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._forms = known_forms(secrets)
+        self._by_first: dict[str, list[str]] = {}
+        for form in self._forms:
+            self._by_first.setdefault(form[0], []).append(form)
+        self._longest = len(self._forms[0]) if self._forms else 0
+        self._held = ""
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether there is a known secret to hide."""
+        return bool(self._forms)
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece, and return the text that is safe to show."""
+        text = self._held + piece if self._held else piece
+        end = self._find_safe_end(text)
+        self._held = text[end:]
+        return hide_forms(text[:end], self._forms)
+
+    def flush(self) -> str:
+        """Return the rest: no more pieces come."""
+        rest, self._held = self._held, ""
+        return hide_forms(rest, self._forms)
+
+    def _find_safe_end(self, text: str) -> int:
+        """Return how much of a text no later piece can make part of a secret."""
+        end = len(text)
+        for start in range(max(0, end - self._longest + 1), end):
+            forms = self._by_first.get(text[start])
+            if forms and _begins_one(text[start:], forms):
+                end = start
+                break
+        if end == len(text) or not end:
+            return end
+        for form in self._forms:  # a whole secret across the end is not cut in two
+            start = text.find(form, max(0, end - len(form) + 1), end + len(form) - 1)
+            end = min(end, start) if start >= 0 else end
+        return end
+
+
+def _begins_one(text: str, forms: Sequence[str]) -> bool:
+    return any(len(form) > len(text) and form.startswith(text) for form in forms)
+
+
+def known_forms(secrets: Iterable[str] = ()) -> Sequence[str]:
+    """Return the known secrets in all forms in which they are looked for, the longest first."""
+    values = {value for each in (*secrets, *_secrets_of_process, *_secrets_of_environment()) if (value := each.strip())}
+    return _collect_forms(frozenset(value for value in values if len(value) >= SHORTEST))
+
+
+@lru_cache(maxsize=64)
+def _collect_forms(values: frozenset[str]) -> Sequence[str]:
+    return sorted({form for value in values for form in _encode(value)}, key=lambda each: (-len(each), each))
+
+
+def _encode(value: str) -> Iterator[str]:
+    """Yield a value raw, in JSON, URL-quoted, in hexadecimal, and in base64 at each of its three alignments."""
+    from binascii import b2a_base64
+    from json import dumps
+
+    raw = value.encode("utf-8", "surrogateescape")
+    yield value
+    for plain in (value, dumps(value)[1:-1]):
+        escaped = dumps(plain)[1:-1]
+        yield from (escaped, dumps(plain, ensure_ascii=False)[1:-1], escaped.replace("/", "\\/"))
+    for kept in (rb"[\w.~-]", rb"[\w.~/-]"):
+        quoted = "".join(chr(each) if re.match(kept, bytes((each,))) else f"%{each:02X}" for each in raw)
+        yield from (quoted, quoted.replace("%20", "+"), re.sub("%..", lambda found: found[0].lower(), quoted))
+    yield from (raw.hex(), raw.hex().upper())
+    for shift in range(3):
+        encoded = b2a_base64(b"\0" * shift + raw, newline=False).decode()
+        whole = encoded[(0, 2, 3)[shift] : (shift + len(raw)) * 8 // 6]  # what the neighbours change is left out
+        yield from (whole, whole.replace("+", "-").replace("/", "_"))
+
+
+def _secrets_of_environment() -> Iterator[str]:
+    for name, value in os.environ.items():
+        if len(value) >= SHORTEST:
+            yield from _read_secret(name, value)
+
+
+@lru_cache(maxsize=1024)
+def _read_secret(name: str, value: str) -> tuple[str, ...]:
+    """Return the secret of an environment variable, if any; the path of a file is none (`PWD`, `…_CREDENTIALS`)."""
+    from . import is_sensitive
+
+    if is_sensitive(name) or name.upper().endswith("_PWD"):
+        return () if os.path.isabs(value) and os.path.exists(value) else (value,)  # noqa: PTH110, PTH117 - pathlib is slow
+    return tuple(_find_password(value))
+
+
+def _redact(text: str, forms: Sequence[str]) -> str:
+    if len(text) < SHORTEST:
+        return text
+    text = hide_forms(text, forms)
+    return _hide_shapes_again(text) if len(text) <= REMEMBERED else _hide_shapes(text)
+
+
+def hide_forms(text: str, forms: Sequence[str]) -> str:
+    """Return a text without the secrets that `known_forms` returned."""
+    for form in forms:
+        if form in text:
+            text = text.replace(form, HIDDEN)
+    return text
+
+
+def _hide_shapes(text: str) -> str:
+    return _replace(_replace(text, _KEYS), _OTHERS)
+
+
+_hide_shapes_again = lru_cache(maxsize=1024)(_hide_shapes)
+
+
+def _replace(text: str, patterns: Sequence[tuple[tuple[str, ...], str]]) -> str:
+    small = text.lower()
+    for marks, pattern in patterns:
+        for mark in marks:
+            if mark in small:
+                text = _compile(pattern).sub(rf"\1{HIDDEN}", text)
+                break
+    return text
+
+
+@cache
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII)
+
+
+def _redact_texts(value: Any, forms: Sequence[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _redact_texts(each, forms) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redact_texts(each, forms) for each in value]
+    return _redact(value, forms) if isinstance(value, str) else value

@@ -9,6 +9,7 @@ from amplifier_core.conditions import Condition, facts_of
 from amplifier_core.errors import SessionNotFound, TriggerError
 from amplifier_core.storage import Admission
 from amplifier_core.triggers import TriggerType
+from amplifier_core.utils.secrets import redact_text
 
 from ..bundle.templates import fill_key
 from .file_causes import delay_of
@@ -45,7 +46,7 @@ class Gate:
         try:
             await engine.plugins.before_trigger(event)
         except TriggerError as error:
-            return str(error)
+            return redact_text(str(error))
         return None
 
     async def evaluate(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.frozen import frozen
+from amplifier_core.utils.secrets import redact_text
 
 from .budgets import Allowance
 from .file_causes import FileCauses
@@ -233,7 +234,7 @@ class Engine:
         next_try: datetime | None = None,
     ) -> None:
         """Record the problem of a component, in place of an earlier one."""
-        background.problems[component] = Problem(status, reason, next_try)
+        background.problems[component] = Problem(status, redact_text(reason), next_try)
         self.update_status(background)
 
     def clear_problem(self, background: BackgroundSessionState, component: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.clock import sleep_until
 from amplifier_core.errors import QueueFull, StoreUnavailable, TriggerConfigError, TriggerError, UnknownName
 from amplifier_core.triggers import TriggerContext, TriggerEvent
+from amplifier_core.utils.secrets import redact_text
 
 from .log_events import TRIGGER_ERROR
 from .trigger_making import make_trigger
@@ -235,7 +236,7 @@ class Watch:
 
     async def _pause_after(self, cause: Exception, failures: int) -> bool:
         """Report a failure; return whether to try again, after a random pause of up to a minute."""
-        config, text = self.background.config, str(cause) or type(cause).__name__
+        config, text = self.background.config, redact_text(str(cause)) or type(cause).__name__
         is_mistake = isinstance(cause, (TriggerConfigError, UnknownName)) and not self._has_worked
         restarts = config.restart_on_failure and config.max_restarts > 0 and not is_mistake
         pause = self.engine.backoff(failures, base=0.5, cap=LONGEST_PAUSE) if restarts else 0.0

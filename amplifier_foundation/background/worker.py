@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.clock import wait_for
 from amplifier_core.errors import BudgetExceeded, SessionNotFound, SpawnRefused, StaleEpoch, StoreUnavailable
 from amplifier_core.ids import new_session_id
+from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.failures import describe_failure, find_provider_error
 from ..spawning.life import record_changes, run_spawn
@@ -277,17 +278,18 @@ class Worker:
 
         A postponement counts no attempt: quiet hours lose no event.
         """
+        reason = redact_text(str(refusal))
         if refusal.final:
-            await self.engine.store.dead_letter(delivery, reason=str(refusal))
-            skipped = await self.engine.store.drop(delivery.delivery_id, reason=str(refusal))
-            self.engine.refuse(self.background, delivery.event, str(refusal), delivery.trigger)
+            await self.engine.store.dead_letter(delivery, reason=reason)
+            skipped = await self.engine.store.drop(delivery.delivery_id, reason=reason)
+            self.engine.refuse(self.background, delivery.event, reason, delivery.trigger)
             await self.engine.plugins.after_trigger(skipped)
             return
         soon = timedelta(seconds=self.engine.backoff(delivery.epoch, base=1.0, cap=POSTPONED))
         self.background.postponed.add(delivery.delivery_id)
         due = refusal.not_before or self.engine.clock.now() + soon
-        await self.engine.store.nack(delivery, reason=str(refusal), available_at=due, counted=False)
-        self.engine.notify("postponed", self.background, delivery=delivery, reason=str(refusal), until=due)
+        await self.engine.store.nack(delivery, reason=reason, available_at=due, counted=False)
+        self.engine.notify("postponed", self.background, delivery=delivery, reason=reason, until=due)
 
     async def _fail(
         self,

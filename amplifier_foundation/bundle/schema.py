@@ -51,6 +51,13 @@ class Preference(Section):
     """Merged into its configuration if it is the first, without keys for credentials and addresses."""
 
 
+class RedactSection(Section):
+    """Places besides errors, logs and exports where secrets are hidden."""
+
+    tool_results: bool = False
+    """In results of tools, before hooks, the model and the store get them."""
+
+
 class SessionSection(Section):
     """The loop and the context of the session, and the kernel's settings."""
 
@@ -70,6 +77,7 @@ class SessionSection(Section):
     """Makes messages durable at every step (None too), at the end of a turn, or at the end of the session."""
     budget: BudgetConfig | None = None
     """The budget of each session alone, without the sessions below it."""
+    redact: RedactSection | None = None
     reload_context: bool = False
     """Read changed context files and mentioned files again between turns; otherwise once a session."""
     raw: bool = False

@@ -128,9 +128,12 @@ def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool) -> None:
     from amplifier_core import entry_points
 
     from ..documents.kept import Check
+    from .log_lines import FORMAT, RedactingFormatter
 
     level = logging.DEBUG if debug else logging.ERROR if quiet else logging.WARNING
-    logging.basicConfig(level=level, format="amplifier: %(levelname)s: %(message)s", stream=sys.stderr, force=True)
+    logging.basicConfig(level=level, stream=sys.stderr, force=True)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(RedactingFormatter(FORMAT))
     for noisy in ("asyncio", "watchdog", "fsevents"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
     entry_points.keep_with(Check("entry-points", (Path(entry_points.__file__),)))
@@ -159,7 +162,8 @@ def invoke(args: Sequence[str] | None = None) -> int:
     try:
         outcome = cli.main(args=arguments, prog_name="amplifier", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        error.show(shown := io.StringIO())
+        click.echo(_hide(shown.getvalue()), err=True, nl=False)
         return exits.USAGE
     except (KeyboardInterrupt, click.Abort):
         _say("interrupted")
@@ -171,7 +175,7 @@ def invoke(args: Sequence[str] | None = None) -> int:
         if "--debug" in arguments:
             import traceback
 
-            traceback.print_exception(error, file=sys.stderr)
+            click.echo(_hide("".join(traceback.format_exception(error))), err=True, nl=False)
         elif isinstance(error, AmplifierError):
             _say(with_advice(error))
         elif exits.is_of_provider(error):
@@ -185,4 +189,10 @@ def invoke(args: Sequence[str] | None = None) -> int:
 
 
 def _say(text: str) -> None:
-    click.echo(f"amplifier: {text}", err=True)
+    click.echo(_hide(f"amplifier: {text}"), err=True)
+
+
+def _hide(text: str) -> str:
+    from amplifier_core.utils.secrets import redact_text
+
+    return redact_text(text)

@@ -135,9 +135,9 @@ def _keys(text: str) -> Keys:
 
 def _public(settings: Settings, keys: Keys) -> Any:
     """Return a value without secrets, also without those in a URI."""
-    from amplifier_core.utils import redact_secrets
+    from amplifier_core.utils.secrets import redact_all
 
-    value: Any = redact_secrets(settings.values)
+    value: Any = redact_all(settings.values)
     for key in keys:
         value = value[key] if isinstance(value, dict) else value  # everything below a secret is that secret
     return _without_credentials(value)

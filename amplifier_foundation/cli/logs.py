@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplifier_core.utils.secrets import redact_text
+
 from ..documents.json_text import dump_json
 from .app import storage_plugins, use_inbox
 from .loops import enter_loop, run_reading
@@ -171,6 +173,7 @@ class Following:
 
 
 def _print(entry: HistoryEntry, *, jsonl: bool) -> None:
+    said = redact_text(entry.text)
     if jsonl:
         facts = {
             "at": entry.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
@@ -179,7 +182,7 @@ def _print(entry: HistoryEntry, *, jsonl: bool) -> None:
             "queue": entry.queue,
             "project": entry.project,
             "kind": entry.kind,
-            "text": entry.text,
+            "text": said,
             "session_id": entry.delivery.session_id if entry.delivery else None,
             "delivery_id": entry.delivery.delivery_id if entry.delivery else None,
             "event_id": entry.delivery.event.event_id if entry.delivery else entry.event_id,
@@ -194,7 +197,7 @@ def _print(entry: HistoryEntry, *, jsonl: bool) -> None:
         mark, style = MARKS[entry.kind]
         line = Text.assemble((timestamp(entry.at), "dim"), " ", (mark, style), " ")
         line.append(f"{entry.background_session:<12}", "bold").append(" ")
-        console().print(line.append(entry.text, style if entry.kind in STRIKING else ""))
+        console().print(line.append(said, style if entry.kind in STRIKING else ""))
     else:
-        click.echo(f"{timestamp(entry.at)} {MARKS[entry.kind][0]} {entry.background_session:<12} {entry.text}")
+        click.echo(f"{timestamp(entry.at)} {MARKS[entry.kind][0]} {entry.background_session:<12} {said}")
         sys.stdout.flush()

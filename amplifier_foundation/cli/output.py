@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplifier_core.utils.secrets import redact_text
+
 from ..documents.json_text import dump_json
 from ..documents.times import format_time
 from .running.terminal import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.console import Console
     from rich.text import Text
@@ -46,15 +48,14 @@ def console(*, err: bool = False) -> Console:
     return PlainConsole(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else 500)
 
 
-def print_json(schema: str, data: Any) -> None:
-    """Print data in the envelope of all `--json` output."""
-    click.echo(
-        dump_json(
-            {"schema": f"amplifier/{schema}", "data": data},
-            indent=2,
-            default=lambda value: timestamp(value) if isinstance(value, datetime) else str(value),
-        )
+def print_json(schema: str, data: Any, hide: Callable[[str], str] = redact_text) -> None:
+    """Print data in the envelope of all `--json` output; `hide` removes the secrets."""
+    text = dump_json(
+        {"schema": f"amplifier/{schema}", "data": data},
+        indent=2,
+        default=lambda value: timestamp(value) if isinstance(value, datetime) else str(value),
     )
+    click.echo(hide(text))
 
 
 def timestamp(moment: datetime | None) -> str:
@@ -63,8 +64,11 @@ def timestamp(moment: datetime | None) -> str:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
-    """Print a table, or `empty` on stderr without rows; a pipe gets plain columns two spaces apart."""
+    """Print a table without secrets, or `empty` on stderr without rows; a pipe gets columns two spaces apart."""
     listed = [list(row) for row in rows]
+    every = "\n".join("\n".join(row) for row in listed)
+    if redact_text(every) != every:
+        listed = [[redact_text(cell) for cell in row] for row in listed]
     if not listed:
         click.echo(empty, err=True)
     elif sys.stdout.isatty():

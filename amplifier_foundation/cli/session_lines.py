@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amplifier_core.utils.secrets import redact_text
+
 from ..sessions.costs import spent_of
 from ..sessions.lineage import describe_event, shared_part
 from ..sessions.records import agent_of
@@ -36,7 +38,7 @@ def session_parts(node: Node) -> Iterator[tuple[str, str]]:
     if node.woken_by is not None:
         yield f"  woken by {one_line(describe_event(node.woken_by.event), 200)}", "event"
     if record.error:
-        yield f"  {record.error.splitlines()[0][:100]}", "error"
+        yield f"  {redact_text(record.error).splitlines()[0][:100]}", "error"
 
 
 def tree_lines(nodes: Sequence[Node], title: str) -> Iterator[str]:

@@ -6,6 +6,8 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.utils.secrets import redact_text
+
 from ..sessions.lineage import describe_event
 from .columns import add_counts, cell, columns_of, new_row, reset_counts
 from .output import console, timestamp
@@ -133,13 +135,14 @@ class RunView:
 
         mark, style = MARKS[kind]
         line = Text.assemble((self._now(), "dim"), " ", (mark, style), " ", (f"{queue:<12}", "bold"), " ")
-        line.append(text, style if kind in STRIKING else "")
+        line.append(redact_text(text), style if kind in STRIKING else "")
         self._print(line)
 
     def note(self, text: str) -> None:
         """Print a line for the person at the terminal."""
         from rich.text import Text
 
+        text = redact_text(text)
         self._print(Text(f"{self._now()} {text}" if self._dated else text, style="bold yellow"))
 
     def _print(self, line: Text) -> None:

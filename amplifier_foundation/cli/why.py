@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplifier_core.utils.secrets import redact_text
+
 from .app import json_option, storage_plugins, use_inbox
 from .loops import run_reading
 from .output import STATUS_STYLE, console, plural, print_json, session_line, timestamp
@@ -130,7 +132,7 @@ def _session_line(link: Link) -> Text:
 
 def describe_state(delivery: Delivery) -> str:
     """Return the state of a delivery in words, with its reason."""
-    reason = (delivery.reason or "").strip().splitlines()[:1]
+    reason = redact_text(delivery.reason or "").strip().splitlines()[:1]
     because = f": {reason[0]}" if reason else ""
     attempts = plural(delivery.attempts, "attempt")
     if delivery.state == "claimed":

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError
+from amplifier_core.utils.secrets import redact_all
 
 from . import yaml_reader
 from .kept import Check
 from .positions import Place, Positions, show_file
 from .problems import Problem, error_at
-from .secrets import public
 from .yaml_reader import Unreadable, place_of, read_yaml
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _parse(document: Document, raw: bytes) -> None:
     if not isinstance(data, dict):
         raise Unreadable(error_at(document.positions.at(()), "AMP212", "must be a mapping such as 'bundle: {name: …}'"))
     document.data = data
-    if document.path is not None and not problems and public(data) == data:
+    if document.path is not None and not problems and redact_all(data) == data:
         keys, values = ([[*path, *at] for path, at in places.items()] for places in _places_of(document))
         _CHECK.keep(document.path, document.digest, {"data": data, "keys": keys, "values": values})
 

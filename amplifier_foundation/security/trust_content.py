@@ -167,8 +167,9 @@ def _urls(value: Any) -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    from ..documents.secrets import public
+    from amplifier_core.utils.secrets import redact_all
+
     from ..sources.uris import redact_uris
 
-    text = redact_uris(str(public(value)))
+    text = redact_uris(str(redact_all(value)))
     return text if len(text) <= 200 else f"{text[:199]}…"

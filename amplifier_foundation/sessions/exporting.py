@@ -1,4 +1,4 @@
-"""Export a session as text: JSON lines for programs, Markdown for people."""
+"""Export a session as text, without secrets: JSON lines for programs, Markdown for people."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from amplifier_core.utils.secrets import redact_text
 
 from ..documents.json_text import dump_json
 from ..documents.times import format_time
@@ -30,17 +32,18 @@ def json_lines(record: SessionRecord, messages: Sequence[Message]) -> Iterator[s
 
 def markdown(record: SessionRecord, messages: Sequence[Message]) -> Iterator[str]:
     """Yield the lines of a document with a heading for each message."""
-    yield f"# {record.name or record.session_id}"
+    yield f"# {redact_text(record.name) or record.session_id}"
     yield ""
     created, updated = format_time(record.created), format_time(record.updated)
     yield f"Session `{record.session_id}`, {record.status}, {created} to {updated}."
     for number, message in enumerate(messages, 1):
-        yield f"\n## m{number} {title_of(message)}\n"
+        yield f"\n## m{number} {redact_text(title_of(message))}\n"
         text = text_of(message)
         if text:
+            text = redact_text(text)
             yield fence(text) if message.get("role") == "tool" else text
         for call in message.get("tool_calls") or ():
-            yield fence(call_line(call))
+            yield fence(redact_text(call_line(call)))
 
 
 def title_of(message: Message) -> str:
@@ -65,4 +68,4 @@ def fence(text: str) -> str:
 
 def _to_json(value: Any) -> str:
     plain = lambda each: format_time(each) if isinstance(each, datetime) else str(each)  # noqa: E731
-    return dump_json(value, default=plain)
+    return redact_text(dump_json(value, default=plain))

@@ -51,17 +51,19 @@ def find_provider_error(error: BaseException | None) -> LLMError | None:
 def describe_failure(error: BaseException, session: AmplifierSession | None = None) -> str:
     """Return a failure in one line: `anthropic: 401 invalid x-api-key. Check the key in ANTHROPIC_API_KEY`.
 
-    `session` is asked for the variables of its provider; later calls with the same error know them. Errors that are no
-    provider's have the name of their class.
+    Secrets are hidden. `session` is asked for the variables of its provider; later calls with the same error know them.
+    Errors that are no provider's have the name of their class.
     """
+    from amplifier_core.utils.secrets import redact_text
+
     problem = find_provider_error(error)
     if problem is None:
-        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return redact_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     if problem.remedy is None:
         problem.remedy = _choose_remedy(problem, _find_variables(problem, session))
     text = " ".join(str(problem).split())[:LONGEST].rstrip(".") or type(problem).__name__
     status = f"{problem.status_code} " if problem.status_code and str(problem.status_code) not in text else ""
-    return f"{problem.provider or 'provider'}: {status}{text}. {problem.remedy}"
+    return redact_text(f"{problem.provider or 'provider'}: {status}{text}. {problem.remedy}")
 
 
 def _choose_remedy(error: LLMError, variables: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.storage import SpawnedSessions
 from amplifier_core.triggers import TriggerType
+from amplifier_core.utils.secrets import redact_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,7 +110,11 @@ def subtree(roots: Sequence[Node], session_id: str) -> Node | None:
 
 
 def describe_event(event: TriggerEvent) -> str:
-    """Describe an event in a few words."""
+    """Describe an event in a few words, without secrets."""
+    return redact_text(_describe_event(event))
+
+
+def _describe_event(event: TriggerEvent) -> str:
     if event.type is TriggerType.FILE_CHANGE:
         return f"file {event.file_path} {event.change_type}"
     if event.type is TriggerType.TIMER:

@@ -9,6 +9,8 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.utils.secrets import redact_text
+
 from .costs import format_cost, spent_of
 from .exporting import call_line, title_of
 from .history import is_user_turn, text_of
@@ -49,8 +51,8 @@ def _start(node: Node, nodes: Mapping[str, Any]) -> int:
 def lineage_page(roots: Sequence[Node], histories: Mapping[str, Sequence[Message]], title: str) -> str:
     """Return the page: the tree, a timeline, the events, and the messages in `histories` (see `own_messages`).
 
-    The page holds its content as data, and a script inserts it as text. A policy in the page forbids every other script
-    and all loading.
+    The page holds its content as data without secrets, and a script inserts it as text. A policy in the page forbids
+    every other script and all loading.
     """
     parts = files("amplifier_foundation.sessions") / "lineage_page"
     page, style, script = (
@@ -60,7 +62,9 @@ def lineage_page(roots: Sequence[Node], histories: Mapping[str, Sequence[Message
     sessions = [
         _describe_session(depth, node, nodes, histories.get(node.record.session_id)) for depth, node in walk(roots)
     ]
-    data = json.dumps({"title": title, "sessions": sessions}, ensure_ascii=True, default=str, separators=(",", ":"))
+    data = redact_text(
+        json.dumps({"title": title, "sessions": sessions}, ensure_ascii=True, default=str, separators=(",", ":"))
+    )
     values = {
         "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'",

@@ -44,12 +44,12 @@ def new_record(
     **fields: Any,
 ) -> SessionRecord:
     """Return the record of a session made from `prepared`; secrets in its config are redacted."""
-    from amplifier_core.utils import redact_secrets
+    from amplifier_core.utils.secrets import redact_all
 
     return SessionRecord(
         session_id=session_id,
         **bundle_identity(prepared),
-        config=redact_secrets(dict(config if config is not None else prepared.mount_plan)),
+        config=redact_all(dict(config if config is not None else prepared.mount_plan)),
         metadata={**(metadata or {}), PROCESS: this_process()},
         **fields,
     )

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import BundleLoadError, BundleNotFoundError
 from amplifier_core.frozen import frozen
 from amplifier_core.utils import redact_secrets
+from amplifier_core.utils.secrets import redact_all
 
 from ..documents.dicts import flatten, get_nested
 from ..documents.kept import Check
 from ..documents.local_paths import SUFFIXES, is_path, local_path
 from ..documents.positions import Place, Positions, show_file
 from ..documents.problems import Problem, did_you_mean, error_at, has_errors, warning_at
-from ..documents.secrets import public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -80,7 +80,7 @@ def file_layer(scope: str, path: Path, base: Path) -> Layer | None:
         return Layer(scope, kept.values, (), _LazyPositions(scope, path, base))
     layer = _read_layer(scope, path, base, is_checked=kept is not None)
     if kept is None and layer is not None and not layer.problems:
-        _CHECK.keep(path, about, layer.values if public(layer.values) == layer.values else None)
+        _CHECK.keep(path, about, layer.values if redact_all(layer.values) == layer.values else None)
     return layer
 
 

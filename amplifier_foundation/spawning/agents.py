@@ -57,13 +57,13 @@ class Terms:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON, with secrets redacted."""
-        from amplifier_core.utils import redact_secrets
+        from amplifier_core.utils.secrets import redact_all
 
         data = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.provider_preferences:
             wanted = [ProviderPreference.of(each) for each in self.provider_preferences]
             data["provider_preferences"] = [each.to_dict() for each in wanted]
-        kept: dict[str, Any] = redact_secrets({name: value for name, value in data.items() if value})
+        kept: dict[str, Any] = redact_all({name: value for name, value in data.items() if value})
         return kept
 
     @classmethod

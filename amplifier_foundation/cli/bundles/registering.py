@@ -73,10 +73,11 @@ async def add(ctx: click.Context, name: str, bundle: str, as_json: bool) -> None
 
     Use it as `-b NAME`, as `- bundle: NAME` in includes, and as `NAME:path` for its files.
     """
-    from ...bundle.registry import BundleRegistry
-    from ...documents.secrets import is_secret
+    from amplifier_core.utils.secrets import holds_key
 
-    if is_secret(bundle):
+    from ...bundle.registry import BundleRegistry
+
+    if holds_key(bundle):
         raise click.UsageError("secrets are never stored: leave the password out, and give it to git or the keyring")
     registry = BundleRegistry(plugins=plugins_of(ctx))
     before = _states(registry).get(name)

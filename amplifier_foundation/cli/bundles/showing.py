@@ -43,9 +43,10 @@ def show(ctx: click.Context, bundle: str | None, section: str | None, as_json: b
 
     Each value comes with its file, line and column; secrets are hidden.
     """
+    from amplifier_core.utils.secrets import redact_all
+
     from ...bundle.origins import SHOWN, section_of
     from ...documents.positions import show_file
-    from ...documents.secrets import public
 
     if section is not None and section not in SHOWN:
         raise click.UsageError(f"there is no section '{section}'; there are: {', '.join(SHOWN)}")
@@ -61,14 +62,14 @@ def show(ctx: click.Context, bundle: str | None, section: str | None, as_json: b
     }
     if as_json:
         sections = {name: section_of(loaded, name) for name in SHOWN if section in (None, name)}
-        plan = public({name: value for name, value in sections.items() if value})
+        plan = redact_all({name: value for name, value in sections.items() if value})
         origins = {key: origin for key, _, origin in rows if origin}
-        data = {**about, "plan": plan, "instruction": public(loaded.instruction), "origins": origins}
+        data = {**about, "plan": plan, "instruction": redact_all(loaded.instruction), "origins": origins}
         print_json("bundle.show/1", data)
         return
     lines = [(label, about[label]) for label in ("name", "version", "description", "digest")]
     lines += [("file", f"{file} {digest[:12]}") for file, digest in about["files"].items()]
-    lines.append(("instruction", _text(public(loaded.instruction) or "")))
+    lines.append(("instruction", _text(redact_all(loaded.instruction) or "")))
     out = console()
     for label, value in lines:
         if value:
@@ -84,12 +85,13 @@ def show(ctx: click.Context, bundle: str | None, section: str | None, as_json: b
 
 def _rows(bundle: Bundle, settings: Settings) -> Iterator[tuple[str, Any, str]]:
     """Yield the key, the public value and the place of each value; a value made by a program has no place ('')."""
+    from amplifier_core.utils.secrets import redact_all
+
     from ...bundle.origins import SHOWN, section_of, values
     from ...bundle.overrides import overriding
     from ...documents.positions import format_path
-    from ...documents.secrets import public
 
-    shown = public({section: section_of(bundle, section) for section in SHOWN})
+    shown = redact_all({section: section_of(bundle, section) for section in SHOWN})
     for path, _, place in values(bundle):
         setting = overriding(bundle, path, settings.get("overrides"))
         where = settings.origin(("overrides", *setting)) if setting else place

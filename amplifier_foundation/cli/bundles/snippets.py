@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from amplifier_core.utils.secrets import redact_text
+
 if TYPE_CHECKING:
     from ...documents.problems import Problem
 
@@ -20,10 +22,10 @@ _COLOURS = {"error": "red", "warning": "yellow"}
 def print_problem(problem: Problem, *, with_line: bool) -> None:
     """Print a problem on stderr; `with_line`: in colour at a terminal, and with its line of the file."""
     if not with_line:
-        click.echo(str(problem), err=True)
+        click.echo(redact_text(str(problem)), err=True)
         return
     colour = _COLOURS[problem.severity]
-    where, kind, what = str(problem).partition(f"{problem.severity}[{problem.code}]")
+    where, kind, what = redact_text(str(problem)).partition(f"{problem.severity}[{problem.code}]")
     _echo(click.style(where, bold=True) + click.style(kind, fg=colour, bold=True) + what)
     found = snippet(problem)
     if found is not None:

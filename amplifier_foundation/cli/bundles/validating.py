@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from amplifier_core.errors import BundleError
+from amplifier_core.utils.secrets import redact_text
 
 from ...cli import exits
 from ..app import choose_bundle, find_left_out_here, json_option, known_bundles, plugins_of, read_settings_here
@@ -64,12 +65,12 @@ def validate(
         from ...documents.json_text import dump_json
         from ...documents.sarif import as_sarif
 
-        click.echo(dump_json(as_sarif(problems, version("amplifier")), indent=2))
+        click.echo(redact_text(dump_json(as_sarif(problems, version("amplifier")), indent=2)))
     else:
         for problem in problems:
             print_problem(problem, with_line=kind == "text" or sys.stderr.isatty())
         for bundle in filter(valid.get, valid):
-            click.echo(f"{bundle}: valid")
+            click.echo(redact_text(f"{bundle}: valid"))
     if not all(valid.values()):
         ctx.exit(exits.USAGE)
 

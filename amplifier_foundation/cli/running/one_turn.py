@@ -58,11 +58,16 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
                 raise click.UsageError("the last turn was not interrupted; give a prompt")
             watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
-            return await _run_turn(conversation, prompt, view, approvals, recorder)
+            return await _run_turn(conversation, prompt, view, watch, approvals, recorder)
 
 
 async def _run_turn(
-    conversation: Conversation, prompt: str, view: View, approvals: Approvals, recorder: RunRecorder | None
+    conversation: Conversation,
+    prompt: str,
+    view: View,
+    watch: FactReporter,
+    approvals: Approvals,
+    recorder: RunRecorder | None,
 ) -> int:
     session, stops = conversation.session, Stops(approvals)
     turn: Turn | None = None
@@ -91,6 +96,7 @@ async def _run_turn(
         }
         if recorder is not None:
             recorder.end_turn(result)
+        watch.flush()
         view.end(result)
     if turn is None or turn.status == "cancelled":
         tell(f"amplifier: stopped; continue with: amplifier run --resume {session.session_id}")

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import click
 
+from amplifier_core.utils.secrets import hide_known
+
 from ...documents.json_text import dump_json
 from ...sessions.costs import Spent, format_cost, format_duration
 from ...sessions.usage import Usage
@@ -79,7 +81,7 @@ class PersonView:
 
     def end(self, result: dict[str, Any]) -> None:
         """Show the answer, unless it was streamed; of an unfinished one, what there is."""
-        answer, shown = result["output"], self._finish()
+        answer, shown = hide_known(result["output"]), self._finish()
         self._screen.pause()
         said = "\n\n".join(self._held)
         self._held.clear()
@@ -161,7 +163,8 @@ class LinesView:
 
     def __call__(self, fact: dict[str, Any]) -> None:
         """Print one fact."""
-        click.echo(dump_json(fact))
+        line = dump_json(fact)
+        click.echo(line if fact.get("partial") else hide_known(line))
 
     def end(self, result: dict[str, Any]) -> None:
         """Print the error, if any, and the result."""
@@ -191,7 +194,7 @@ class ObjectView:
         An unfinished answer is a result, with its error.
         """
         if result["error"] is None or result["status"] == "incomplete":
-            print_json(self._schema, result)
+            print_json(self._schema, result, hide_known)
 
 
 class Display:

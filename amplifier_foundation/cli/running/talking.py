@@ -172,8 +172,9 @@ class Talk:
             if self._ctx.obj["debug"]:
                 import traceback
 
-                traceback.print_exception(problem)
+                tell("".join(traceback.format_exception(problem)))
         finally:
+            self._watch.flush()
             self._view.pause()
         self._view.end({**result, "usage": conversation.usage.since(before).to_dict()})
         if result["error"] is not None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from amplifier_core.utils.secrets import redact_text
+
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters except tab and newline, and changes of the text direction."""
 
@@ -25,7 +27,8 @@ def one_line(text: str, length: int) -> str:
 
 
 def tell(text: str, **style: Any) -> None:
-    """Print a line on stderr, styled at a terminal unless `NO_COLOR` is set."""
+    """Print a line without secrets on stderr, styled at a terminal unless `NO_COLOR` is set."""
+    text = redact_text(text)
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     # `err=True` would find the stream below the one that keeps a moving part of the screen apart.
     click.echo(click.style(text, **style) if style and colour else text, file=sys.stderr)

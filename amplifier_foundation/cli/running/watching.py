@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core import events
 from amplifier_core.hookspecs import hookimpl
 from amplifier_core.streaming import STREAM_BLOCK_DELTA, STREAM_BLOCK_START
+from amplifier_core.utils.secrets import StreamRedactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,20 +30,26 @@ class FactReporter:
 
     The `type` of a fact is text (with `partial`, a piece of a later text), tool, tool_result, child (at its start, and
     with `seconds` and `usage` at its end), fallback (another provider answers) or usage; with `waits`, also waiting
-    (`on`: thinking, a call on its way, or '' for a request). It is also a plugin, to see child sessions.
+    (`on`: thinking, a call on its way, or '' for a request). It is also a plugin, to see child sessions. A known secret
+    in the streamed text is hidden, also one that comes in pieces.
     """
 
     def __init__(self, tell: Tell, *, waits: bool = False) -> None:
-        self._tell = tell
+        self._tell_all = tell
         self._waits = waits
         self._above: dict[str, tuple[str, str]] = {}
         self._streams: str | None = None
         self._kinds: dict[Any, str] = {}
         """The types of the streamed blocks by their index: some providers name them at their start only."""
+        self._redactor: StreamRedactor | None = None
+        self._block: Any = None
+        """The block of the text that the redactor holds."""
 
     def attach(self, session: AmplifierSession) -> None:
         """Watch `session` from now on."""
         self._streams = None
+        redactor = StreamRedactor()
+        self._redactor = redactor if redactor.has_secrets else None
         for event, handler in (
             (events.PROVIDER_REQUEST, self._on_request),
             (STREAM_BLOCK_START, self._on_start),
@@ -56,6 +63,24 @@ class FactReporter:
             (FALLBACK, self._on_fallback),
         ):
             session.coordinator.hooks.register(event, handler, priority=LAST, name="run-watch")
+
+    def _tell(self, fact: dict[str, Any]) -> None:
+        self.flush()
+        self._tell_all(fact)
+
+    def _tell_piece(self, text: str, block: Any) -> None:
+        if self._redactor is not None:
+            if block != self._block:
+                self.flush()
+                self._block = block
+            text = self._redactor.feed(text)
+        if text:
+            self._tell_all({"type": "text", "text": text, "partial": True, "block": block})
+
+    def flush(self) -> None:
+        """Report the end of a streamed text that was held back: it might have begun a secret."""
+        if self._redactor is not None and (rest := self._redactor.flush()):
+            self._tell_all({"type": "text", "text": rest, "partial": True, "block": self._block})
 
     async def _on_start(self, event: str, data: dict[str, Any]) -> None:
         kind = self._kinds[data.get("block_index")] = str(data.get("block_type") or "text")
@@ -74,7 +99,7 @@ class FactReporter:
         if kind != "text" or not isinstance(text, str):
             return
         if text and event == self._streams:
-            self._tell({"type": "text", "text": text, "partial": True, "block": data.get("block_index")})
+            self._tell_piece(text, data.get("block_index"))
 
     async def _on_block(self, event: str, data: dict[str, Any]) -> None:
         block = data.get("block")

@@ -35,7 +35,9 @@ def with_ids(messages: Iterable[Message], start: int = 0) -> list[dict[str, Any]
 
 
 def print_message(number: int, message: Message) -> None:
-    """Print one message for a person."""
+    """Print one message for a person, without secrets."""
+    from amplifier_core.utils.secrets import redact_text
+
     from ...sessions.exporting import call_line, title_of
     from ...sessions.history import text_of
     from ..output import console
@@ -46,6 +48,6 @@ def print_message(number: int, message: Message) -> None:
     out.print(title_of(message), style="bold cyan", markup=False)
     text = text_of(message)
     if text:
-        out.print(text, markup=False)
+        out.print(redact_text(text), markup=False)
     for call in message.get("tool_calls") or ():
-        out.print(call_line(call), markup=False, style="dim")
+        out.print(redact_text(call_line(call)), markup=False, style="dim")

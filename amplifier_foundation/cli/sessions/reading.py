@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from amplifier_core.utils.secrets import redact_text
+
 from ..app import find_session, json_option, read_sessions, storage_plugins, use_store
 from ..loops import run_reading
 from ..output import console, plural, print_json, print_table, timestamp
@@ -74,7 +76,7 @@ async def show(ctx: click.Context, session_id: str, as_json: bool) -> None:
         ("session", record.session_id),
         ("name", record.name),
         ("status", record.status),
-        ("error", record.error or ""),
+        ("error", redact_text(record.error or "")),
         ("parent", record.parent_id or ""),
         ("fork of", fork),
         ("bundle", f"{record.bundle} ({record.bundle_source})" if record.bundle_source else record.bundle),

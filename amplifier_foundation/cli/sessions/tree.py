@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplifier_core.utils.secrets import redact_text
+
 from ..app import find_session, json_option, project_here, read_deliveries, storage_plugins, use_store
 from ..loops import run_reading
 from ..output import plural, print_json, print_session_tree
@@ -62,7 +64,7 @@ async def tree(
         if kind == "html":
             drawn = lineage_page(nodes, await own_messages(store, nodes), title)
         elif kind in ("mermaid", "dot"):
-            drawn = (lineage_text.mermaid if kind == "mermaid" else lineage_text.dot)(nodes)
+            drawn = redact_text((lineage_text.mermaid if kind == "mermaid" else lineage_text.dot)(nodes))
     if output is not None:
         write_private(output, f"{drawn}\n")
         click.echo(f"{output}: {plural(sum(1 for _ in walk(nodes)), 'session')}", err=True)

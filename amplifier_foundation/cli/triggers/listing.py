@@ -34,7 +34,7 @@ async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> N
     LAG is the age of the oldest waiting event. DROPPED counts refused and skipped events.
     """
     from amplifier_core.clock import SystemClock
-    from amplifier_core.utils import redact_secrets
+    from amplifier_core.utils.secrets import redact_all
 
     from ...background.keys import MANUAL, queue_key
     from ...background.lifecycle import read_wish
@@ -50,7 +50,7 @@ async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> N
             stopped = await read_wish(store, project, queue) == "stopped"
             for each in declared_in(bundle, session):
                 about = {"background_session": session.name, "trigger": each.config.module}
-                config = redact_secrets(each.config.config)
+                config = redact_all(each.config.config)
                 await enter_loop()
                 coming = await next_fire(each, now, project=project, plugins=plugins, store=store)
                 fires = None if stopped else coming

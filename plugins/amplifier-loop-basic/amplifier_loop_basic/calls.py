@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -128,6 +129,10 @@ class ToolCalls:
         except _UnknownTool as error:
             return await self._report_error(about, "UnknownTool", f"Error: {error}")
         except Exception as error:
+            with suppress(ImportError):  # another kernel has no such function
+                from amplifier_core.utils.secrets import redact_error
+
+                redact_error(error)
             return await self._report_error(about, type(error).__name__, _describe(error))
         except BaseException as error:
             # A tool that raises one of these has failed like any other, unless somebody ends this task or closes it.

@@ -16,12 +16,23 @@ from amplifier_core.llm_errors import LLMError, QuotaExceededError, StreamError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+try:
+    from amplifier_core.utils.secrets import redact_text
+except ImportError:  # the published kernel has no redactor of texts
+    _FORMS = re.compile(
+        r"(?i)()(?<=://)[^/@\s]+(?=@)"
+        r"|(\bbearer\s+|(?:api[-_]?key|token|secret|password)[\"']?\s?[=:]\s?[\"']?)[\w.~+/=-]{6,}"
+    )
+
+    def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
+        """Return `text` without secrets of the commonest forms."""
+        return _FORMS.sub(r"\1\2[REDACTED]", text)
+
+
 LONGEST, LONGEST_REASON = 600, 450
 """Characters of an error, and of the service's words in it; the rest is left out."""
 _SEARCHED = 4_000
 """Characters that are searched for secrets."""
-_SIGNED_IN = re.compile(r"(?<=://)[^/@\s]+@")
-_NAMED = re.compile(r"(?i)(\bbearer\s+|(?:api[-_]?key|token|secret|password)[\"']?\s?[=:]\s?[\"']?)[\w.~+/=-]{6,}")
 
 
 class Kind(NamedTuple):
@@ -66,7 +77,7 @@ class BaseTranslator(ABC):
             text = text.replace(secret, "[REDACTED]")
         text = " ".join(text[:_SEARCHED].split())
         text = self.keys.sub("[REDACTED]", text) if self.keys else text
-        text = _SIGNED_IN.sub("[REDACTED]@", _NAMED.sub(r"\1[REDACTED]", text))
+        text = redact_text(text, self._secrets)
         return text if len(text) <= longest else text[: longest - 1] + "…"
 
     def make(self, kind: type[LLMError], text: str, remedy: str, **facts: Any) -> LLMError:

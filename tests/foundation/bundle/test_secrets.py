@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core.utils.secrets import holds_key, redact_all
 from amplifier_foundation.bundle import BundleProblemsError, load_bundle_sync
-from amplifier_foundation.documents.secrets import is_secret, may_hold_secret, public
+from amplifier_foundation.documents.secrets import may_hold_secret
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,18 +72,18 @@ def test_what_is_filled_in_later_is_no_secret(write: Any) -> None:
     ],
 )
 def test_keys_of_well_known_services_are_known_wherever_they_stand(text: str, write: Any) -> None:
-    assert is_secret(text)
+    assert holds_key(text)
     assert warned(load_bundle_sync(write(f"tools: [{{module: tool-x, config: {{note: '{text}'}}}}]\n")))
-    shown = str(public({"note": text}))
+    shown = str(redact_all({"note": text}))
     assert text not in shown
     assert "hunter2" not in shown
 
 
 def test_ordinary_text_is_shown_as_it_is() -> None:
     plain = {"note": "task-force sk-1", "url": "https://host/a@b:c", "ssh": "git+ssh://git@host/x", "lines": ["a\nb"]}
-    assert public(plain) == plain
-    assert not any(is_secret(str(value)) for value in plain.values())
-    assert public({"api_key": {"any": "thing"}}) == {"api_key": "[REDACTED]"}
+    assert redact_all(plain) == plain
+    assert not any(holds_key(str(value)) for value in plain.values())
+    assert redact_all({"api_key": {"any": "thing"}}) == {"api_key": "[REDACTED]"}
 
 
 def test_lines_that_name_a_sensitive_key_are_not_shown() -> None:

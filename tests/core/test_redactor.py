@@ -1,0 +1,194 @@
+"""Test the redactor: values in any encoding, forms, streams; and ordinary text, which stays."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sysconfig
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from random import Random
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from amplifier_core.utils.secrets import (
+    StreamRedactor,
+    hide_known,
+    holds_key,
+    redact_error,
+    redact_text,
+    secrets_of,
+)
+from tests.secret_shapes import make_shapes
+
+VALUE = 'own "Pa55/w+rd" of §house\\1'
+HIDDEN = "[REDACTED]"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def _known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOUSE_PASSWORD", VALUE)
+
+
+def encodings(value: str) -> Iterator[str]:
+    raw = value.encode()
+    yield value
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    yield json.dumps(json.dumps(value))[3:-3]
+    yield quote(value)
+    yield quote(value, safe="")
+    yield quote_plus(value)
+    yield re.sub("%..", lambda found: found[0].lower(), quote(value, safe=""))
+    yield raw.hex()
+    yield raw.hex().upper()
+
+
+@pytest.mark.usefixtures("_known")
+@pytest.mark.parametrize("form", sorted(set(encodings(VALUE))))
+def test_a_known_value_is_hidden_in_each_encoding(form: str) -> None:
+    assert redact_text(f"before {form} after") == f"before {HIDDEN} after"
+
+
+@pytest.mark.usefixtures("_known")
+@pytest.mark.parametrize("before", ["", "u", "us", "use", "user:", "another-user:"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_a_known_value_is_hidden_within_base64(before: str, encode: object) -> None:
+    encoded = encode(f"{before}{VALUE}:and more".encode()).decode()  # type: ignore[operator]
+    shown = redact_text(f"sent {encoded}")
+    assert HIDDEN in shown
+    rest = shown.removeprefix("sent ").partition(HIDDEN)
+    assert len(rest[0]) + len(rest[2]) <= len(encoded) - len(VALUE)
+
+
+def test_folders_of_the_environment_are_no_passwords(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "google-credentials.json"
+    file.touch()
+    for name in ("PWD", "OLDPWD", "INIT_CWD", "SERVICE_PWD", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.setenv(name, str(file))
+    assert redact_text(f"cannot read {file}") == f"cannot read {file}"
+    monkeypatch.setenv("SERVICE_PWD", "a-password-it-is")
+    assert redact_text("with a-password-it-is") == f"with {HIDDEN}"
+
+
+def test_the_password_in_a_variable_with_a_url_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE", "postgres://app:s3cret-of-db@host/app")
+    assert redact_text("role app, s3cret-of-db: refused") == f"role app, {HIDDEN}: refused"
+
+
+def test_the_secrets_of_a_configuration_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOUSE", "value-of-house")
+    config = {"api_key": "${HOUSE}", "base_url": "https://me:pass-of-url@host/v1", "password": "secret://NAME"}
+    assert list(secrets_of(config)) == ["value-of-house", "pass-of-url"]
+
+
+def test_the_shapes_of_secrets_are_hidden_and_nothing_around_them() -> None:
+    shapes = list(make_shapes())
+    assert len(shapes) >= 300
+    leaks = [(name, text) for name, text, secret in shapes if secret in redact_text(text)]
+    assert len(leaks) <= len(shapes) // 100, leaks
+    assert redact_text("a -----BEGIN PRIVATE KEY-----\nabc=\n-----END PRIVATE KEY----- b") == f"a {HIDDEN} b"
+    assert redact_text("with sk-ant-a1b2c3d4e5f6a7b8c9d0, please") == f"with {HIDDEN}, please"
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_json_with_secrets_stays_json(depth: int) -> None:
+    for _, text, secret in make_shapes():
+        document = json.dumps({"a": text, "b": [text, {"c": 1}]})
+        for _ in range(depth - 1):
+            document = json.dumps({"inner": document})
+        shown = redact_text(document)
+        assert json.loads(shown)
+        assert secret not in shown
+
+
+def ordinary_lines() -> Iterator[str]:
+    folders = [ROOT / "amplifier_core", ROOT / "amplifier_foundation", *(ROOT / "plugins").glob("*/amplifier_*")]
+    library = Path(sysconfig.get_paths()["stdlib"])
+    files = [ROOT / "README.md", ROOT / "CHANGELOG.md", library / "pydoc_data" / "topics.py"]
+    files += [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    files += [
+        file for name in ("*.py", "email/*.py", "http/*.py", "asyncio/*.py") for file in sorted(library.glob(name))
+    ]
+    for file in files:
+        yield from file.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def test_ordinary_lines_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOUSE_API_KEY", "a-key-of-the-house-1")
+    lines = [line for line in islice(ordinary_lines(), 0, None, 3) if len(line) >= 8]
+    assert len(lines) >= 50_000
+    parts = ["\n".join(lines[start : start + 20]) for start in range(0, len(lines), 20)]
+    suspect = [line for part in parts if redact_text(part) != part for line in part.splitlines()]
+    touched = [line for line in suspect if redact_text(line) != line]
+    assert len(touched) <= len(lines) // 1000, touched
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["A", "eyJ-", "sk-", "://", "://a:", "a://:", "&", "?token", "'", "\"api_", "-----BEGIN PRIVATE KEY-----",
+     "bearer ", "authorization: ", "password=", "key: '", "token\": \"\\", "M", "<password>", "--token ", "login "],
+)  # fmt: skip
+def test_no_text_makes_the_search_endless(text: str) -> None:
+    assert redact_text(text * (256 * 1024 // len(text)))
+
+
+def test_errors_that_show_other_texts_than_their_arguments_are_redacted_too() -> None:
+    error = OSError(2, "no access with sk-ant-a1b2c3d4e5f6a7b8c9d0", "/x/ghp_a1b2c3d4e5f6a7b8c9d0")
+    error.add_note("password=hunter2-hunter2")
+    redact_error(error)
+    assert str(error) == f"[Errno 2] no access with {HIDDEN}: '/x/{HIDDEN}'"
+    assert error.__notes__ == [f"password={HIDDEN}"]
+
+
+def test_only_keys_and_passwords_in_urls_make_a_document_suspect() -> None:
+    assert holds_key("https://me:hunter2@host")
+    assert not holds_key("https://${USER}:${PASSWORD}@host")
+    assert not holds_key("password: see the manual")
+
+
+# streams
+
+
+@pytest.mark.usefixtures("_known")
+def test_a_secret_in_pieces_is_hidden_wherever_it_is_cut() -> None:
+    text = f"the key is {VALUE}, I think"
+    for first in range(len(text)):
+        for second in range(first, len(text)):
+            redactor = StreamRedactor()
+            pieces = (text[:first], text[first:second], text[second:])
+            assert "".join([*map(redactor.feed, pieces), redactor.flush()]) == f"the key is {HIDDEN}, I think"
+
+
+def test_what_is_shown_of_a_stream_is_the_redacted_text_however_it_is_cut() -> None:
+    secrets = ["abcabcabc", "abcabcabcabd", "cabcabca", "bdbdbdbdb"]
+    random = Random(4)
+    for _ in range(1_000):
+        text = "".join(random.choices("abcd", weights=[4, 4, 4, 1], k=60)) + random.choice(secrets)
+        redactor = StreamRedactor(secrets)
+        shown, rest = [], text
+        while rest:
+            cut = random.randrange(1, 9)
+            shown.append(redactor.feed(rest[:cut]))
+            rest = rest[cut:]
+        shown.append(redactor.flush())
+        assert not any(secret in "".join(shown) for secret in secrets), text
+
+
+@pytest.mark.usefixtures("_known")
+def test_a_stream_holds_back_only_what_may_begin_a_secret() -> None:
+    redactor = StreamRedactor()
+    assert redactor.feed("Hello, ") == "Hello, "
+    assert redactor.feed("the ow") == "the "
+    assert redactor.feed("l flies") == "owl flies"
+    assert redactor.feed(f"to {VALUE[:9]}") == "to "
+    assert redactor.flush() == VALUE[:9]
+
+
+@pytest.mark.usefixtures("_known")
+def test_words_of_a_model_keep_the_forms_of_secrets_and_lose_known_values() -> None:
+    assert hide_known(f"password = 'example-1234'; not {VALUE}") == f"password = 'example-1234'; not {HIDDEN}"
