@@ -11,7 +11,7 @@ Where things are; a room imports only rooms below it:
     mentions/      adds `@file` mentions to a prompt
     sources/       fetches bundles from git, archives and the web
     settings/      reads and writes settings
-    documents/     reads YAML with positions, reports problems, hides secrets
+    documents/     reads YAML with positions, reports problems, finds secrets
     events/        carries events between sessions
     paths.py       finds the data folder
 

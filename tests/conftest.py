@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from tests import canary
+
 LEVEL = logging.getLogger().level
 """The level of the log before any test."""
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"  # no test touches the keyring of a person
+canary.plant()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,6 +31,14 @@ def _no_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("AMPLIFIER_TRUST", "1")  # the tests of trust do without
         patch.setattr("amplifier_foundation.security.session_mark.mark_process", lambda: None)  # tests are no session
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_file_holds_the_canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fail the run when a file of its tests holds the secret that all of them have in their environment."""
+    yield
+    found = sorted(map(str, canary.find(tmp_path_factory.getbasetemp(), os.environ[canary.NAME])))
+    assert not found, f"files with the secret {canary.NAME}: {found[:20]}"
 
 
 @pytest.fixture
@@ -67,6 +78,12 @@ def amplifier(home: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _no_secret_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the secrets of earlier tests in this process: texts and streams of this one may have a part of them."""
+    monkeypatch.setattr("amplifier_core.utils.secrets._secrets_of_process", set())
 
 
 @pytest.fixture(autouse=True)

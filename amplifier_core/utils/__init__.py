@@ -20,8 +20,6 @@ __all__ = [
 
 SENSITIVE_KEYS = frozenset(
     {
-        "access_key",
-        "account_key",
         "api-key",
         "api_key",
         "apikey",
@@ -29,19 +27,24 @@ SENSITIVE_KEYS = frozenset(
         "authorization",
         "credential",
         "credentials",
-        "encryption_key",
-        "master_key",
-        "passphrase",
-        "passwd",
         "password",
         "private_key",
         "privatekey",
         "secret",
-        "secret_key",
-        "signing_key",
         "token",
     }
 )
+_ALL_KEYS = SENSITIVE_KEYS | {
+    "access_key",
+    "account_key",
+    "encryption_key",
+    "master_key",
+    "passphrase",
+    "passwd",
+    "secret_key",
+    "signing_key",
+}
+"""The default: the published set lacks some."""
 
 
 def __getattr__(name: str) -> object:
@@ -60,8 +63,8 @@ REFERENCE = re.compile(r"secret://([A-Za-z_][\w.-]{0,127})", re.ASCII)
 def redact_secrets(obj: Any, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) -> Any:
     """Return a copy of `obj` with "[REDACTED]" in place of the value of every sensitive key.
 
-    A key is sensitive when it is one of `sensitive_keys` or ends with one after a `_` or `-` (`GITHUB_TOKEN`,
-    `x-api-key`), in any case. A reference (`secret://NAME`) stays. Only dicts, lists and tuples are entered.
+    A key is sensitive when it is one of `sensitive_keys` (by default also `secret_key`, `passphrase` and the like) or
+    ends with one after a `_` or `-` (`GITHUB_TOKEN`, `x-api-key`), in any case. A reference (`secret://NAME`) stays. Only dicts, lists and tuples are entered.
     """
     if isinstance(obj, dict):
         return {
@@ -82,6 +85,8 @@ def redact_secrets(obj: Any, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) ->
 def is_sensitive(key: str, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) -> bool:
     """Return whether the value of `key` is a secret; see `redact_secrets`."""
     name = key.lower()
+    if sensitive_keys is SENSITIVE_KEYS:
+        sensitive_keys = _ALL_KEYS
     return name in sensitive_keys or name.endswith(_endings(sensitive_keys))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -54,7 +55,8 @@ def validate(
 
     checked = _check(ctx, bundles, strict=strict)
     valid = {bundle: not has_errors(found) for bundle, found in checked.items()}
-    problems = list(dict.fromkeys(problem for found in checked.values() for problem in found))
+    found = dict.fromkeys(problem for problems in checked.values() for problem in problems)
+    problems = [replace(each, file=redact_text(each.file), message=redact_text(each.message)) for each in found]
     if kind == "json":
         each = [{"bundle": bundle, "valid": is_valid} for bundle, is_valid in valid.items()]
         data = {"valid": all(valid.values()), "bundles": each}
@@ -65,7 +67,7 @@ def validate(
         from ...documents.json_text import dump_json
         from ...documents.sarif import as_sarif
 
-        click.echo(redact_text(dump_json(as_sarif(problems, version("amplifier")), indent=2)))
+        click.echo(dump_json(as_sarif(problems, version("amplifier")), indent=2))
     else:
         for problem in problems:
             print_problem(problem, with_line=kind == "text" or sys.stderr.isatty())
