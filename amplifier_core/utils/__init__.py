@@ -64,7 +64,8 @@ def redact_secrets(obj: Any, sensitive_keys: frozenset[str] = SENSITIVE_KEYS) ->
     """Return a copy of `obj` with "[REDACTED]" in place of the value of every sensitive key.
 
     A key is sensitive when it is one of `sensitive_keys` (by default also `secret_key`, `passphrase` and the like) or
-    ends with one after a `_` or `-` (`GITHUB_TOKEN`, `x-api-key`), in any case. A reference (`secret://NAME`) stays. Only dicts, lists and tuples are entered.
+    ends with one after a `_` or `-` (`GITHUB_TOKEN`, `x-api-key`), in any case. A reference (`secret://NAME`) stays.
+    Only dicts, lists and tuples are entered.
     """
     if isinstance(obj, dict):
         return {
