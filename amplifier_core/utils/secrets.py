@@ -76,54 +76,45 @@ _PEM = (
     r"[\w+/=\s\\:,.()-]*?(?:-----END [A-Z ]{0,30}-----|(?![\w+/=\s\\:,.()-]))"
 )
 _SIGNED_IN = r"(\b[A-Za-z][\w+.-]{0,40}://)[^/?#\s@:\"'<>\\`]*:[^/\s\"'<>\\`]+(?=@)"
-_KEYS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("private key",), _PEM),
-    (tuple(_SERVICES), rf"()(?<![\w-])(?:{'|'.join(_SERVICES.values())})"),
-    (("m", "n", "o"), _DISCORD),
+_KEYS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (("private key",), (_PEM,)),
+    *(((mark,), (rf"()(?<![\w-])(?:{form})",)) for mark, form in _SERVICES.items()),
+    (("m", "n", "o"), (_DISCORD,)),
 )
-_OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("://",), _SIGNED_IN),
-    (("@tcp(", "@unix("), r"(\b[\w.-]{1,60}:)[^\s@\"'\\]+(?=@(?:tcp|unix)\()"),  # a DSN of Go's MySQL
-    (("/services/t", "/api/webhooks/"), r"((?:/services/T\w+/B\w+/|/api/webhooks/\d+/))[\w-]{16,}"),  # Slack, Discord
+_AT_NAMES = (
+    r"((?i:authorization)\\{0,9}[\"']?\s{0,9}[=:]\s{0,9}\\{0,9}[\"']?(?:\w{1,20}[ \t]{1,9})?)"
+    r"(?=[^\s\"'\\]{0,200}\d)[\w.~+/=:-]{8,}+(?![\w(\[.])",
+    # NAME=value of a shell
+    rf"((?:KEY|TOKEN|SECRET|PASSWD|PASSWORD|CREDENTIALS|PASSPHRASE|_PWD)=[\"']?){_NO_REFERENCE}[^\s\"'\\]{{3,}}",
+    # "name": "value" of JSON; then also within texts of JSON, and of Python and YAML
+    rf"((?<! )(?i:{_NAME})\"\s{{0,9}}:\s{{0,9}}\"){_NO_REFERENCE}(?:\\.|[^\"\\\n])+(?=\")",
+    rf"((?:(?i:{_NAME})|(?<! )(?i:{_NAME})\\{{0,9}}[\"'])\s{{0,9}}:\s{{0,9}}\\{{0,9}}[\"']){_NO_REFERENCE}"
+    r"(?:\\+[^\"'\\]|[^\"'\\\n])+(?=\\{0,9}[\"'])",
+    # name = "value"
+    rf"((?i:{_NAME})[ \t]{{0,9}}=[ \t]{{0,9}}\\{{0,9}}[\"']){_NO_REFERENCE}[^\s\"'\\]{{8,}}(?=\\{{0,9}}[\"'])",
+    # name: value, name = value and name=value, without quotes
+    rf"((?i:{_NAME})[\"'`]?[ \t]{{0,3}}(?:=>|:=|[=:])[ \t]{{0,9}}){_NO_REFERENCE}{_LIKE_A_KEY}"
+    r"[\w.~+/=!@#%^&*$-]{8,}+(?![\w(\[.])",
+    rf"((?i:{_NAME})=){_NO_REFERENCE}[\w.~+/=-]{{8,}}+(?=[\s&;:\"'\\]|$)",
+    rf"(--[\w-]{{0,40}}(?i:{_NAME})[ \t]{{1,3}}){_NO_REFERENCE}(?=\S{{0,80}}\d)[^\s\"'\\-][^\s\"'\\]{{3,}}",
+    rf"((?i:<[\w:-]{{0,40}}{_NAME}>)){_NO_REFERENCE}[^<\n\"\\]+(?=</)",
+    r"(\blogin\s{1,9}\S{1,80}\s{1,9}password\s{1,9})[^\s\"'\\]+",  # .netrc
+)
+_OTHERS = (
+    (("://",), (_SIGNED_IN,)),
+    (("@tcp(", "@unix("), (r"(\b[\w.-]{1,60}:)[^\s@\"'\\]+(?=@(?:tcp|unix)\()",)),  # a DSN of Go's MySQL
+    (
+        ("/services/t", "/api/webhooks/"),
+        (r"((?:/services/T\w+/B\w+/|/api/webhooks/\d+/))[\w-]{16,}",),
+    ),  # Slack, Discord
     (
         ("?", "&"),
-        rf"((?i:[?&;](?:[\w-]{{0,60}}{_NAME}|key|sig|signature|code|auth)=)){_NO_REFERENCE}[^\s&#\"'\\<>]+",
+        (rf"((?i:[?&;](?:[\w-]{{0,60}}{_NAME}|key|sig|signature|code|auth)=)){_NO_REFERENCE}[^\s&#\"'\\<>]+",),
     ),
-    (
-        ("bearer", "basic"),
-        r"((?i:\b(?:bearer|basic)\s{1,9}))(?=[\w.~+/-]{0,200}[\d=_-])[\w.~+/=-]{8,}",
-    ),
-    (
-        ("authorization",),
-        r"((?i:authorization)\\{0,9}[\"']?\s{0,9}[=:]\s{0,9}\\{0,9}[\"']?(?:\w{1,20}[ \t]{1,9})?)"
-        r"(?=[^\s\"'\\]{0,200}\d)[\w.~+/=:-]{8,}+(?![\w(\[.])",
-    ),
-    (
-        ("key=", "token=", "secret=", "passwd=", "password=", "credentials=", "passphrase=", "_pwd="),
-        rf"((?:KEY|TOKEN|SECRET|PASSWD|PASSWORD|CREDENTIALS|PASSPHRASE|_PWD)=[\"']?){_NO_REFERENCE}[^\s\"'\\]{{3,}}",
-    ),
-    (_NAMES, rf"((?<! )(?i:{_NAME})\"\s{{0,9}}:\s{{0,9}}\"){_NO_REFERENCE}(?:\\.|[^\"\\\n])+(?=\")"),
-    (
-        _NAMES,
-        rf"((?:(?i:{_NAME})|(?<! )(?i:{_NAME})\\{{0,9}}[\"'])\s{{0,9}}:\s{{0,9}}\\{{0,9}}[\"']){_NO_REFERENCE}"
-        r"(?:\\+[^\"'\\]|[^\"'\\\n])+(?=\\{0,9}[\"'])",
-    ),
-    (
-        _NAMES,
-        rf"((?i:{_NAME})[ \t]{{0,9}}=[ \t]{{0,9}}\\{{0,9}}[\"']){_NO_REFERENCE}"
-        r"[^\s\"'\\]{8,}(?=\\{0,9}[\"'])",
-    ),
-    (
-        _NAMES,
-        rf"((?i:{_NAME})[\"'`]?[ \t]{{0,3}}(?:=>|:=|[=:])[ \t]{{0,9}}){_NO_REFERENCE}{_LIKE_A_KEY}"
-        r"[\w.~+/=!@#%^&*$-]{8,}+(?![\w(\[.])",
-    ),
-    (_NAMES, rf"((?i:{_NAME})=){_NO_REFERENCE}[\w.~+/=-]{{8,}}+(?=[\s&;:\"'\\]|$)"),
-    (_NAMES, rf"(--[\w-]{{0,40}}(?i:{_NAME})[ \t]{{1,3}}){_NO_REFERENCE}(?=\S{{0,80}}\d)[^\s\"'\\-][^\s\"'\\]{{3,}}"),
-    (("</",), rf"((?i:<[\w:-]{{0,40}}{_NAME}>)){_NO_REFERENCE}[^<\n\"\\]+(?=</)"),
-    (("login",), r"(\blogin\s{1,9}\S{1,80}\s{1,9}password\s{1,9})[^\s\"'\\]+"),  # .netrc
+    (("bearer", "basic"), (r"((?i:\b(?:bearer|basic)\s{1,9}))(?=[\w.~+/-]{0,200}[\d=_-])[\w.~+/=-]{8,}",)),
+    (_NAMES, _AT_NAMES),
 )
-"""Forms of secrets: marks in small letters, and a pattern with a group that stays.
+"""Forms of secrets: marks in small letters, and patterns with a group that stays.
 
 Every repetition is bounded or cannot begin inside of itself, so the time grows with the length of the text alone. No
 pattern takes in a quote that ends a JSON text, so JSON stays JSON.
@@ -356,12 +347,13 @@ def _hide_shapes(text: str) -> str:
 _hide_shapes_again = lru_cache(maxsize=1024)(_hide_shapes)
 
 
-def _replace(text: str, patterns: Sequence[tuple[tuple[str, ...], str]]) -> str:
+def _replace(text: str, forms: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
     small = text.lower()
-    for marks, pattern in patterns:
+    for marks, patterns in forms:
         for mark in marks:
             if mark in small:
-                text = _compile(pattern).sub(rf"\1{HIDDEN}", text)
+                for pattern in patterns:
+                    text = _compile(pattern).sub(rf"\1{HIDDEN}", text)
                 break
     return text
 
