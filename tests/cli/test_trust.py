@@ -646,3 +646,19 @@ def test_who_trusts_a_bundle_sees_that_it_acts_on_text_of_strangers(
     assert "+    untrusted: act" in said(capsys, "trust", "-y")[2]
     invoke(["untrust"])
     assert "answer: trigger-webhook, acts on text of strangers unasked" in said(capsys, "trust", "-y")[2]
+
+
+def test_no_session_loosens_the_settings_of_a_person(
+    stranger: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invoke(["trust", "-y"])
+    assert invoke(["config", "set", "retention.max_size", "5MB", "--scope", "project"]) == exits.OK
+    assert said(capsys, "trust", "-y")[2].endswith("is trusted already\n")
+    monkeypatch.setenv("AMPLIFIER_SESSION", "1")
+    code, _, err = said(capsys, "config", "set", "permissions.allow", "[bash]")
+    assert (code, "is for a person, and this is a process of a session" in err) == (exits.WAITING, True)
+    assert said(capsys, "config", "unset", "permissions.deny")[0] == exits.WAITING
+    assert not (home / "settings.yaml").exists()
+    assert invoke(["config", "set", "retention.max_size", "6MB", "--scope", "project"]) == exits.OK
+    monkeypatch.delenv("AMPLIFIER_SESSION")
+    assert ".amplifier has changed since it was trusted" in said(capsys, "trust", "-y")[2]
