@@ -55,7 +55,7 @@ class Call:
     @classmethod
     def of(cls, tool: str, arguments: Mapping[str, Any], folder: Path | str, declared: Mapping[str, Any] = {}) -> Call:
         """Return the call of a tool in a working folder; `declared` are the kinds of its arguments by name."""
-        reads = not _READING.isdisjoint(tool.lower().split("_"))
+        reads = _says_reading(tool)
         accesses: list[Access] = []
         for name, value in arguments.items():
             kind = declared.get(name) or _KINDS.get(name)
@@ -65,6 +65,15 @@ class Call:
                 kind = "read"
             accesses += [_access(kind, each, str(folder)) for each in _texts(value)]
         return cls(tool, tuple(accesses), arguments)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the name of the tool says that it only reads."""
+        return _says_reading(self.tool)
+
+
+def _says_reading(tool: str) -> bool:
+    return not _READING.isdisjoint(tool.lower().split("_"))
 
 
 def _texts(value: Any) -> Iterator[str]:

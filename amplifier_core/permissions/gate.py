@@ -53,13 +53,20 @@ def call_hash(tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 class PermissionGate:
-    """The policy of one session. `refusal`, when set, refuses every call: a guard is missing."""
+    """The policy of one session. `refusal`, when set, refuses every call: a guard is missing.
+
+    `untrusted`, when set, says why the session has read text of strangers: what acts is asked for then, unless the
+    person's own rules allow it, or the bundle lets the session act on such text (`acts`). A call of a tool with the
+    attribute `untrusted_results` sets it.
+    """
 
     def __init__(self, policy: Policy, folder: Path | str, grants: Grants | None = None) -> None:
         self.policy = policy
         self.folder = str(folder)
         self.grants = grants or Grants()
         self.refusal = ""
+        self.untrusted = ""
+        self.acts = False
         self._asked: dict[str, Call] = {}
 
     def decide(self, tool: str, arguments: Any, declared: Mapping[str, Any] | None = None) -> Decision:
@@ -73,6 +80,8 @@ class PermissionGate:
             return Decision("deny", "its arguments are no mapping")
         call = Call.of(tool, arguments, self.folder, declared or {})
         decision = self.policy.decide(call)
+        if self.untrusted and not self.acts and decision.effect == "allow" and self.policy.doubts(call):
+            decision = Decision("ask", f"{self.untrusted}, and text of strangers may ask for this")
         if decision.effect == "ask" and self.grants.cover(call):
             return Decision("allow", "allowed before in this session")
         return decision
@@ -86,6 +95,8 @@ class PermissionGate:
         tool = str(data.get("tool_name"))
         arguments, declared = data.get("tool_input"), getattr(tools.get(tool), "accesses", None)
         decision = self.decide(tool, arguments, declared if isinstance(declared, dict) else None)
+        if decision.effect != "deny" and getattr(tools.get(tool), "untrusted_results", False) is True:
+            self.untrusted = self.untrusted or f"it has read a result of {tool}"
         if decision.effect == "allow":
             return None
         if decision.effect == "deny":

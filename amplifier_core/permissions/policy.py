@@ -112,6 +112,15 @@ class Policy:
         assert strictest is not None  # there is at least one access
         return strictest
 
+    def doubts(self, call: Call) -> bool:
+        """Return whether a call does more than read, and no rule of the person's own settings allows it."""
+        own = [layer for layer in self.layers if layer.is_own]
+        acting = [access for access in call.accesses if access.kind != "read"]
+        if not call.accesses and not call.is_reading:
+            acting = [_whole_call()]
+        found = [[layer.find(call.tool, access) for layer in own] for access in acting]
+        return not all(any(each is not None and each[0] == "allow" for each in rules) for rules in found)
+
     def _decide(self, tool: str, access: Access) -> Decision:
         if access.problem:
             return Decision("deny", f"{access.value!a}: {access.problem}")

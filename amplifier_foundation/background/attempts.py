@@ -12,6 +12,7 @@ from amplifier_core.transcript import Transcript
 from ..bundle.templates import instruction_for
 from ..security import NotTrusted, TrustUnreadable
 from ..sessions.accounts import queue_account
+from ..sessions.untrusted import UNTRUSTED, find_reason
 from ..spawning.child import Spawn, prepare_spawn, spawn_request
 from ..spawning.family import TREE, Tree
 from ..spawning.inheritance import child_config
@@ -37,12 +38,14 @@ async def prepare_attempt(engine: Engine, background: BackgroundSessionState, de
     """
     config, parent, prepared = background.config, engine.parent, background.prepared
     _check_code(engine, background)
+    untrusted = await find_reason(engine.store, delivery.event, background.project)
+    declared = background.declared.get(delivery.trigger)
     spawn = Spawn(
         prepared=prepared,
         request=spawn_request(
             parent,
             prepared,
-            instruction_for(delivery.event, config, background.declared.get(delivery.trigger)),
+            instruction_for(delivery.event, config, declared, untrusted=bool(untrusted)),
             child_config(prepared.mount_plan, parent.config, providers=True, tools=False, hooks=True),
             delivery.session_id,
             config.name,
@@ -55,6 +58,8 @@ async def prepare_attempt(engine: Engine, background: BackgroundSessionState, de
         cause=delivery.event,
         observe=lambda session: engine.notify("session", background, session=session),
         accepts_unfinished=config.accept_unfinished,
+        acts=config.untrusted == "act",
+        metadata={UNTRUSTED: untrusted} if untrusted else {},
         capabilities={TREE: _make_tree(engine, background, delivery)},
     )
     if config.runner is not None:

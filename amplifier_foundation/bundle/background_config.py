@@ -14,6 +14,7 @@ from .templates import check_template
 
 Mode = Literal["queued", "parallel", "single", "restart"]
 CatchUp = Literal["all", "latest", "skip"]
+Untrusted = Literal["ask", "act"]
 
 
 def _check_condition(text: str) -> str:
@@ -157,6 +158,9 @@ class BackgroundSessionConfig(BaseModel):
     day; another one makes them dead letters."""
     max_attempts: int = Field(default=5, ge=1, le=100)
     """Attempts at one event before it becomes a dead letter. A mistake of the configuration has one."""
+    untrusted: Untrusted = "ask"
+    """What its sessions do with text of strangers, such as the body of a webhook: they ask before they write, delegate,
+    emit or send (`ask`), or act as the permissions say (`act`)."""
     accept_unfinished: bool = False
     """Whether an answer that was cut by its length, refused, or held back by the service counts as an answer; else it
     is a failure."""

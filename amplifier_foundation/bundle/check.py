@@ -112,6 +112,7 @@ def check_loaded(bundle: Bundle, plugins: Plugins, leave_out: LeaveOut | None = 
         *_check_modules(bundle, modules),
         *_check_triggers(bundle, plugins),
         *_check_event_names(bundle, plugins),
+        *_check_untrusted(bundle),
         *check_code(bundle),
         *check_mentions(bundle),
     ]
@@ -136,6 +137,18 @@ def _check_event_names(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
         from .event_names import check_event_names
 
         yield from check_event_names(bundle, plugins)
+
+
+def _check_untrusted(bundle: Bundle) -> Iterator[Problem]:
+    """Yield a warning for a session with tools that reads webhooks, and does not say whether it acts on their text."""
+    for config in bundle.background_sessions:
+        is_woken_by_strangers = any(trigger.module == "trigger-webhook" for trigger in config.triggers)
+        if is_woken_by_strangers and "untrusted" not in config.model_fields_set and (bundle.tools or config.bundle):
+            message = (
+                "reads webhooks: its sessions are asked before they write, delegate, emit or send, and refused where "
+                "nobody answers. Say 'untrusted: act' to let them act on what strangers write, or 'untrusted: ask'"
+            )
+            yield warning_at(place_of(bundle, "background_sessions", config.name), "AMP119", message)
 
 
 def names_of_modules() -> set[str]:

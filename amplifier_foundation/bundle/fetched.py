@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from amplifier_core.permissions import is_internal_host, is_secret
-
 from ..documents.local_paths import is_path, leaves, local_path
 from ..documents.positions import Place, show_file
 from ..documents.problems import Problem, error_at
@@ -74,6 +72,8 @@ def _mentions_in(text: str) -> list[str]:
 
 
 def _find_stray_mentions(text: str, file: Path | None) -> Iterator[Problem]:
+    from amplifier_core.permissions import is_secret
+
     from .mention_check import find_mention
 
     for mention in _mentions_in(text):
@@ -98,6 +98,8 @@ def describe_reach(text: str) -> str:
 
 
 def _is_internal(url: str) -> bool:
+    from amplifier_core.permissions import is_internal_host
+
     try:
         return is_internal_host(urlsplit(url).hostname or "")
     except ValueError:  # no address at all: nothing can fetch it

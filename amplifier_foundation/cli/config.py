@@ -94,6 +94,7 @@ def set_(key: str, value: str, scope: Scope) -> None:
         parsed, problems = read_yaml(value, Positions("VALUE"))
     except Unreadable:
         parsed, problems = value, []
+    _refuse_permissions(keys)
     with changing_settings():
         file = write_setting(scope, keys, value if problems else parsed)
     click.echo(f"{show_file(file)}: {key} is set")
@@ -115,9 +116,19 @@ def unset(key: str, scope: Scope) -> None:
     from ..security.trust import changing_settings
     from ..settings import unset_setting
 
+    keys = _keys(key)
+    _refuse_permissions(keys)
     with changing_settings():
-        file = unset_setting(scope, _keys(key))
+        file = unset_setting(scope, keys)
     click.echo(f"{show_file(file)}: {key} is not set any more")
+
+
+def _refuse_permissions(keys: Keys) -> None:
+    """Raise `WithinSession` for a session that changes what sessions may do."""
+    if keys[0] == "permissions":
+        from ..security.session_mark import refuse_in_session
+
+        refuse_in_session("config")
 
 
 def _keys(text: str) -> Keys:

@@ -223,12 +223,13 @@ def check_settings(settings: Settings, folder: Path | None = None, *, checks: bo
 
 @contextmanager
 def changing_settings() -> Iterator[None]:
-    """Keep the settings of this project trusted while the person changes them by a command."""
+    """Keep the settings of this project trusted while the person changes them by a command; no session does."""
     from ..settings import read_settings
+    from .session_mark import is_within_session
 
     was_trusted = False
     with suppress(AmplifierError):
-        was_trusted = check_settings(read_settings(), checks=True) is None
+        was_trusted = check_settings(read_settings(), checks=True) is None and not is_within_session()
     yield
     with suppress(AmplifierError):
         error = check_settings(read_settings(), checks=True) if was_trusted else None

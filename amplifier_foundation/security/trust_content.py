@@ -139,7 +139,8 @@ def _describe(bundles: Sequence[Bundle], content: Content, sources: Sequence[Pat
     for bundle in bundles:
         for config in bundle.background_sessions:
             woken = ", ".join(trigger.module for trigger in config.triggers) or "by hand"
-            yield "background", f"{config.name}: {woken}"
+            acts = ", acts on text of strangers unasked" if config.untrusted == "act" else ""
+            yield "background", f"{config.name}: {woken}{acts}"
 
 
 def _entries(bundle: Bundle, section: str) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from amplifier_core import events
 
 from .once import OnceGuard, hand_over_decisions, marks_of
 from .records import RunningMetadata
+from .untrusted import UNTRUSTED, taint_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -78,8 +79,15 @@ class SessionRecorder:
         async with self._lock:
             fresh = await read_since(self._session, self._recorded)
             if fresh:
+                await self._keep_taint()
                 await shield_to_completion(self._append(fresh))
         return self._recorded
+
+    async def _keep_taint(self) -> None:
+        """Store that the session has read text of strangers, before the text itself."""
+        tainted = taint_of(self._session)
+        if tainted and UNTRUSTED not in self.metadata.values:
+            await self.metadata.write(**tainted)
 
     async def _append(self, messages: list[Message]) -> None:
         safe = [_without_secrets(message) for message in messages]

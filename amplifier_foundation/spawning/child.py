@@ -22,6 +22,7 @@ from ..sessions.once import check_effects
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
 from ..sessions.stored_history import turns_so_far
+from ..sessions.untrusted import UNTRUSTED, taint_of
 from .family import TREE, Tree
 from .runners import InProcessRunner
 
@@ -72,6 +73,8 @@ class Spawn:
     """Called with the child after its modules are mounted, before its turn."""
     unattended: bool = False
     """Whether nobody waits for it: all questions for approval are denied."""
+    acts: bool = False
+    """Whether its bundle lets it act on text of strangers unasked."""
     accepts_unfinished: bool = False
     """Whether an answer that was cut, refused or held back counts as an answer."""
     child: AmplifierSession | None = None
@@ -127,6 +130,8 @@ async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = Fals
     that too. Raises `SpawnRefused`, `ForkRefused`, `SessionExists`. A cancellation meanwhile is raised after the record
     is written: see `is_kept`.
     """
+    if spawn.cause is None:  # the session above wrote its instruction
+        spawn.metadata = {**taint_of(spawn.parent), **spawn.metadata}
     if spawn.plugins is not None:
         await spawn.plugins.before_spawn(spawn.request)
     stored = await _find_record(spawn.store, spawn.request.session_id) if resume and spawn.store is not None else None
@@ -195,7 +200,8 @@ async def _load(spawn: Spawn, store: SessionStore, record: SessionRecord, *, ane
         anew = text_of(last) != spawn.request.instruction  # the same instruction again goes on with the cut turn
     if spawn.resumed and not anew:
         spawn.request = replace(spawn.request, instruction="")
-    changes = resume_changes(record)
+    known = {name: value for name, value in spawn.metadata.items() if name == UNTRUSTED}
+    changes = resume_changes(replace(record, metadata={**known, **record.metadata}))
     spawn.metadata = changes["metadata"]
     await store.update(spawn.request.session_id, **changes)
     spawn.is_kept = True

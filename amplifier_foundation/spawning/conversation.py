@@ -26,6 +26,7 @@ from ..sessions.once import with_marks
 from ..sessions.recording import record_session
 from ..sessions.records import bundle_identity, new_record, resume_changes
 from ..sessions.stored_history import turns_so_far
+from ..sessions.untrusted import taint, taint_of
 from ..sessions.usage import Usage, UsageMeter
 from ..spawn import prepared_bundle
 from .agents import AgentSpawner
@@ -110,6 +111,7 @@ class Conversation:
         self._turns_before = turns
         self._observe = observe
         self._metadata = {**record.metadata, ACCOUNTS: list(tree.accounts)}
+        taint(session, record.metadata)
         self._has_begun = False
 
     @property
@@ -153,6 +155,7 @@ class Conversation:
             if self.is_stored:
                 changes: dict[str, Any] = {"status": status, "turn_count": self.turn_count, "error": error}
                 spent = {**with_spent(self._metadata, self.usage, self._duration), LEDGER: ledger}
+                spent |= taint_of(self.session)
                 metadata = with_marks(spent, self._recorder.once.marks)
                 await self._store.update(self.session.session_id, **changes, metadata=metadata)
         return Turn(self.session.session_id, output, outcome, self.turn_count, error)

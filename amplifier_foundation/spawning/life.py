@@ -23,6 +23,7 @@ from ..sessions.history import final_answer, text_of, turn_starts
 from ..sessions.ledger import LEDGER
 from ..sessions.once import with_marks
 from ..sessions.recording import read_since, record_session
+from ..sessions.untrusted import taint, taint_of
 from ..sessions.usage import Usage, UsageMeter, bridge_child_cost
 from .approvals import ChildApprovals
 from .budget import BudgetGuard
@@ -192,6 +193,8 @@ async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSessi
         },
         parent=spawn.parent,
     )
+    outer_gate = spawn.parent.coordinator.permissions if spawn.cause is None else None
+    taint(session, spawn.metadata, acts=spawn.acts or (outer_gate is not None and outer_gate.acts))
     return session
 
 
@@ -202,6 +205,9 @@ async def _settle_child(spawn: Spawn, session: AmplifierSession, meter: UsageMet
     finally:
         spawn.usage = await meter.total()
         bridge_child_cost(spawn.parent.coordinator, spawn.usage, session.session_id, adds=True)
+        outer_gate = spawn.parent.coordinator.permissions
+        if spawn.cause is None and outer_gate is not None and taint_of(session):  # it reads the child's answer
+            outer_gate.untrusted = outer_gate.untrusted or "it has read the answer of a session that read such text"
         said = await read_since(session, spawn.begun)
         spawn.turns += len(turn_starts(said))
         answers = (text_of(message) for message in reversed(said) if message.get("role") == "assistant")
@@ -235,7 +241,7 @@ def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
         "turn_count": outcome.turn_count,
         "error": outcome.error,
         "metadata": with_marks(
-            {**with_spent(spawn.metadata, spawn.usage or Usage(), outcome.duration), **ledger},
+            {**with_spent(spawn.metadata, spawn.usage or Usage(), outcome.duration), **ledger, **taint_of(spawn.child)},
             spawn.recorder.once.marks if spawn.recorder is not None else {},
         ),
     }

@@ -626,3 +626,39 @@ def test_no_session_trusts_anything(line: str, stranger: Path, amplifier: Any, t
     assert (done.stdout, ran(other)) == ("done\n", None)
     listed = amplifier("trust", "--list", cwd=stranger)
     assert "other" not in listed.stdout
+
+
+def test_who_trusts_a_bundle_sees_that_it_acts_on_text_of_strangers(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "---\nbundle: {name: answering}\ntools: [{module: tool-filesystem}]\n"
+        "providers: [{module: provider-playbook, config: {otherwise: {say: hi}}}]\n"
+        "background_sessions:\n  - name: answer\n    triggers: [{type: webhook, config: {path: /deploy}}]\n"
+    )
+    (project / "bundle.md").write_text(f"{text}---\n")
+    code, out, err = said(capsys, "bundle", "validate")
+    assert (code, out) == (exits.OK, "bundle.md: valid\n")
+    assert "AMP119" in err and "Say 'untrusted: act' to let them act on what strangers write" in err
+    invoke(["trust", "-y"])
+    (project / "bundle.md").write_text(f"{text}    untrusted: act\n---\n")
+    assert "AMP119" not in said(capsys, "bundle", "validate")[2]
+    assert "+    untrusted: act" in said(capsys, "trust", "-y")[2]
+    invoke(["untrust"])
+    assert "answer: trigger-webhook, acts on text of strangers unasked" in said(capsys, "trust", "-y")[2]
+
+
+def test_no_session_loosens_the_settings_of_a_person(
+    stranger: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invoke(["trust", "-y"])
+    assert invoke(["config", "set", "retention.max_size", "5MB", "--scope", "project"]) == exits.OK
+    assert said(capsys, "trust", "-y")[2].endswith("is trusted already\n")
+    monkeypatch.setenv("AMPLIFIER_SESSION", "1")
+    code, _, err = said(capsys, "config", "set", "permissions.allow", "[bash]")
+    assert (code, "is for a person, and this is a process of a session" in err) == (exits.WAITING, True)
+    assert said(capsys, "config", "unset", "permissions.deny")[0] == exits.WAITING
+    assert not (home / "settings.yaml").exists()
+    assert invoke(["config", "set", "retention.max_size", "6MB", "--scope", "project"]) == exits.OK
+    monkeypatch.delenv("AMPLIFIER_SESSION")
+    assert ".amplifier has changed since it was trusted" in said(capsys, "trust", "-y")[2]

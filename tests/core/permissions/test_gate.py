@@ -169,3 +169,26 @@ async def test_a_tool_declares_its_arguments() -> None:
     coordinator, _, _ = guarded({})
     coordinator.mount_points["tools"]["deploy"] = Deploy()
     assert "own network" in str((await verdict(coordinator, "deploy", where="127.0.0.1")).reason)
+
+
+async def test_after_text_of_strangers_what_acts_is_asked_and_what_reads_is_not() -> None:
+    coordinator, gate, asked = guarded({"allow": ["bash(git status*)", "emit(report:*)"]})
+    gate.untrusted = "a webhook woke it"
+    for tool, arguments in (
+        ("read_file", {"path": "a"}),
+        ("get_time", {}),
+        ("bash", {"command": "git status"}),
+        ("emit", {"event_name": "report:done"}),
+    ):
+        assert (await verdict(coordinator, tool, **arguments)).action == "continue", tool
+    for tool, arguments in (
+        ("write_file", {"path": "a"}),
+        ("emit", {"event_name": "deploy:approved"}),
+        ("delegate", {"agent": "reviewer"}),
+        ("send_mail", {"to": "ann"}),
+    ):
+        assert (await verdict(coordinator, tool, **arguments)).action == "deny", tool
+    assert len(asked.questions) == 4
+    assert "a webhook woke it, and text of strangers may ask for this" in asked.questions[0][0]
+    gate.acts = True
+    assert (await verdict(coordinator, "write_file", path="a")).action == "continue"
