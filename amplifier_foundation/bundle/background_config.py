@@ -157,6 +157,9 @@ class BackgroundSessionConfig(BaseModel):
     day; another one makes them dead letters."""
     max_attempts: int = Field(default=5, ge=1, le=100)
     """Attempts at one event before it becomes a dead letter. A mistake of the configuration has one."""
+    approval_timeout: Annotated[Seconds, Field(gt=0)] | None = None
+    """Seconds until a tool call that waits for approval counts as denied; None: as the setting
+    `approvals.timeout` says, or a day."""
     accept_unfinished: bool = False
     """Whether an answer that was cut by its length, refused, or held back by the service counts as an answer; else it
     is a failure."""

@@ -173,8 +173,10 @@ async def load_bundle_at(
     The settings are those in `folder` (default: the current one). A bundle that `runs` must be trusted, as its
     project's settings: `asking` settles what is not. Raises `BundleError`, `SettingsError`, `NotTrusted`.
     """
+    from amplifier_core.durations import seconds_of
+
     from ..bundle.load import load_bundle, load_bundle_sync
-    from ..bundle.overrides import override_modules
+    from ..bundle.overrides import DAY, apply_approval_timeout, override_modules
 
     if runs:
         await _require_settings(folder, asking)
@@ -188,6 +190,8 @@ async def load_bundle_at(
     else:
         bundle = await load_bundle(source, registry=names) if is_in_loop() else load_bundle_sync(source, registry=names)
     override_modules(bundle, settings.get("overrides"), folder or Path.cwd())
+    if bundle.background_sessions:
+        apply_approval_timeout(bundle, seconds_of(settings.get("approvals.timeout")) or DAY)
     return bundle
 
 
