@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from amplifier_core.errors import StoreError
 from amplifier_core.models import HookResult
 from amplifier_core.permissions import Call
-from amplifier_core.permissions.gate import SESSION, call_hash
+from amplifier_core.permissions.gate import ALWAYS, SESSION, call_hash
 from amplifier_core.storage import PromptDeliveries
 
 from ..sessions.held import CAPABILITY, HeldCalls
@@ -21,7 +21,7 @@ from ..sessions.history import text_of
 from .approvals import WAITS, Approval, read_approvals, save
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
     from amplifier_core.clock import Clock
@@ -50,6 +50,8 @@ class ApprovalInbox:
     lifetime: float
     """Seconds until an unanswered question counts as denied."""
     clock: Clock
+    allow: Callable[[str], None] = lambda rule: None
+    """Called with a rule that a person adds for good: it holds for the next sessions, too."""
     _before: dict[str, Approval] = field(default_factory=dict)
     """The answers at the beginning of the attempt."""
     _is_used: bool = False
@@ -113,6 +115,8 @@ class ApprovalInbox:
             held.fail(error)
             return HookResult(action="deny", reason=f"the question cannot be stored: {error}", data={"held": ""})
         if found.state == "approved":
+            if found.answer.startswith(ALWAYS) and found.rule is not None:
+                self.allow(found.rule)
             if coordinator.permissions is not None:
                 coordinator.permissions.hear(question.approval_prompt or "", found.answer)
             return HookResult(action="continue", data=question.data)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import SpawnRefused
+from amplifier_core.permissions import parse_rule
 from amplifier_core.transcript import Transcript
 
 from ..bundle.overrides import DAY
@@ -37,7 +38,13 @@ CODE = "code of the bundle"
 def make_inbox(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> ApprovalInbox:
     """Return the approval system of the delivery's sessions."""
     lifetime = min(background.config.approval_timeout or DAY, LONGEST_WAIT)
-    return ApprovalInbox(engine.store, delivery, background.prepared.bundle.digest, lifetime, engine.clock)
+
+    def allow(rule: str) -> None:
+        gate = engine.parent.coordinator.permissions
+        if gate is not None:
+            gate.policy = gate.policy.with_own(parse_rule("allow", rule))
+
+    return ApprovalInbox(engine.store, delivery, background.prepared.bundle.digest, lifetime, engine.clock, allow)
 
 
 async def prepare_attempt(
