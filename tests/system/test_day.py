@@ -67,6 +67,7 @@ async def bring_up(
     manager = BackgroundSessionManager(
         root, EventRouter(store), store, plugins=plugins, bundle=prepared, clock=clock, observer=seen.append
     )
+    manager._engine.poll = 3600.0  # the test wakes it
     async with manager:
         for config in prepared.bundle.background_sessions:
             await manager.start(config.model_copy(update={"triggers": []}))
