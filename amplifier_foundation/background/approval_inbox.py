@@ -33,7 +33,7 @@ LOOK = 30.0
 MESSAGES, LONGEST = 6, 500
 """The last messages that an approval shows, and the characters of each."""
 LARGEST_SCRIPT = 16 * 1024 * 1024
-"""Bytes of a file named in a command whose content counts for the approval."""
+"""Bytes of a file named in a command whose content counts for the approval; of a larger one, its size and time do."""
 
 
 @dataclass(slots=True)
@@ -113,12 +113,13 @@ class ApprovalInbox:
                 return HookResult(action="deny", reason=f"{WAITS} {found.id}", data={"held": found.id})
         except StoreError as error:
             held.fail(error)
-            return HookResult(action="deny", reason=f"the question cannot be stored: {error}", data={"held": ""})
+            return HookResult(action="deny", reason=f"the question cannot be stored: {error}", data={"held": True})
         if found.state == "approved":
             if found.answer.startswith(ALWAYS) and found.rule is not None:
                 self.allow(found.rule)
-            if coordinator.permissions is not None:
-                coordinator.permissions.hear(question.approval_prompt or "", found.answer)
+                if coordinator.permissions is not None:
+                    # Not for the session: the gate would forget that the scripts must be the same.
+                    coordinator.permissions.hear(question.approval_prompt or "", found.answer)
             return HookResult(action="continue", data=question.data)
         return HookResult(action="deny", reason=self._explain(found))
 
@@ -135,8 +136,9 @@ class ApprovalInbox:
         """
         fresh = await asyncio.to_thread(self._describe, coordinator, question)
         known = {each.id: each for each in await self.read()}
+        same = (fresh.session_id, fresh.call_hash, fresh.scripts)
         for each in known.values():
-            is_same = (each.session_id, each.call_hash) == (fresh.session_id, fresh.call_hash)
+            is_same = (each.session_id, each.call_hash, each.scripts) == same
             if is_same and each.answer == SESSION and each.state in ("approved", "used"):
                 return replace(each, state="approved")
         found = known.get(fresh.id, fresh)
@@ -151,7 +153,8 @@ class ApprovalInbox:
         accesses = getattr((coordinator.get("tools") or {}).get(tool), "accesses", None)
         folder = str(coordinator.get_capability("session.working_dir") or Path.cwd())
         call = Call.of(tool, arguments, folder, accesses if isinstance(accesses, dict) else {})
-        about = json.dumps([coordinator.session_id, key, exact, self.digest, _hash_scripts(call, folder)])
+        scripts = _hash_scripts(call, folder)
+        about = json.dumps([coordinator.session_id, key, exact, self.digest, scripts])
         now = self.clock.now()
         return Approval(
             id=sha256(about.encode()).hexdigest()[:12],
@@ -166,6 +169,7 @@ class ApprovalInbox:
             key=key,
             question=question.approval_prompt or "Allow this operation?",
             reason=question.reason or "a hook asks",
+            scripts=scripts,
             options=list(question.approval_options or ["Allow", "Deny"]),
             created=now,
             expires=now + timedelta(seconds=self.lifetime),
@@ -203,8 +207,10 @@ def _hash_scripts(call: Call, folder: str) -> dict[str, str]:
     for word in sorted(words):
         path = Path(folder, Path(word).expanduser() if word.startswith("~") else word)
         try:
-            if path.is_file() and path.stat().st_size <= LARGEST_SCRIPT:
-                hashes[word] = sha256(path.read_bytes()).hexdigest()
+            if path.is_file():
+                size, changed = path.stat().st_size, path.stat().st_mtime_ns
+                is_large = size > LARGEST_SCRIPT
+                hashes[word] = f"{size} {changed}" if is_large else sha256(path.read_bytes()).hexdigest()
         except (OSError, ValueError, RuntimeError):
             continue
     return hashes

@@ -62,6 +62,8 @@ class Approval:
     options: list[str]
     created: datetime
     expires: datetime
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    """The hash of each file that a word of its command names."""
     messages: list[dict[str, str]] = field(default_factory=list)
     """The last messages of its session: `role` and `text`, shortened, without secrets."""
     answer: str = ""

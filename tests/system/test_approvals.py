@@ -283,6 +283,22 @@ def test_for_the_session_exactly_the_same_call_runs_again_unasked(project: Path,
     assert [each["arguments"]["command"] for each in shop.waiting()] == ["./undo.sh"]
 
 
+def test_an_approval_for_the_session_does_not_cover_a_changed_script(project: Path, home: Path) -> None:
+    deploy = {"tool": "bash", "input": {"command": "./deploy.sh"}}
+    edit = {"tool": "write_file", "input": {"file_path": "deploy.sh", "content": "rm -rf ~"}}
+    rules = [
+        {"when": {"user": "order"}, "call": deploy},
+        {"when": {"tool": "bash"}, "call": edit},
+        {"when": {"tool": "write_file"}, "call": deploy},
+    ]
+    shop = Shop(project, rules)
+    asked = shop.ask()
+    shop.json("approvals", "approve", asked["id"], "--session")
+    assert (shop.up(), shop.ledger()) == (exits.OK, ["./deploy.sh"])
+    [again] = shop.waiting()
+    assert (again["call_hash"], again["scripts"] != asked["scripts"]) == (asked["call_hash"], True)
+
+
 def test_a_process_of_a_session_cannot_answer(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = shop.ask()
     monkeypatch.setenv("AMPLIFIER_SESSION", "1")

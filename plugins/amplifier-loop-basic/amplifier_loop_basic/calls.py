@@ -114,14 +114,16 @@ class ToolCalls:
                     for index, call in enumerate(calls):
                         tasks.create_task(answer(index, call))
         finally:
+            self.is_holding = any(text is _HELD for text in texts)
+            notes = self._signals.take_postponed() if self.is_holding else ""
             for call, text in zip(calls, texts, strict=True):
                 if text is _HELD:
-                    self.is_holding = True
                     continue
+                if notes and text is not None:
+                    text, notes = f"{text}\n\n{notes}", ""
                 said = CUT_OFF if text is None else shorten(text, self._longest)
                 await self._context.add_message(result_message(call.id, call.name, said))
-        if not self.is_holding:
-            await self._signals.settle()
+        await self._signals.settle()
 
     async def _answer(self, call: ToolCall | OpenCall, group: str, task: asyncio.Task[Any]) -> str:
         """Return the text of the call's result for the model."""

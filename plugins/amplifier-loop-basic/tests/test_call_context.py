@@ -84,6 +84,21 @@ async def test_a_held_call_has_no_result_and_ends_the_turn_while_the_others_run(
     assert (pay.inputs, held.begun) == ([{"n": 1}], ["2", "1"])
 
 
+async def test_what_a_hook_adds_beside_a_held_call_stands_in_the_result_of_another(room: Any) -> None:
+    room.tool("read")
+    room.tool("pay")
+
+    async def guard(event: str, data: dict[str, Any]) -> HookResult:
+        is_held = data["tool_name"] == "pay"
+        return HookResult(action="deny", reason="wait", data={"held": "a1"}) if is_held else HookResult()
+
+    room.hooks.register("tool:pre", guard)
+    room.on("tool:post", action="inject_context", context_injection="It was read before.")
+    await room.run("go", room.calls("pay", "read"), "unasked")
+    assert [message["role"] for message in room.context.messages] == ["user", "assistant", "tool"]
+    assert room.context.messages[-1]["content"] == "read\n\nIt was read before."
+
+
 async def test_a_call_is_held_too_when_one_of_a_session_below_it_is(room: Any) -> None:
     held = Held()
 
