@@ -50,7 +50,8 @@ bench: $(READY)
 	@$(BIN)/python -m tests.benchmarks
 
 chaos: $(READY)
-	@KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/system/test_kills.py
+	@KILLS=$(KILLS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 \
+		tests/system/test_kills.py tests/system/test_approvals.py
 
 streams: $(READY)
 	@SCHEDULES=$(SCHEDULES) PLACES=1000 $(BIN)/python -m pytest -q -n 2 -rP -o faulthandler_timeout=0 \

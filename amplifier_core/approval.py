@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from .coordinator import ModuleCoordinator
+    from .models import HookResult
 
 
 class ApprovalTimeoutError(Exception):
@@ -23,5 +27,18 @@ class ApprovalSystem(Protocol):
         """Return the chosen option.
 
         Raises `ApprovalTimeoutError` when `timeout` seconds pass without an answer.
+        """
+        ...
+
+
+@runtime_checkable
+class DeferredApprovals(ApprovalSystem, Protocol):
+    """Puts questions about tool calls aside, to be answered when the session has ended."""
+
+    async def answer_call(self, coordinator: ModuleCoordinator, question: HookResult) -> HookResult:
+        """Return `continue` for an approved call, else `deny`.
+
+        The data of `question` is that of the call's `tool:pre`. A denial with `held` in its data is no answer yet: the
+        orchestrator leaves the call without a result and ends the turn. Only one with `holds_calls` is asked to.
         """
         ...

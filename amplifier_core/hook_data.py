@@ -56,7 +56,10 @@ class SpawnRequest:
 
 @frozen
 class SpawnOutcome:
-    """How a spawned session ended: `status` is completed, failed or cancelled."""
+    """How a spawned session ended.
+
+    `status` is completed, failed or cancelled; interrupted, while a tool call of it waits for approval.
+    """
 
     session_id: str
     parent_id: str

@@ -6,6 +6,7 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from .events import TOOL_PRE
 from .models import ContextInjection, HookResult
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ async def process(coordinator: ModuleCoordinator, result: HookResult, event: str
         for injection in result.context_injections or [_single(result, event, hook_name)]:
             await _inject(coordinator, injection)
     elif result.action == "ask_user":
-        return await _ask(coordinator, result, hook_name)
+        return await _ask(coordinator, result, event, hook_name)
     if result.user_message:
         _show(coordinator, result, hook_name)
     return result
@@ -59,7 +60,7 @@ async def _inject(coordinator: ModuleCoordinator, injection: ContextInjection) -
     await context.add_message({"role": injection.role, "content": content, "metadata": about})
 
 
-async def _ask(coordinator: ModuleCoordinator, result: HookResult, hook_name: str) -> HookResult:
+async def _ask(coordinator: ModuleCoordinator, result: HookResult, event: str, hook_name: str) -> HookResult:
     from .approval import ApprovalTimeoutError
 
     system = coordinator.approval_system
@@ -68,9 +69,12 @@ async def _ask(coordinator: ModuleCoordinator, result: HookResult, hook_name: st
     prompt = result.approval_prompt or "Allow this operation?"
     options = result.approval_options or ["Allow", "Deny"]
     try:
+        if event == TOOL_PRE and hasattr(system, "answer_call"):
+            verdict: HookResult = await system.answer_call(coordinator, result)
+            return verdict
         answer = await system.request_approval(prompt, options, result.approval_timeout, result.approval_default)
     except ApprovalTimeoutError:
-        if not _allows(result.approval_default):
+        if not allows(result.approval_default):
             return HookResult(action="deny", reason=f"Approval timeout - denied by default: {prompt}")
         answer = result.approval_default
     except Exception as error:
@@ -78,12 +82,12 @@ async def _ask(coordinator: ModuleCoordinator, result: HookResult, hook_name: st
         return HookResult(action="deny", reason=f"Approval failed: {error}")
     if coordinator.permissions is not None:
         coordinator.permissions.hear(prompt, str(answer))
-    if _allows(str(answer)):
+    if allows(str(answer)):
         return HookResult(action="continue", data=result.data)
     return HookResult(action="deny", reason=f"User denied: {prompt}")
 
 
-def _allows(answer: str) -> bool:
+def allows(answer: str) -> bool:
     """Return whether the answer begins like a yes; "always" alone is one, "always deny" is not."""
     words = answer.lower().split()
     decisive = words[1:] if words[:1] == ["always"] and len(words) > 1 else words

@@ -69,6 +69,7 @@ __all__ = [
     "Finding",
     "Inbox",
     "Overlap",
+    "PromptDeliveries",
     "Purged",
     "Salvaged",
     "SessionRecord",
@@ -372,6 +373,15 @@ class Inbox(Protocol):
         An event woke each of them, its last change is before `before`, and no pending, claimed or dead delivery belongs
         to it. The newest `keep` sessions with the same name and parent are needed.
         """
+        ...
+
+
+@runtime_checkable
+class PromptDeliveries(Protocol):
+    """Hand out a postponed delivery at once. An `Inbox` offers it to spare workers a look every now and then."""
+
+    async def make_due(self, delivery_id: str, *, now: datetime | None = None) -> bool:
+        """Make a pending delivery due now; return whether it was pending, and later due."""
         ...
 
 

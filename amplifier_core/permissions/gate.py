@@ -107,6 +107,7 @@ class PermissionGate:
         self._asked[prompt] = call
         return HookResult(
             action="ask_user",
+            reason=describe_decision(decision),
             approval_prompt=prompt,
             approval_options=[ONCE, SESSION, *([f"{ALWAYS}: {rule}"] if rule else []), DENY],
             approval_default="deny",
@@ -135,9 +136,14 @@ class PermissionGate:
 
 def describe_refusal(decision: Decision) -> str:
     """Return the sentence about a refusal for the model and the person."""
+    return f"not permitted: {describe_decision(decision)}"
+
+
+def describe_decision(decision: Decision) -> str:
+    """Return the reason of a decision, with the place of its rule."""
     place = f" ({decision.rule.place})" if decision.rule is not None and decision.rule.place else ""
     source = f" of {decision.source}" if decision.source else ""
-    return f"not permitted: {decision.reason}{source}{place}"
+    return f"{decision.reason}{source}{place}"
 
 
 def describe_question(call: Call, decision: Decision) -> str:

@@ -249,6 +249,15 @@ class MemoryInbox(ABC):
         _change(kept, state="pending", attempts=0, reason=None, available_at=due, updated=due)
         return kept.delivery
 
+    async def make_due(self, delivery_id: str, *, now: datetime | None = None) -> bool:
+        """Make a pending delivery due now."""
+        due = now or utc_now()
+        kept = self._deliveries.get(delivery_id)
+        if kept is None or kept.delivery.state != "pending" or kept.delivery.available_at <= due:
+            return False
+        _change(kept, available_at=due, updated=due)
+        return True
+
     async def drop(self, delivery_id: str, *, reason: str) -> Delivery:
         """Skip a pending or dead delivery."""
         kept = self._in_state(delivery_id, ("pending", "dead"), "dropped")

@@ -7,8 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import SpawnRefused
+from amplifier_core.permissions import parse_rule
 from amplifier_core.transcript import Transcript
 
+from ..bundle.overrides import DAY
 from ..bundle.templates import instruction_for
 from ..security import NotTrusted, TrustUnreadable
 from ..sessions.accounts import queue_account
@@ -18,6 +20,7 @@ from ..spawning.family import TREE, Tree
 from ..spawning.inheritance import child_config
 from ..spawning.own_loops import run_in_own_loop
 from ..spawning.runners import InProcessRunner
+from .approval_inbox import ApprovalInbox
 from .shared_history import share_history
 
 if TYPE_CHECKING:
@@ -27,11 +30,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LONGEST_WAIT = 1e9
+"""Seconds that a question waits for an answer at the most."""
 CODE = "code of the bundle"
 """The component that has a problem while changed code waits for trust."""
 
 
-async def prepare_attempt(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> Spawn:
+def make_inbox(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> ApprovalInbox:
+    """Return the approval system of the delivery's sessions."""
+    lifetime = min(background.config.approval_timeout or DAY, LONGEST_WAIT)
+
+    def allow(rule: str) -> None:
+        gate = engine.parent.coordinator.permissions
+        if gate is not None:
+            gate.policy = gate.policy.with_own(parse_rule("allow", rule))
+
+    return ApprovalInbox(engine.store, delivery, background.prepared.bundle.digest, lifetime, engine.clock, allow)
+
+
+async def prepare_attempt(
+    engine: Engine, background: BackgroundSessionState, delivery: Delivery, approvals: ApprovalInbox
+) -> Spawn:
     """Return the prepared spawn of the delivery's session. Raises the errors of `prepare_spawn`.
 
     Raises `SpawnRefused` when code of its bundle has changed and nobody trusts it: the delivery waits for that.
@@ -57,6 +76,7 @@ async def prepare_attempt(engine: Engine, background: BackgroundSessionState, de
         plugins=engine.plugins,
         cause=delivery.event,
         observe=lambda session: engine.notify("session", background, session=session),
+        approvals=None if parent.coordinator.approval_system is not None else approvals,
         accepts_unfinished=config.accept_unfinished,
         acts=config.untrusted == "act",
         metadata={UNTRUSTED: untrusted} if untrusted else {},

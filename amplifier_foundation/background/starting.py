@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import BundleValidationError
+from amplifier_core.errors import BundleValidationError, StoreUnavailable
 
 from ..documents.local_paths import is_remote
 from ..paths import fetched_root
 from ..sources import default_cache
 from ..spawn import prepared_bundle
 from .admission import Gate, SlidingCount
+from .approvals import resume_answered
 from .budgets import Allowance
 from .keys import queue_key
 from .state import BackgroundSessionState
@@ -86,6 +88,13 @@ async def skip_waiting_events(engine: Engine, background: BackgroundSessionState
             continue
         reason = f"it waited while nothing ran (catch_up: {background.config.catch_up})"
         await engine.store.drop(each.delivery_id, reason=reason)
+
+
+async def go_on_with_answers(engine: Engine, background: BackgroundSessionState) -> None:
+    """Make deliveries with answered questions due, and count the others that wait for an answer as postponed."""
+    with suppress(StoreUnavailable):  # the triggers and workers wait for it
+        place, now = (background.project, background.queue), engine.clock.now()
+        background.postponed |= await resume_answered(engine.store, *place, now)
 
 
 async def wait_until_armed(engine: Engine, background: BackgroundSessionState, watches: Sequence[Watch]) -> None:

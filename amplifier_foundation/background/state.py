@@ -53,6 +53,7 @@ ActivityKind = Literal[
     "completed",
     "retried",
     "postponed",
+    "held",
     "dead",
     "trigger_failed",
     "store_failed",

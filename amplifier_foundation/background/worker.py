@@ -23,7 +23,9 @@ Invariants. The workers keep them, and the store enforces the first three:
 * One session. The first claim sets `session_id`; later claims keep it and resume the turn from its last durable
   message.
 * Attempts. A claim counts one; `nack(counted=False)` takes it back. Interruptions, postponements, outages of a
-  provider, spent daily budgets and failures of the store are no attempts.
+  provider, spent daily budgets, waits for approval and failures of the store are no attempts.
+* Approvals. A question is stored before its delivery is put back, and the delivery is claimed again when a person has
+  answered, or the question expires: it holds no worker meanwhile. Its session goes on at the call (`approvals`).
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.failures import describe_failure, find_provider_error
 from ..spawning.life import record_changes, run_spawn
-from .attempts import prepare_attempt
+from .approvals import WAITS, make_due
+from .attempts import make_inbox, prepare_attempt
 from .budgets import BUDGET
 from .completion import completion_events
 from .mistakes import is_exhausted, is_mistake
@@ -59,6 +62,8 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
 
     from ..spawning.child import Spawn
+    from .approval_inbox import ApprovalInbox
+    from .approvals import Approval
     from .state import BackgroundSessionState, Engine
 
 logger = logging.getLogger(__name__)
@@ -205,13 +210,17 @@ class Worker:
         if delivery.attempts > self.background.config.max_attempts:
             await self._give_up(delivery, f"the process ended {delivery.attempts - 1} times while it was handled")
             return
+        approvals = make_inbox(self.engine, self.background, delivery)
+        if questions := await approvals.begin():
+            await self._hold(delivery, approvals, questions)
+            return
         allowance = self.background.allowance
         denial = await allowance.find_denial(str(delivery.session_id), self.engine.store, self.engine.clock)
         if denial is not None:
             await self._deny(delivery, denial)
             return
         try:
-            spawn = await prepare_attempt(self.engine, self.background, delivery)
+            spawn = await prepare_attempt(self.engine, self.background, delivery, approvals)
         except StoreUnavailable:
             raise
         except SpawnRefused as refusal:
@@ -227,6 +236,10 @@ class Worker:
         try:
             if outcome.status == "completed":
                 await self._commit(delivery, spawn, outcome)
+                await approvals.forget()
+            elif outcome.status == "interrupted":
+                questions = await approvals.end_attempt()
+                await self._hold(delivery, approvals, questions, record_changes(spawn, outcome))
             elif outcome.status == "cancelled":
                 await self._interrupt(delivery, spawn, outcome)
             else:
@@ -272,6 +285,25 @@ class Worker:
         found = await self.engine.store.deliveries(session_id=session_id, limit=1)
         if found and (found[0].delivery_id, found[0].state) == (delivery.delivery_id, "skipped"):
             await self.engine.store.update(session_id, status="cancelled")
+
+    async def _hold(
+        self,
+        delivery: Delivery,
+        approvals: ApprovalInbox,
+        questions: Sequence[Approval],
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Put the delivery back until a person answers its questions, or the first of them expires.
+
+        A wait for an answer counts no attempt. An answer that came before the delivery was put back makes it due now.
+        """
+        asked = "; ".join(f"{each.id} {each.tool}" for each in questions)
+        reason, due = f"{WAITS}: {asked}", approvals.due(questions)
+        self.background.postponed.add(delivery.delivery_id)
+        await self.engine.store.nack(delivery, reason=reason, available_at=due, counted=False, session=changes)
+        self.engine.notify("held", self.background, delivery=delivery, questions=questions, until=due)
+        if any(each.is_decided for each in await approvals.read()):
+            await make_due(self.engine.store, delivery.delivery_id, self.engine.clock.now())
 
     async def _postpone(self, delivery: Delivery, refusal: SpawnRefused) -> None:
         """Try a refused delivery again at the time that the plugin named, or soon; skip it when the refusal is final.

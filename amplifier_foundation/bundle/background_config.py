@@ -161,6 +161,9 @@ class BackgroundSessionConfig(BaseModel):
     untrusted: Untrusted = "ask"
     """What its sessions do with text of strangers, such as the body of a webhook: they ask before they write, delegate,
     emit or send (`ask`), or act as the permissions say (`act`)."""
+    approval_timeout: Annotated[Seconds, Field(gt=0)] | None = None
+    """Seconds until a tool call that waits for approval counts as denied; None: as the setting
+    `approvals.timeout` says, or a day."""
     accept_unfinished: bool = False
     """Whether an answer that was cut by its length, refused, or held back by the service counts as an answer; else it
     is a failure."""

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .model import Bundle
 
 
+DAY = 86_400.0
+"""Seconds that a question about a tool call waits for an answer, unless the bundle or the settings say another time."""
+
+
 def override_modules(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
     """Merge `overrides` (module -> `config`, `source`) over a bundle's modules; paths are relative to `folder`."""
     for name in DEFAULT_SESSION:
@@ -27,6 +31,14 @@ def override_modules(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]],
     plan = {section: getattr(bundle, section) for section in MODULE_LISTS}
     for entry in [*specs, *(entry for _, _, entry in module_entries(plan))]:
         override_entry(bundle, entry, overrides, folder)
+
+
+def apply_approval_timeout(bundle: Bundle, seconds: float) -> None:
+    """Set how long the questions of background sessions wait, where the bundle does not say it."""
+    bundle.background_sessions[:] = [
+        each if each.approval_timeout is not None else each.model_copy(update={"approval_timeout": seconds})
+        for each in bundle.background_sessions
+    ]
 
 
 def override_entry(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 COMMAND_GROUP = "amplifier.commands"
 
 _COMMANDS = {
+    "approvals": ("approvals:approvals", "Answer the questions of background sessions."),
     "auth": ("auth:auth", "Keep, list and remove the keys of providers."),
     "bundle": ("bundles:bundle", "Create, check, read and install bundles."),
     "config": ("config:config", "Show and change settings."),

@@ -176,8 +176,10 @@ async def load_bundle_at(
     """
     from functools import partial
 
+    from amplifier_core.durations import seconds_of
+
     from ..bundle.load import load_bundle_sync
-    from ..bundle.overrides import override_modules
+    from ..bundle.overrides import DAY, apply_approval_timeout, override_modules
 
     if runs:
         await _require_settings(folder, asking)
@@ -194,6 +196,8 @@ async def load_bundle_at(
         leave_out = find_left_out_here(source, plugins, names)
         bundle = await _call(partial(load_bundle_sync, source, registry=names, leave_out=leave_out))
     override_modules(bundle, settings.get("overrides"), folder or Path.cwd())
+    if bundle.background_sessions:
+        apply_approval_timeout(bundle, seconds_of(settings.get("approvals.timeout")) or DAY)
     return bundle
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import SessionNotFound
 from amplifier_core.frozen import frozen
 
+from ..background.approvals import WAITS
 from ..background.log_events import BACKGROUND_RELOADED, BACKGROUND_STALLED, BACKGROUND_STATE, TRIGGER_ERROR
 from ..sessions.history import describe_fallback, text_of
 from .output import timestamp
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 class HistoryEntry:
     """One step of a delivery, or of a background session itself (`delivery` is None).
 
-    `kind` is `accepted`, `refused`, `skipped`, `started`, `retried`, `completed` or `dead`; without a delivery
-    `running`, `trigger_failed`, `failed`, `stalled` or `reloaded`.
+    `kind` is `accepted`, `refused`, `skipped`, `started`, `retried`, `held`, `completed` or `dead`; without a
+    delivery `running`, `trigger_failed`, `failed`, `stalled` or `reloaded`.
     """
 
     at: datetime
@@ -113,7 +114,9 @@ def _steps(delivery: Delivery, record: SessionRecord | None, answer: str) -> Ite
         yield record.created, "started", f"session {record.session_id}"
     if delivery.state == "claimed" and attempt:
         yield delivery.updated, "started", f"session {delivery.session_id} continues{attempt}"
-    if delivery.state == "pending" and delivery.attempts:
+    if delivery.state == "pending" and reason.startswith(WAITS):
+        yield delivery.updated, "held", f"{reason}; until {timestamp(delivery.available_at)}"
+    elif delivery.state == "pending" and delivery.attempts:
         cause = reason if delivery.reason else "interrupted"
         yield delivery.updated, "retried", f"{cause}; next attempt at {timestamp(delivery.available_at)}"
     if delivery.state == "done":

@@ -19,6 +19,8 @@ from .processes import list_running
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from amplifier_core.storage import DurableStore
+
     from .columns import Row
 
     Rows = dict[tuple[str, str], Row]
@@ -80,6 +82,18 @@ async def _count_deliveries(ctx: click.Context, rows: Rows) -> None:
         for each in await store.deliveries(state="claimed", limit=1_000):
             work = {"session_id": each.session_id, "since": timestamp(each.updated)}
             _row_of(rows, each.project, each.queue)["at_work"].append(work)
+        if any(row["waiting"] for row in rows.values()):
+            await _add_approvals(store, rows)
+
+
+async def _add_approvals(store: DurableStore, rows: Rows) -> None:
+    from amplifier_core.clock import SystemClock
+
+    from ..background.approvals import read_all
+
+    for each in await read_all(store, SystemClock().now()):
+        if each.state == "pending":
+            _row_of(rows, each.project, each.queue)["approvals"].append(each.id)
 
 
 def _show_failure(rows: Rows, failure: StoreError) -> None:

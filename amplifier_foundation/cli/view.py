@@ -14,7 +14,7 @@ from .output import console, timestamp
 from .running.terminal import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
     from typing import Self
@@ -42,6 +42,7 @@ MARKS = {
     "started": ("▶", "cyan"),
     "completed": ("✓", "green"),
     "retried": ("↻", "yellow"),
+    "held": ("?", "yellow"),
     "dead": ("✗", "red"),
     "trigger_failed": ("!", "red"),
     "store_failed": ("!", "red"),
@@ -52,7 +53,7 @@ MARKS = {
     "emitted": ("↳", "magenta"),
 }
 """The sign and the colour of each kind of line."""
-STRIKING = ("tool", "dead", "refused", "skipped", "trigger_failed", "store_failed", "stalled", "failed")
+STRIKING = ("tool", "held", "dead", "refused", "skipped", "trigger_failed", "store_failed", "stalled", "failed")
 """The kinds with colour up to the end of the line."""
 
 _STATES = {"running": "green", "paused": "yellow", "degraded": "yellow", "stopping": "yellow", "failed": "red"}
@@ -71,6 +72,8 @@ class RunView:
         self._rows: dict[tuple[str, str], Row] = {}
         self._results: dict[str, tuple[str, str, str]] = {}
         """The last result of each background session, by its queue: time, kind and text."""
+        self._held: dict[str, list[str]] = {}
+        """The ids of approvals by the delivery that waits for them."""
         self._stack = ExitStack()
         self._refresh: Callable[[], None] = lambda: None
 
@@ -201,6 +204,8 @@ class RunView:
     def _on_started(self, row: Row, delivery: Any, resumed: bool) -> None:
         row["at_work"].append({"session_id": delivery.session_id})
         row["waiting"] = max(0, row["waiting"] - 1)
+        answered = self._held.pop(delivery.delivery_id, ())
+        row["approvals"] = [each for each in row["approvals"] if each not in answered]
         text = f"session {delivery.session_id}{' continues after an interruption' if resumed else ''}"
         self.say("started", row["background_session"], text)
 
@@ -229,6 +234,14 @@ class RunView:
         for event in emitted:
             if not event.name.startswith("session:"):
                 self.say("emitted", row["background_session"], f"emitted {event.name}")
+
+    def _on_held(self, row: Row, delivery: Any, questions: Sequence[Any], until: datetime) -> None:
+        row["waiting"] += 1
+        self._held[delivery.delivery_id] = [each.id for each in questions]
+        row["approvals"] = sorted({*row["approvals"], *self._held[delivery.delivery_id]})
+        for each in questions:
+            text = f"{one_line(each.question, LINE)}. Answer with: amplifier approvals show {each.id}"
+            self._finish(row, delivery, "held", "waits for approval", text)
 
     def _on_retried(self, row: Row, delivery: Any, reason: str, delay: float) -> None:
         row["waiting"] += 1

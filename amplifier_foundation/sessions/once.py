@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from amplifier_core import events
 from amplifier_core.errors import SessionError
 
+from .held import held_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -160,8 +162,13 @@ async def decide_effects(store: SessionStore, session_id: str, decision: Decisio
 
 
 async def _undecided(store: SessionStore, record: SessionRecord) -> dict[str, dict[str, Any]]:
-    """Return the marks without a decision; a call whose own result is stored needs none."""
-    marks = {call_id: mark for call_id, mark in marks_of(record.metadata).items() if "decision" not in mark}
+    """Return the marks without a decision; a call whose own result is stored, or that has not begun, needs none."""
+    held = held_of(record.metadata)
+    marks = {
+        call_id: mark
+        for call_id, mark in marks_of(record.metadata).items()
+        if "decision" not in mark and call_id not in held
+    }
     if marks:
         answered = {each.get("tool_call_id") for each in await store.read(record.session_id)}
         marks = {call_id: mark for call_id, mark in marks.items() if mark.get("cut") or call_id not in answered}
@@ -177,10 +184,15 @@ async def _read_tree(store: SessionStore, record: SessionRecord) -> list[Session
 
 
 def apply_decisions(record: SessionRecord, results: list[Message]) -> list[Message]:
-    """Return the results that settle the open calls of a session, as decided; a call to run again gets none."""
-    marks = marks_of(record.metadata)
+    """Return the results that settle the open calls of a session, as decided.
+
+    A call to run again gets none, nor does a held one.
+    """
+    marks, held = marks_of(record.metadata), held_of(record.metadata)
     kept = []
     for result in results:
+        if str(result.get("tool_call_id")) in held:
+            continue
         mark = marks.get(str(result.get("tool_call_id")))
         if mark is None:
             kept.append(result)
@@ -191,10 +203,12 @@ def apply_decisions(record: SessionRecord, results: list[Message]) -> list[Messa
     return kept
 
 
-async def hand_over_decisions(session: AmplifierSession, marks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Have a resumed session run the decided calls again, or tell it the decision where it cannot."""
-    open_calls = {call_id: mark for call_id, mark in marks.items() if not mark.get("cut")}
-    again = [call_id for call_id, mark in open_calls.items() if mark.get("decision") == "again"]
+async def hand_over_decisions(session: AmplifierSession, metadata: Mapping[str, Any]) -> None:
+    """Have a resumed session run the decided and the held calls again, or tell it the decision where it cannot."""
+    held = held_of(metadata)
+    marks = {call_id: mark for call_id, mark in marks_of(metadata).items() if call_id not in held}
+    open_calls = {**held, **{call_id: mark for call_id, mark in marks.items() if not mark.get("cut")}}
+    again = [call_id for call_id, mark in open_calls.items() if call_id in held or mark.get("decision") == "again"]
     context = session.coordinator.get("context")
     if getattr(session.coordinator.get("orchestrator"), "runs_open_calls", False):
         session.coordinator.register_capability(RUN_AGAIN, again)

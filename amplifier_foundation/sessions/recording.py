@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core import events
 
-from .once import OnceGuard, hand_over_decisions, marks_of
+from .held import CAPABILITY as HELD_CALLS
+from .held import HeldCalls
+from .once import OnceGuard, hand_over_decisions
 from .records import RunningMetadata
 from .untrusted import UNTRUSTED, taint_of
 
@@ -52,12 +54,14 @@ class SessionRecorder:
         self.failure: Exception | None = None
         self.metadata = RunningMetadata(session.session_id, store, metadata or {})
         self.once = OnceGuard(session, self.metadata)
+        self.held = HeldCalls(self)
 
     def attach(self) -> None:
         """Begin to record at every checkpoint."""
         for event in self._events:
             self._session.coordinator.hooks.register(event, self._checkpoint, _BEFORE_ALL, "session-recorder")
         self.once.attach()
+        self._session.coordinator.register_capability(HELD_CALLS, self.held)
 
     async def _checkpoint(self, event: str, data: dict[str, Any]) -> Any:
         try:
@@ -115,15 +119,15 @@ async def record_session(
 ) -> AsyncIterator[SessionRecorder | None]:
     """Record `session` while the block runs, from message `stored` on; without a store, do nothing.
 
-    `metadata` is that of its record. Decisions in it about interrupted calls (`sessions.once`) are handed over first.
-    Afterwards the last messages are stored and the session ends, in any case. Raises the failure of the store, unless
-    the block itself raises.
+    `metadata` is that of its record. Decisions in it about interrupted calls (`sessions.once`) and its held calls are
+    handed over first. Afterwards the last messages are stored and the session ends, in any case. Raises the failure of
+    the store, unless the block itself raises.
     """
     recorder = SessionRecorder(session, store, stored, metadata) if store is not None else None
     try:
         if recorder is not None:
             recorder.attach()
-            await hand_over_decisions(session, marks_of(metadata))
+            await hand_over_decisions(session, metadata)
         yield recorder
     finally:
         try:

@@ -35,6 +35,7 @@ DEFAULTS: dict[str, Any] = {
     "models": {},
     "permissions": {},
     "fetch": {"timeout": 120},
+    "approvals": {"timeout": "24h"},
     "retention": {"sessions": "90d", "keep": 20, "max_size": 0},
 }
 """All settings with their defaults; the time limit is in seconds."""

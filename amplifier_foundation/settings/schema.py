@@ -41,6 +41,13 @@ class Storage(Section):
     """The factory of the storage is called with it; without `folder` and `path`, it is given the data folder."""
 
 
+class Approvals(Section):
+    """The questions of background sessions about their tool calls."""
+
+    timeout: Seconds = 0
+    """Time until an unanswered question counts as denied, unless the bundle says it."""
+
+
 class Retention(Section):
     """Limits on keeping the sessions made by background sessions."""
 
@@ -76,6 +83,7 @@ class SettingsFile(Section):
     """Models by alias: one for every provider, or one for each by its name."""
     permissions: PermissionsSection = Field(default_factory=PermissionsSection)
     """Only those of your own settings may allow what is asked or protected by default; a project's can only tighten."""
+    approvals: Approvals = Field(default_factory=Approvals)
     fetch: Fetching = Field(default_factory=Fetching)
     retention: Retention = Field(default_factory=Retention)
 

@@ -22,6 +22,7 @@ from ..bundle.prepared import PreparedBundle
 from ..documents.dicts import deep_merge
 from ..documents.local_paths import is_remote
 from ..paths import project_of
+from ..sessions.held import running_call
 from ..sessions.history import turn_starts
 from ..sessions.records import AGENT
 from ..spawn import describe_result, spawn_prepared
@@ -131,6 +132,9 @@ class AgentSpawner:
         `UnknownName`, and the errors of `spawn_bundle`.
         """
         parent = self._parent(parent_session)
+        call = running_call(parent)
+        if call is not None and (earlier := call[0].session_of(call[1])) is not None:
+            return await self.resume(earlier, instruction, parent, timeout=timeout)  # the call runs again
         prepared = await self._resolve(agent_name, agent_configs)
         if not provider_preferences and (provider_override or model_override):
             provider = provider_override or _first_provider(prepared.mount_plan) or _first_provider(parent.config)
@@ -145,7 +149,7 @@ class AgentSpawner:
             history = await inherit_history(parent, context_depth, context_scope, context_turns)
             spawn.transcript, spawn.turns = history
         spawn.metadata = {**(session_metadata or {}), AGENT: agent_name, TERMS: terms.to_dict()}
-        return describe_result(await spawn_prepared(spawn, timeout), **{AGENT: agent_name})
+        return await _run_for_call(spawn, agent_name, timeout)
 
     async def resume(
         self,
@@ -169,7 +173,7 @@ class AgentSpawner:
         terms = Terms.from_dict(record.metadata.get(TERMS) or {})
         prepared = await self._resolve(agent, None)
         spawn = await self._spawn(agent, prepared, terms, parent, instruction, sub_session_id)
-        return describe_result(await spawn_prepared(spawn, timeout, resume=True), **{AGENT: agent})
+        return await _run_for_call(spawn, agent, timeout, resume=True)
 
     async def _check_parent(self, record: SessionRecord, session_id: str) -> None:
         """Return for a session made by this one, or by a source of this one. Raises `SessionConflict`."""
@@ -254,6 +258,16 @@ class AgentSpawner:
     def take(self, session: AmplifierSession) -> None:
         """Spawn for `session` from now on."""
         self.session = session
+
+
+async def _run_for_call(spawn: Spawn, agent: str, timeout: float | None, *, resume: bool = False) -> dict[str, Any]:  # noqa: ASYNC109 - handed on
+    """Run a spawn and describe its result; the tool call of its parent is held while a call of the child is."""
+    result = await spawn_prepared(spawn, timeout, resume=resume)
+    call = running_call(spawn.parent)
+    if spawn.held and call is not None:
+        held, call_id, tool = call
+        await held.hold(call_id, tool, spawn.request.session_id)
+    return describe_result(result, **{AGENT: agent})
 
 
 def _is_place(agent: str, names: Mapping[str, str]) -> bool:

@@ -16,6 +16,7 @@ from amplifier_core.hook_data import SpawnRequest
 from amplifier_core.ids import new_session_id, validate_session_id
 
 from ..sessions.accounts import ACCOUNTS
+from ..sessions.held import held_of
 from ..sessions.history import final_answer, is_user_turn, text_of, turn_starts
 from ..sessions.interruptions import resumed_transcript
 from ..sessions.once import check_effects
@@ -29,6 +30,7 @@ from .runners import InProcessRunner
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from amplifier_core.approval import ApprovalSystem
     from amplifier_core.hook_data import Runner
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
@@ -71,6 +73,8 @@ class Spawn:
     """Further capabilities of the child, set before its modules are mounted."""
     observe: Callable[[AmplifierSession], None] | None = None
     """Called with the child after its modules are mounted, before its turn."""
+    approvals: ApprovalSystem | None = None
+    """Who is asked for approval; None: the parent's."""
     unattended: bool = False
     """Whether nobody waits for it: all questions for approval are denied."""
     acts: bool = False
@@ -91,6 +95,8 @@ class Spawn:
     """Whether the child was asked to end."""
     stopped: bool = False
     """Whether it ended early, after a request to it or to a session above it."""
+    held: Mapping[str, Any] = field(default_factory=dict)
+    """The marks of its calls that wait for an answer: its turn goes on when it is resumed."""
 
     def ask_to_stop(self) -> None:
         """Ask the child to end when its running tools have finished, also while it is being made."""
@@ -202,6 +208,6 @@ async def _load(spawn: Spawn, store: SessionStore, record: SessionRecord, *, ane
         spawn.request = replace(spawn.request, instruction="")
     known = {name: value for name, value in spawn.metadata.items() if name == UNTRUSTED}
     changes = resume_changes(replace(record, metadata={**known, **record.metadata}))
-    spawn.metadata = changes["metadata"]
+    spawn.metadata, spawn.held = changes["metadata"], held_of(record.metadata)
     await store.update(spawn.request.session_id, **changes)
     spawn.is_kept = True

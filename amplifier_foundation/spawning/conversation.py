@@ -18,6 +18,7 @@ from ..paths import project_of
 from ..sessions.accounts import ACCOUNTS, tree_account
 from ..sessions.costs import spent_of, with_spent
 from ..sessions.failures import describe_failure
+from ..sessions.held import with_held
 from ..sessions.history import final_answer, turn_starts
 from ..sessions.interruptions import resumed_transcript, settling_results
 from ..sessions.ledger import LEDGER
@@ -156,7 +157,7 @@ class Conversation:
                 changes: dict[str, Any] = {"status": status, "turn_count": self.turn_count, "error": error}
                 spent = {**with_spent(self._metadata, self.usage, self._duration), LEDGER: ledger}
                 spent |= taint_of(self.session)
-                metadata = with_marks(spent, self._recorder.once.marks)
+                metadata = with_held(with_marks(spent, self._recorder.once.marks), self._recorder.held.marks)
                 await self._store.update(self.session.session_id, **changes, metadata=metadata)
         return Turn(self.session.session_id, output, outcome, self.turn_count, error)
 

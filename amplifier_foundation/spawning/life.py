@@ -19,6 +19,7 @@ from ..paths import project_of
 from ..sessions.accounts import tree_account
 from ..sessions.costs import with_spent
 from ..sessions.failures import describe_failure
+from ..sessions.held import with_held
 from ..sessions.history import final_answer, text_of, turn_starts
 from ..sessions.ledger import LEDGER
 from ..sessions.once import with_marks
@@ -102,6 +103,7 @@ async def _run_within(spawn: Spawn, seconds: float | None) -> str:
 async def _answer(spawn: Spawn) -> str:
     finished = final_answer(spawn.transcript) if spawn.resumed and not spawn.request.instruction else None
     if finished is not None:
+        spawn.held = {}
         return finished
     return await spawn.runner.run(spawn.request, lambda request: _child_session(spawn, request))
 
@@ -111,6 +113,8 @@ def _status_of(spawn: Spawn) -> str:
         return "cancelled"
     if spawn.stopped and not isinstance(spawn.error, SpawnTimeout):
         return "cancelled"
+    if spawn.held and spawn.error is None:
+        return "interrupted"
     return "completed" if spawn.error is None else "failed"
 
 
@@ -156,6 +160,7 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
                 display.pop_nesting()
             parents.unregister_child(token)
             spawn.stopped = token.is_cancelled
+            spawn.held = spawn.recorder.held.marks if spawn.recorder is not None else {}
             await _settle_child(spawn, session, meter)
             spawn.ledger = await guard.end_turn()
             await guard.end()
@@ -168,7 +173,7 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
 async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSession:
     from .agents import AgentSpawner
 
-    outer = spawn.parent.coordinator.approval_system
+    outer = spawn.approvals or spawn.parent.coordinator.approval_system
     approvals: ApprovalSystem | None = None  # without one, everything is denied
     if outer is not None and not spawn.unattended:
         tree: Tree | None = spawn.capabilities.get(TREE)
@@ -217,19 +222,20 @@ async def _settle_child(spawn: Spawn, session: AmplifierSession, meter: UsageMet
 async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:
     """Store the outcome, emit `session:completed` or `session:error`, and tell the plugins.
 
-    The events are emitted also when the store fails. Raises the errors of the store.
+    The events are emitted also when the store fails. A session that waits for an answer is only stored: it goes on.
+    Raises the errors of the store.
     """
     try:
         if spawn.store is not None:
             await spawn.store.update(outcome.session_id, **record_changes(spawn, outcome))
     finally:
         try:
-            if spawn.router is not None:
+            if spawn.router is not None and outcome.status != "interrupted":
                 name, data = outcome_event(spawn, outcome)
                 project = project_of(spawn.request.working_dir)
                 await spawn.router.emit(name, data, outcome.session_id, project=project)
         finally:
-            if spawn.plugins is not None:
+            if spawn.plugins is not None and outcome.status != "interrupted":
                 await spawn.plugins.after_spawn(outcome)
 
 
@@ -240,9 +246,16 @@ def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
         "status": outcome.status,
         "turn_count": outcome.turn_count,
         "error": outcome.error,
-        "metadata": with_marks(
-            {**with_spent(spawn.metadata, spawn.usage or Usage(), outcome.duration), **ledger, **taint_of(spawn.child)},
-            spawn.recorder.once.marks if spawn.recorder is not None else {},
+        "metadata": with_held(
+            with_marks(
+                {
+                    **with_spent(spawn.metadata, spawn.usage or Usage(), outcome.duration),
+                    **ledger,
+                    **taint_of(spawn.child),
+                },
+                spawn.recorder.once.marks if spawn.recorder is not None else {},
+            ),
+            spawn.held,
         ),
     }
 

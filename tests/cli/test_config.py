@@ -62,6 +62,7 @@ def test_every_setting_is_shown_with_its_value_and_its_place(capsys: pytest.Capt
         ["models", "-", "default"],
         ["permissions", "-", "default"],
         ["fetch.timeout", "30", ".amplifier/settings.yaml:2:12"],
+        ["approvals.timeout", "24h", "default"],
         ["retention.sessions", "90d", "default"],
         ["retention.keep", "20", "default"],
         ["retention.max_size", "0", "default"],
@@ -78,6 +79,7 @@ def test_the_json_has_every_setting_and_every_file(
     rows = {row["key"]: row for row in shown["settings"]}
     assert list(rows) == [
         *("bundle", "bundles", "storage", "overrides", "models", "permissions", "fetch.timeout"),
+        "approvals.timeout",
         *("retention.sessions", "retention.keep", "retention.max_size"),
     ]
     assert rows["fetch.timeout"] == {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,20 @@ if TYPE_CHECKING:
 CAPABILITY = "tool.call"
 RUN_AGAIN = "tool.run_again"
 """The capability with the ids of open calls to run again: a person has decided so."""
+HELD = "tool.held"
+"""The capability with the `HeldCalls` of the session: calls that wait for an answer to a question about them."""
 
 current_call: ContextVar[dict[str, Any] | None] = ContextVar("current_call", default=None)
+
+
+class HeldCalls(Protocol):
+    """The calls of a session that wait for an answer."""
+
+    async def begin(self, call_id: str) -> None:
+        """Note, durably, that a call runs from now on."""
+
+    def is_held(self, call_id: str) -> bool:
+        """Return whether a call waits since this turn: it gets no result."""
 
 
 class OpenCall(NamedTuple):

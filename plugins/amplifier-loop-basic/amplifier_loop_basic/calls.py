@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from amplifier_core import ContextManager, Tool, ToolCall
 
-    from .call_context import OpenCall
+    from .call_context import HeldCalls, OpenCall
     from .interrupts import Interrupts
     from .signals import Signals
 
@@ -33,8 +33,11 @@ _GROUPS = count(1)
 _forks = 0
 """Forks between the first process and this one; `os.getpid` is a system call (1 µs)."""
 
+HELD = "A tool call waits for approval."
 NOT_BEGUN = "Error: cancelled before the tool call began."
 CUT_OFF = "Error: cancelled while the tool call ran. It may have had an effect."
+_HELD = f"Error: {HELD}"
+"""In place of the result of a held call; it is compared by identity."""
 
 
 def _count_fork() -> None:
@@ -48,6 +51,10 @@ if hasattr(os, "register_at_fork"):
 
 class _Refused(Exception):
     """A hook denied the call."""
+
+
+class _Held(Exception):
+    """The call waits for an answer to a question about it, or a call of a session below does."""
 
 
 class _UnknownTool(Exception):
@@ -67,6 +74,7 @@ class ToolCalls:
         signals: Signals,
         interrupts: Interrupts,
         session_id: str = "",
+        held: HeldCalls | None = None,
         *,
         most: int = 16,
         longest: int = 200_000,
@@ -76,6 +84,9 @@ class ToolCalls:
         self._signals = signals
         self._interrupts = interrupts
         self._session_id = session_id
+        self._held = held
+        self.is_holding = False
+        """Whether a call waits for an answer: it has no result, and nothing may follow in the history."""
         self._most = most  # calls at the same time
         self._longest = longest  # result, in characters
         self._position = 0  # of the message with the calls that run now
@@ -83,7 +94,7 @@ class ToolCalls:
     async def run(self, calls: Sequence[ToolCall | OpenCall], task: asyncio.Task[Any]) -> None:
         """Run `calls`, of the last message with calls, and add their results to the context in the same order.
 
-        The results are added even if the turn is cancelled. `task` is the current one.
+        The results are added even if the turn is cancelled; a held call gets none. `task` is the current one.
         """
         self._position = find_position(await read_history(self._context), calls[0].id)
         group = f"{_PROCESS}-{next(_GROUPS)}"
@@ -104,7 +115,13 @@ class ToolCalls:
                     for index, call in enumerate(calls):
                         tasks.create_task(answer(index, call))
         finally:
+            self.is_holding = any(text is _HELD for text in texts)
+            notes = self._signals.take_postponed() if self.is_holding else ""
             for call, text in zip(calls, texts, strict=True):
+                if text is _HELD:
+                    continue
+                if notes and text is not None:
+                    text, notes = f"{text}\n\n{notes}", ""
                 said = CUT_OFF if text is None else shorten(text, self._longest)
                 await self._context.add_message(result_message(call.id, call.name, said))
         await self._signals.settle()
@@ -124,6 +141,9 @@ class ToolCalls:
             result = await self._interrupts.run(task, self._attempt, call, about)
         except Interrupted:
             return await self._report_error(about, "Cancelled", CUT_OFF)
+        except _Held as held:
+            await self._report_error(about, "Held", str(held))
+            return _HELD
         except _Refused as refusal:
             return await self._report_error(about, "Denied", f"Denied by hook: {refusal}")
         except _UnknownTool as error:
@@ -147,6 +167,8 @@ class ToolCalls:
         """Ask the hooks, then run the tool; `about` gets the input after changes of the hooks."""
         if self._signals.is_heard(TOOL_PRE):
             verdict = await self._signals.emit_around_tool(TOOL_PRE, {**about})
+            if verdict.action == "deny" and read_change(verdict, "held", False):
+                raise _Held(verdict.reason or HELD)
             if verdict.action == "deny":
                 raise _Refused(verdict.reason or "no reason given")
             about["tool_input"] = read_change(verdict, "tool_input", call.arguments)
@@ -156,12 +178,17 @@ class ToolCalls:
         token = self._interrupts.token
         key = about["idempotency_key"]
         own = {"session_id": self._session_id, "tool_name": call.name, "tool_call_id": call.id, "idempotency_key": key}
+        if self._held is not None:
+            await self._held.begin(call.id)
         previous = current_call.set(own)
         if token is not None:
             token.register_tool_start(call.id, call.name)
         forks = _forks
         try:
-            return _as_result(await tool.execute(about["tool_input"]))
+            result = await tool.execute(about["tool_input"])
+            if self._held is not None and self._held.is_held(call.id):
+                raise _Held(HELD)
+            return _as_result(result)
         finally:
             if _forks != forks:  # the tool forked, and this is the fork: the turn is its parent's
                 os._exit(_exit_code(sys.exc_info()[1]))

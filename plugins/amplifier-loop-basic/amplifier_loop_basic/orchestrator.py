@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.message_models import ToolSpec
 
-from .call_context import CAPABILITY, RUN_AGAIN, current_call
+from .call_context import CAPABILITY, HELD, RUN_AGAIN, current_call
 from .config import read_config
 from .interrupts import Interrupts
 from .signals import MODULE, Signals
@@ -33,6 +33,8 @@ class BasicOrchestrator:
     """An empty prompt continues a history that waits for the model, without a new message."""
     runs_open_calls = True
     """Calls named by the capability `tool.run_again` run again, as themselves, when the turn continues."""
+    holds_calls = True
+    """A call denied with `held` in the data of the denial gets no result, and the turn ends."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         checked = read_config(config or {}, self.module)
@@ -77,6 +79,7 @@ class BasicOrchestrator:
             max_iterations=self.max_iterations,
             session_id=str(getattr(coordinator, "session_id", "")),
             run_again=again,
+            held=coordinator.get_capability(HELD) if coordinator is not None else None,
             **self._limits,
         )
         return await turn.run(prompt)

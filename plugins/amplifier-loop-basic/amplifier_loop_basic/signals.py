@@ -56,6 +56,11 @@ class Signals:
         for event, result in postponed:
             await self._process(event, result)
 
+    def take_postponed(self) -> str:
+        """Return the text of the postponed injections, and forget them: no message follows an open call."""
+        postponed, self._postponed = self._postponed, []
+        return "\n\n".join(text for _, result in postponed if (text := result.context_injection))
+
     async def _process(self, event: str, result: HookResult) -> HookResult:
         if result.action == "inject_context":
             injections = result.context_injections or [

@@ -21,7 +21,7 @@ from amplifier_core.events import (
 from amplifier_core.message_models import ChatRequest, ChatResponse
 
 from .call_context import read_history
-from .calls import ToolCalls, result_message
+from .calls import HELD, ToolCalls, result_message
 from .interrupts import Interrupted, current_task
 from .signals import read_change
 from .tail import awaits_model, find_unanswered, is_unfinished, unfinished_reason
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from amplifier_core import ContextManager, Provider, Tool, ToolCall, ToolSpec
 
+    from .call_context import HeldCalls
     from .interrupts import Interrupts
     from .signals import Signals
     from .streams import Stream, StreamedBlock
@@ -67,6 +68,7 @@ class Turn:
     session_id: str = ""
     run_again: Collection[str] = ()
     """Ids of open calls to run again instead of answering them."""
+    held: HeldCalls | None = None
     iterations: int = 0
     status: str = "success"
     text: str = ""
@@ -82,6 +84,7 @@ class Turn:
             self.signals,
             self.interrupts,
             self.session_id,
+            self.held,
             most=self.max_parallel_tools,
             longest=self.max_result_chars,
         )
@@ -136,7 +139,11 @@ class Turn:
                 await self.context.add_message(result_message(call.id, call.name, LOST))
         again = [call for call in unanswered if call.id in self.run_again]
         if again:
-            await self.calls.run(again, current_task())
+            calls = self.calls
+            await calls.run(again, current_task())
+            if calls.is_holding:
+                self._stop("incomplete", HELD)
+                return
         if not continues:
             await self.context.add_message({"role": "user", "content": prompt})
         elif is_unfinished(history):  # models refuse a request that ends with their own message
@@ -165,6 +172,8 @@ class Turn:
                     self._stop("incomplete", text or f"The model gave no answer ({reason}).")
                 return
             await calls.run(wanted, task)
+            if calls.is_holding:
+                self._stop("incomplete", HELD)
 
     def _may_ask(self) -> bool:
         if self.interrupts.is_cancelled:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_core.models import ToolResult
+from amplifier_core.models import HookResult, ToolResult
 
 
 def asks_for_its_call(room: Any, seen: list[dict[str, Any]]) -> Any:
@@ -49,3 +49,65 @@ async def test_a_call_that_runs_again_has_its_first_key_and_input(room: Any) -> 
         [("tool", "noted"), ("assistant", [{"type": "text", "text": "paid"}])],
     )
     assert [message["role"] for message in room.context.messages] == ["user", "assistant", "tool", "tool", "assistant"]
+
+
+class Held:
+    """The held calls of a session, as its program keeps them."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.waiting: set[str] = set()
+
+    async def begin(self, call_id: str) -> None:
+        self.begun.append(call_id)
+
+    def is_held(self, call_id: str) -> bool:
+        return call_id in self.waiting
+
+
+async def test_a_held_call_has_no_result_and_ends_the_turn_while_the_others_run(room: Any) -> None:
+    room.tool("read")
+    pay = room.tool("pay")
+    answers = [HookResult(action="deny", reason="wait", data={"held": "a1"}), HookResult()]
+
+    async def guard(event: str, data: dict[str, Any]) -> HookResult:
+        return answers.pop(0) if data["tool_name"] == "pay" else HookResult()
+
+    room.hooks.register("tool:pre", guard)
+    held = Held()
+    room.coordinator.register_capability("tool.held", held)
+    assert await room.run("go", room.calls("pay", "read"), "unasked") == "A tool call waits for approval."
+    assert (pay.inputs, held.begun) == ([], ["2"])
+    assert [message.get("tool_call_id") for message in room.context.messages] == [None, None, "2"]
+    room.coordinator.register_capability("tool.run_again", ["1"])
+    assert await room.run("", "paid") == "paid"
+    assert (pay.inputs, held.begun) == ([{"n": 1}], ["2", "1"])
+
+
+async def test_what_a_hook_adds_beside_a_held_call_stands_in_the_result_of_another(room: Any) -> None:
+    room.tool("read")
+    room.tool("pay")
+
+    async def guard(event: str, data: dict[str, Any]) -> HookResult:
+        is_held = data["tool_name"] == "pay"
+        return HookResult(action="deny", reason="wait", data={"held": "a1"}) if is_held else HookResult()
+
+    room.hooks.register("tool:pre", guard)
+    room.on("tool:post", action="inject_context", context_injection="It was read before.")
+    await room.run("go", room.calls("pay", "read"), "unasked")
+    assert [message["role"] for message in room.context.messages] == ["user", "assistant", "tool"]
+    assert room.context.messages[-1]["content"] == "read\n\nIt was read before."
+
+
+async def test_a_call_is_held_too_when_one_of_a_session_below_it_is(room: Any) -> None:
+    held = Held()
+
+    async def delegate(given: dict[str, Any]) -> str:
+        held.waiting.add("1")
+        return "half of an answer"
+
+    room.tool("delegate", delegate)
+    room.coordinator.register_capability("tool.held", held)
+    await room.run("go", room.calls("delegate"), "unasked")
+    assert [message["role"] for message in room.context.messages] == ["user", "assistant"]
+    assert [each["error"]["type"] for each in room.data("tool:error")] == ["Held"]

@@ -230,6 +230,13 @@ def redeliver(db: sqlite3.Connection, delivery_id: Column, now: int) -> Delivery
     return DELIVERIES.item(row[0])
 
 
+def make_due(db: sqlite3.Connection, delivery_id: Column, now: int) -> bool:
+    """Make a pending delivery due now; return whether it was due later."""
+    query = f"""UPDATE deliveries SET available_at = :now, updated = :now
+        WHERE delivery_id = :delivery_id AND state = 'pending' AND {OPEN} AND available_at > :now"""
+    return bool(db.execute(query, {"delivery_id": delivery_id, "now": now}).rowcount)
+
+
 def drop(db: sqlite3.Connection, delivery_id: Column, reason: Column, now: int) -> Delivery:
     """Skip an unclaimed delivery."""
     skip(db, {**_standing(db, delivery_id, ("pending", "dead"), "dropped"), "created": now}, reason)

@@ -330,6 +330,11 @@ class SqliteStore:
         column, due = plain(delivery_id, "delivery_id"), micros(now or _now())
         return await self._writer.run(lambda db: inbox.redeliver(db, column, due))
 
+    async def make_due(self, delivery_id: str, *, now: datetime | None = None) -> bool:
+        """Make a pending delivery due now; return whether it was due later."""
+        column, due = plain(delivery_id, "delivery_id"), micros(now or _now())
+        return await self._writer.run(lambda db: inbox.make_due(db, column, due))
+
     async def drop(self, delivery_id: str, *, reason: str) -> Delivery:
         """Skip a pending or dead delivery."""
         columns = plain(delivery_id, "delivery_id"), plain(reason, "reason")

@@ -249,3 +249,18 @@ async def _handle(store: SqliteStore, count: int) -> None:
 
 def _bytes_of(count: int) -> int:
     return count * (10_000 + 3 * 5_000)
+
+
+@pytest.mark.parametrize("make", ["sqlite", "memory"])
+async def test_a_postponed_delivery_is_made_due_and_no_other(store: SqliteStore, make: str) -> None:
+    each: SqliteStore | MemoryStore = store if make == "sqlite" else MemoryStore()
+    await each.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "test"))
+    delivery = await each.claim("/p", "queue", owner="me", lease=60, session_id="s")
+    assert delivery is not None
+    assert not await each.make_due(delivery.delivery_id), "it is claimed"
+    await each.nack(delivery, reason="waits", available_at=LATER, counted=False)
+    assert await each.claim("/p", "queue", owner="me", lease=60, session_id="s") is None
+    assert (await each.make_due(delivery.delivery_id), await each.make_due("nobody")) == (True, False)
+    again = await each.claim("/p", "queue", owner="me", lease=60, session_id="s")
+    assert again is not None
+    assert (again.delivery_id, again.attempts) == (delivery.delivery_id, 1)

@@ -1,0 +1,187 @@
+"""Keep the questions of background sessions until a person answers: the approvals inbox.
+
+    pending ──approve──▶ approved ──▶ used        the delivery goes on; the call runs once
+       ├──────deny─────▶ denied ────▶ used        the model is told so, with the reason
+       └─────expires───▶ expired ───▶ used        counts as a denial
+
+An approval is one row of the state `QUEUE#approvals`, beside the states of triggers. It is written before its delivery
+is given back, and goes when the delivery is finished. Its id is a hash of the call's idempotency key, its exact
+arguments, the bundle, and the scripts of its command: when one of them changes, the id is another one, and the call is
+asked about anew. Only `decide` answers; nothing at the socket of `up` and no event does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from amplifier_core.errors import AmplifierError, SessionConflict
+from amplifier_core.frozen import frozen
+from amplifier_core.permissions.gate import ALWAYS, ONCE, SESSION
+from amplifier_core.storage import PromptDeliveries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from amplifier_core.storage import DurableStore
+
+State = Literal["pending", "approved", "denied", "expired", "used"]
+Scope = Literal["once", "session", "always"]
+
+WAITS = "waits for approval"
+"""The first words of the reason of a waiting delivery."""
+
+
+class ApprovalNotFound(AmplifierError, LookupError):
+    """No approval has this id."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"no approval '{text}' waits. See: amplifier approvals list")
+
+
+@frozen
+class Approval:
+    """A tool call that waits for a person, or the answer to it. Times are UTC."""
+
+    id: str
+    state: State
+    project: str
+    queue: str
+    delivery_id: str
+    session_id: str
+    """The session that makes the call: that of the delivery, or one below it."""
+    tool: str
+    arguments: Mapping[str, Any]
+    call_hash: str
+    key: str
+    """The idempotency key of the call."""
+    question: str
+    reason: str
+    """Why it is asked: the rule, with its layer and its place."""
+    options: list[str]
+    created: datetime
+    expires: datetime
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    """The hash of each file that a word of its command names."""
+    messages: list[dict[str, str]] = field(default_factory=list)
+    """The last messages of its session: `role` and `text`, shortened, without secrets."""
+    answer: str = ""
+    """The chosen option."""
+    said: str = ""
+    """The person's reason."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Approval:
+        """Read the output of `to_dict`."""
+        times = {name: datetime.fromisoformat(data[name]) for name in ("created", "expires")}
+        return cls(**{**data, **times})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data for JSON."""
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**data, "created": self.created.isoformat(), "expires": self.expires.isoformat()}
+
+    def at(self, now: datetime) -> Approval:
+        """Return it as it is at a time: a pending one may have expired."""
+        return replace(self, state="expired") if self.state == "pending" and now >= self.expires else self
+
+    @property
+    def rule(self) -> str | None:
+        """The rule that "always" would add to the person's settings; None: there is none."""
+        found = (option for option in self.options if option.startswith(f"{ALWAYS}: "))
+        return next((option.removeprefix(f"{ALWAYS}: ") for option in found), None)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether its session can go on with the answer."""
+        return self.state in ("approved", "denied", "expired")
+
+
+def _state_key(queue: str) -> str:
+    return f"{queue}#approvals"
+
+
+async def read_approvals(store: DurableStore, project: str, queue: str) -> dict[str, Approval]:
+    """Return the approvals of a background session by id, answered ones of unfinished deliveries included."""
+    stored = await store.trigger_state(project, _state_key(queue))
+    return {its_id: Approval.from_dict(data) for its_id, data in stored.items()}
+
+
+async def read_all(store: DurableStore, now: datetime) -> list[Approval]:
+    """Return the approvals of all background sessions whose deliveries are unfinished, the oldest first."""
+    queues = {(counted.project, counted.queue) for counted in await store.delivery_counts()}
+    found = [each for key in sorted(queues) for each in (await read_approvals(store, *key)).values()]
+    open_ids = await _find_unfinished(store, found)
+    return sorted((each.at(now) for each in found if each.delivery_id in open_ids), key=lambda each: each.created)
+
+
+async def _find_unfinished(store: DurableStore, approvals: Iterable[Approval]) -> set[str]:
+    """Return the ids of those deliveries of approvals that are pending or claimed."""
+    found = [await store.find_deliveries(each) for each in {approval.delivery_id for approval in approvals}]
+    return {each.delivery_id for group in found for each in group if each.state in ("pending", "claimed")}
+
+
+async def save(store: DurableStore, project: str, queue: str, changes: Mapping[str, Approval | None]) -> None:
+    """Store approvals by id; None deletes one."""
+    if changes:
+        plain = {its_id: each.to_dict() if each is not None else None for its_id, each in changes.items()}
+        await store.save_trigger_state(project, _state_key(queue), plain, merge=True)
+
+
+async def decide(
+    store: DurableStore,
+    approval: Approval,
+    state: Literal["approved", "denied"],
+    scope: Scope = "once",
+    said: str = "",
+    *,
+    now: datetime | None = None,
+) -> Approval:
+    """Answer a pending approval, durably, and make its delivery due. Raises `SessionConflict` for another one.
+
+    The same answer again is no error. `always` is only the answer: the caller adds the `rule` to the settings.
+    """
+    known = (await read_approvals(store, approval.project, approval.queue)).get(approval.id)
+    now = now or datetime.now(UTC)
+    if known is None or known.at(now).state not in ("pending", state):
+        what = "is no longer asked for" if known is None else f"is {known.at(now).state} already"
+        raise SessionConflict(approval.id, f"approval {approval.id} {what}")
+    if known.state == "pending":
+        known = replace(known, state=state, said=said, answer=_choose(known, scope) if state == "approved" else "")
+        await save(store, known.project, known.queue, {known.id: known})
+    await make_due(store, known.delivery_id, now)
+    return known
+
+
+def _choose(approval: Approval, scope: Scope) -> str:
+    """Return the option that a person chooses. Raises `SessionConflict` when it is not offered."""
+    from amplifier_core.hook_results import allows
+
+    wanted = {"once": ONCE, "session": SESSION, "always": f"{ALWAYS}: "}[scope]
+    for option in approval.options:
+        if option.startswith(wanted) or (scope == "once" and allows(option)):
+            return option
+    offered = ", ".join(approval.options)
+    raise SessionConflict(approval.id, f"approval {approval.id} cannot be given with --{scope}; it offers: {offered}")
+
+
+async def make_due(store: DurableStore, delivery_id: str, now: datetime | None = None) -> None:
+    """Make a waiting delivery due now, where the store can; its worker looks every `LOOK` seconds elsewhere."""
+    if isinstance(store, PromptDeliveries):
+        await store.make_due(delivery_id, now=now)
+
+
+async def resume_answered(store: DurableStore, project: str, queue: str, now: datetime) -> set[str]:
+    """Make the deliveries with answers due, and forget approvals of finished ones, after a kill at any moment.
+
+    Return the ids of the deliveries that wait.
+    """
+    known = await read_approvals(store, project, queue)
+    open_ids = await _find_unfinished(store, known.values())
+    gone = [each for each in known.values() if each.delivery_id not in open_ids]
+    await save(store, project, queue, {each.id: None for each in gone})
+    answered = {each.delivery_id for each in known.values() if each.at(now).is_decided} & open_ids
+    for delivery_id in answered:
+        await make_due(store, delivery_id, now)
+    return {each.delivery_id for each in known.values() if each.state == "pending"} & open_ids - answered

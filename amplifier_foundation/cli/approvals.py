@@ -1,0 +1,173 @@
+"""Run `amplifier approvals`: read and answer the questions of background sessions."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from amplifier_core.errors import SessionConflict
+
+from .app import json_option, storage_plugins, use_inbox
+from .loops import run_in_loop, run_reading
+from .output import print_json, print_table, timestamp
+from .processes import wake
+from .running.terminal import one_line, plain
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from amplifier_core.storage import DurableStore
+
+    from ..background.approvals import Approval, Scope
+
+SHORTEST, SHOWN = 4, 8
+"""Characters of an id that are enough to type, and those in a table."""
+
+
+@click.group()
+def approvals() -> None:
+    """Answer the questions of background sessions about their tool calls."""
+
+
+@approvals.command(name="list")
+@json_option
+@click.pass_context
+@run_reading
+async def list_(ctx: click.Context, as_json: bool) -> None:
+    """List the tool calls that wait for an answer, the oldest first."""
+    async with use_inbox(storage_plugins(ctx)) as store:
+        waiting = [each for each in await _read(store) if each.state == "pending"]
+    if as_json:
+        print_json("approvals.list/1", [_facts(each) for each in waiting])
+        return
+    print_table(
+        ("ID", "SINCE", "UNTIL", "BACKGROUND SESSION", "CALL", "REASON"),
+        [
+            (
+                each.id[:SHOWN],
+                timestamp(each.created),
+                timestamp(each.expires),
+                each.queue,
+                one_line(_call(each), 80),
+                one_line(each.reason, 80),
+            )
+            for each in waiting
+        ],
+        empty="Nothing waits for approval.",
+    )
+
+
+@approvals.command()
+@click.argument("its_id", metavar="ID")
+@json_option
+@click.pass_context
+@run_reading
+async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
+    """Show a tool call with its exact arguments, why it is asked, and the last messages of its session."""
+    async with use_inbox(storage_plugins(ctx)) as store:
+        found = await _find(store, its_id)
+    if as_json:
+        print_json("approvals.show/1", _facts(found))
+        return
+    facts = {
+        "id": found.id,
+        "state": found.state,
+        "background session": f"{found.queue} in {found.project}",
+        "session": found.session_id,
+        "tool": found.tool,
+        "hash": found.call_hash,
+        "reason": found.reason,
+        "since": timestamp(found.created),
+        "until": f"{timestamp(found.expires)}; without an answer it is denied then",
+    }
+    for name, value in facts.items():
+        click.echo(f"{name}: {plain(value)}")
+    click.echo("arguments:")
+    for name, value in found.arguments.items():
+        click.echo(f"  {plain(name)}: {plain(value if isinstance(value, str) else json.dumps(value))}")
+    click.echo("last messages:")
+    for message in found.messages:
+        click.echo(f"  {message['role']}: {one_line(message['text'], 200)}")
+    click.echo(f"options: {plain(', '.join(found.options))}")
+
+
+@approvals.command()
+@click.argument("its_id", metavar="ID")
+@click.option("--session", "scope", flag_value="session", help="Allow exactly this call for the rest of its session.")
+@click.option("--always", "scope", flag_value="always", help="Allow it from now on: add the narrowest rule for it.")
+@json_option
+@click.pass_context
+@run_in_loop
+async def approve(ctx: click.Context, its_id: str, scope: Scope | None, as_json: bool) -> None:
+    """Let a tool call run, once and exactly as shown; its session goes on.
+
+    ID is an id shown by `amplifier approvals list`, or its first four characters or more.
+    """
+    await _decide(ctx, its_id, "approved", scope or "once", "", as_json=as_json)
+
+
+@approvals.command()
+@click.argument("its_id", metavar="ID")
+@click.option("--reason", default="", help="Reason, for the model.")
+@json_option
+@click.pass_context
+@run_in_loop
+async def deny(ctx: click.Context, its_id: str, reason: str, as_json: bool) -> None:
+    """Refuse a tool call; its session goes on, and its model is told the reason."""
+    await _decide(ctx, its_id, "denied", "once", reason, as_json=as_json)
+
+
+async def _decide(
+    ctx: click.Context, its_id: str, state: Literal["approved", "denied"], scope: Scope, said: str, *, as_json: bool
+) -> None:
+    from ..background.approvals import decide
+    from ..security import read_policy
+    from ..security.session_mark import refuse_in_session
+
+    refuse_in_session(f"approvals {'approve' if state == 'approved' else 'deny'}")
+    async with use_inbox(storage_plugins(ctx)) as store:
+        decided = await decide(store, await _find(store, its_id), state, scope, said)
+    remember = read_policy().remember
+    if scope == "always" and decided.rule is not None and remember is not None:
+        remember(decided.rule)
+    runs = wake(decided.project, decided.queue.rpartition("/")[2])
+    if as_json:
+        print_json(f"approvals.{'approve' if state == 'approved' else 'deny'}/1", {**_facts(decided), "runs": runs})
+        return
+    when = "goes on now" if runs else "goes on at the next: amplifier up"
+    click.echo(f"{decided.id[:SHOWN]} {state}: {one_line(_call(decided), 80)}; its session {when}")
+    if scope == "always":
+        click.echo(f"added to permissions.allow of your settings: {plain(str(decided.rule))}")
+
+
+async def _read(store: DurableStore) -> list[Approval]:
+    from amplifier_core.clock import SystemClock
+
+    from ..background.approvals import read_all
+
+    return await read_all(store, SystemClock().now())
+
+
+async def _find(store: DurableStore, text: str) -> Approval:
+    """Return the approval with this id, or the only one whose id begins with it. Raises `ApprovalNotFound`."""
+    from ..background.approvals import ApprovalNotFound
+
+    found = [each for each in await _read(store) if each.id.startswith(text)] if len(text) >= SHORTEST else []
+    if not found:
+        raise ApprovalNotFound(text)
+    if len(found) > 1:
+        ids = ", ".join(each.id for each in found[:5])
+        raise SessionConflict(text, f"'{text}' begins the ids of several approvals: {ids}. Type more of the id")
+    return found[0]
+
+
+def _call(approval: Approval) -> str:
+    shown = ", ".join(f"{name}={json.dumps(value)}" for name, value in approval.arguments.items())
+    return f"{approval.tool}({shown})"
+
+
+def _facts(approval: Approval) -> dict[str, Any]:
+    """Return an approval as JSON shows it."""
+    return {"background_session": approval.queue.rpartition("/")[2], **approval.to_dict(), "rule": approval.rule}

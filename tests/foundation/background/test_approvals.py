@@ -1,0 +1,124 @@
+"""Questions of background sessions, on a clock that only the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core.storage import DurableStore, PromptDeliveries
+from amplifier_core.testing import MemoryStore
+from amplifier_foundation.background.approvals import decide, read_all
+from amplifier_foundation.sessions.history import text_of
+
+OpenBench = Callable[..., Any]
+
+MODULES = """
+from amplifier_core import HookResult
+
+class Pay:
+    name, description, paid = "pay", "Pays.", []
+    input_schema = {"type": "object"}
+
+    async def execute(self, input):
+        Pay.paid.append(input["amount"])
+        return f"paid {input['amount']}"
+
+async def mount(coordinator, config):
+    async def ask(event, data):
+        if data["tool_input"]["amount"] == 0:
+            return None
+        return HookResult(action="ask_user", approval_prompt="Pay?", approval_options=["Allow", "Deny"])
+
+    coordinator.register_capability("tests.paid", Pay.paid)
+    await coordinator.mount("tools", Pay())
+    coordinator.hooks.register("tool:pre", ask)
+"""
+
+
+@pytest.fixture
+def paying(tmp_path: Path) -> dict[str, Any]:
+    """Sections of a bundle whose model pays, which a hook asks about."""
+    (tmp_path / "pay.py").write_text(MODULES)
+    pays = {"when": {"user": ".*"}, "call": {"tool": "pay", "input": {"amount": 7}}}
+    rules = [pays, {"when": {"tool": "pay"}, "say": "{result}"}]
+    return {
+        "providers": [{"module": "provider-playbook", "config": {"rules": rules}}],
+        "tools": [{"module": "tool-pay", "source": "./pay.py"}],
+    }
+
+
+async def answer_of(bench: Any) -> str:
+    [delivery] = await bench.deliveries()
+    return text_of((await bench.store.read(delivery.session_id))[-1])
+
+
+async def ask(bench: Any, **fields: Any) -> Any:
+    """Let one event come to its question, and return that."""
+    await bench.start(**fields)
+    bench.trigger.feed(1)
+    await bench.until("held")
+    [asked] = await read_all(bench.store, bench.clock.now())
+    return asked
+
+
+async def test_a_question_waits_a_day_and_counts_as_denied_then(open_bench: OpenBench, paying: dict[str, Any]) -> None:
+    async with open_bench(**paying) as bench:
+        asked = await ask(bench)
+        assert asked.expires - asked.created == timedelta(days=1)
+        [waiting] = await bench.deliveries()
+        assert (waiting.state, waiting.attempts, waiting.available_at) == ("pending", 0, asked.expires)
+        await bench.holds(lambda: not any(row["running"] for row in bench.manager.get_status().values()))
+        bench.manager._engine.poll = 3600.0
+        await bench.until("completed", step=3600)
+        assert "which counts as a denial" in await answer_of(bench)
+        async with asyncio.timeout(20):
+            while await bench.store.trigger_state(asked.project, f"{asked.queue}#approvals"):
+                await asyncio.sleep(0)  # forgotten right after the end
+
+
+async def test_an_answer_makes_the_session_go_on(open_bench: OpenBench, paying: dict[str, Any]) -> None:
+    async with open_bench(**paying) as bench:
+        asked = await ask(bench, approval_timeout=60.0)
+        assert (asked.tool, asked.arguments, asked.expires - asked.created) == (
+            "pay",
+            {"amount": 7},
+            timedelta(minutes=1),
+        )
+        await decide(bench.store, asked, "approved", now=bench.clock.now())
+        bench.manager.wake("queue")
+        await bench.until("completed")
+        assert await answer_of(bench) == "paid 7"
+        assert bench.told("started", "resumed") == [False, True]
+
+
+async def test_a_store_that_cannot_make_a_delivery_due_is_asked_now_and_then(
+    open_bench: OpenBench, paying: dict[str, Any]
+) -> None:
+    class Plain(MemoryStore):
+        make_due = None  # type: ignore[assignment]  # as in a store of another package
+
+    store: DurableStore = Plain()
+    assert not isinstance(store, PromptDeliveries)
+    async with open_bench(store=store, **paying) as bench:
+        asked = await ask(bench)
+        [waiting] = await bench.deliveries()
+        assert waiting.available_at - asked.created == timedelta(seconds=30)
+        await decide(store, asked, "denied", said="too dear", now=bench.clock.now())
+        await bench.until("completed", step=5)
+        assert "the user denied this call: too dear" in await answer_of(bench)
+
+
+async def test_what_is_not_asked_about_leaves_nothing_in_the_inbox(
+    open_bench: OpenBench, paying: dict[str, Any]
+) -> None:
+    paying["providers"][0]["config"]["rules"][0]["call"]["input"]["amount"] = 0
+    async with open_bench(**paying) as bench:
+        await bench.start()
+        bench.trigger.feed(1)
+        await bench.until("completed")
+        assert (await answer_of(bench), await read_all(bench.store, bench.clock.now())) == ("paid 0", [])

@@ -1,0 +1,384 @@
+"""Tool calls of background sessions that wait for a person, over kills of real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+
+TOOL = """
+import os, signal
+from pathlib import Path
+
+class Bash:
+    name, description = "bash", "Runs a command."
+    input_schema = {"type": "object", "properties": {"command": {"type": "string"}}}
+
+    async def execute(self, input):
+        with Path("ledger.txt").open("a") as ledger:
+            ledger.write(f"{input['command']}\\n")
+        if Path("die").exists():
+            Path("die").unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return f"ran {input['command']}"
+
+async def mount(coordinator, config):
+    await coordinator.mount("tools", Bash())
+"""
+
+BUNDLE = """---
+bundle: {name: shop}
+session: {orchestrator: loop-basic, context: context-simple}
+providers:
+  - module: provider-playbook
+    config:
+      rules: RULES
+      otherwise: {say: "What?"}
+tools: [{module: tool-bash, source: ./bash.py}, {module: tool-filesystem}, {module: tool-delegate}]
+agents:
+  clerk: {instruction: "You are the clerk."}
+background_sessions:
+  - name: orders
+    triggers: [{module: trigger-manual}]
+    instruction: "order"
+    approval_timeout: TIMEOUT
+    retry: {delay: 0.01}
+---
+"""
+
+ONE_CALL = [
+    {"when": {"user": "order"}, "call": {"tool": "bash", "input": {"command": "./deploy.sh now"}}},
+    {"when": {"tool": "bash"}, "say": "{result}"},
+]
+
+KILLER = """
+import os, signal
+from functools import wraps
+from amplifier_core.hookspecs import hookimpl
+from amplifier_storage_sqlite.store import SqliteStore
+
+left, when = os.environ.get("KILL_AT", "0:before").split(":")
+left = int(left)
+
+
+def kills(name):
+    method = getattr(SqliteStore, name)
+
+    @wraps(method)
+    async def killing(*arguments, **given):
+        global left
+        left -= 1
+        here = left == 0
+        if here and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = await method(*arguments, **given)
+        if here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(SqliteStore, name, killing)
+
+
+for name in ("create", "append", "update", "save_trigger_state", "claim", "nack", "commit", "make_due", "release"):
+    kills(name)
+
+
+@hookimpl
+def amplifier_register_runner(register):
+    pass
+"""
+
+KILLS = int(os.environ.get("KILLS", "4"))
+"""Kills at steps of the store; with many, each step has one before and one after it."""
+
+
+class Ran(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Shop:
+    """A folder whose background session runs a command that a person must approve."""
+
+    def __init__(self, folder: Path, rules: list[dict[str, Any]], timeout: str = "1h") -> None:
+        self.folder = folder
+        (folder / "bundle.md").write_text(BUNDLE.replace("RULES", json.dumps(rules)).replace("TIMEOUT", timeout))
+        (folder / "bash.py").write_text(TOOL)
+        (folder / "deploy.sh").write_text("echo deployed")
+
+    def run(self, *arguments: str) -> Ran:
+        out, err = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = invoke(arguments)
+        return Ran(code, out.getvalue(), err.getvalue())
+
+    def json(self, *arguments: str) -> Any:
+        ran = self.run(*arguments, "--json")
+        assert ran.code == exits.OK, ran.err
+        return json.loads(ran.out)["data"]
+
+    def order(self) -> None:
+        assert self.run("trigger", "fire", "orders").code == exits.OK
+
+    def up(self, **environment: str) -> int:
+        command = [sys.executable, "-m", "amplifier_foundation", "up", "--once"]
+        given = {**os.environ, **environment}
+        ran = subprocess.run(command, cwd=self.folder, env=given, capture_output=True, timeout=60, check=False)
+        return ran.returncode
+
+    def install_killer(self) -> str:
+        """Write a plugin that kills the process at a step of the store; return its place."""
+        place = self.folder.parent / "killer"
+        (place / "killer-1.dist-info").mkdir(parents=True)
+        (place / "at_a_step.py").write_text(KILLER)
+        (place / "killer-1.dist-info" / "METADATA").write_text("Name: killer\nVersion: 1\n")
+        (place / "killer-1.dist-info" / "entry_points.txt").write_text("[amplifier]\nkiller = at_a_step\n")
+        return os.pathsep.join(filter(None, [str(place), os.environ.get("PYTHONPATH")]))
+
+    def waiting(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.json("approvals", "list")
+        return found
+
+    def ask(self) -> dict[str, Any]:
+        """Let the session come to its question, and return it."""
+        self.order()
+        assert self.up() == exits.OK
+        [asked] = self.waiting()
+        return asked
+
+    def ledger(self) -> list[str]:
+        file = self.folder / "ledger.txt"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def messages(self, session_id: str) -> list[dict[str, Any]]:
+        return list(self.json("session", "show", session_id)["messages"])
+
+    def answer(self, session_id: str) -> str:
+        blocks = self.messages(session_id)[-1]["content"]
+        return blocks if isinstance(blocks, str) else "".join(block.get("text", "") for block in blocks)
+
+
+@pytest.fixture
+def shop(project: Path, home: Path) -> Shop:
+    return Shop(project, ONE_CALL)
+
+
+def test_a_call_that_nobody_can_be_asked_about_waits_and_runs_once_when_it_is_approved(shop: Shop) -> None:
+    asked = shop.ask()
+    assert (asked["tool"], asked["arguments"], shop.ledger()) == ("bash", {"command": "./deploy.sh now"}, [])
+    assert asked["background_session"] == "orders"
+    assert [each["role"] for each in asked["messages"]][-1] == "assistant"
+    assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, [], [asked])
+    approved = shop.run("approvals", "approve", asked["id"][:4])
+    assert "at the next: amplifier up" in approved.out
+    assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, ["./deploy.sh now"], [])
+    assert shop.answer(asked["session_id"]) == "ran ./deploy.sh now"
+    assert shop.run("approvals", "approve", asked["id"]).code == exits.NOT_FOUND
+
+
+def test_a_denial_reaches_the_model_with_its_reason(shop: Shop) -> None:
+    asked = shop.ask()
+    shop.json("approvals", "deny", asked["id"], "--reason", "not on a Friday")
+    again = shop.run("approvals", "approve", asked["id"])
+    assert (again.code, "is denied already" in again.err) == (exits.CONFLICT, True)
+    assert (shop.up(), shop.ledger()) == (exits.OK, [])
+    assert "the user denied this call: not on a Friday" in shop.answer(asked["session_id"])
+
+
+def test_only_the_call_that_is_asked_about_waits(project: Path, home: Path) -> None:
+    calls = [
+        {"tool": "bash", "input": {"command": "./deploy.sh"}},
+        {"tool": "write_file", "input": {"file_path": "note.txt", "content": "noted"}},
+    ]
+    rules = [{"when": {"user": "order"}, "call": calls}, {"when": {"tool": "bash"}, "say": "Both: {result}"}]
+    shop = Shop(project, rules)
+    asked = shop.ask()
+    assert ((project / "note.txt").read_text(), shop.ledger()) == ("noted", [])
+    (project / "note.txt").unlink()
+    shop.json("approvals", "approve", asked["id"])
+    assert (shop.up(), shop.ledger(), (project / "note.txt").exists()) == (exits.OK, ["./deploy.sh"], False)
+    assert shop.answer(asked["session_id"]) == "Both: ran ./deploy.sh"
+
+
+def test_two_questions_of_one_response_are_answered_one_by_one(project: Path, home: Path) -> None:
+    calls = [{"tool": "bash", "input": {"command": each}} for each in ("./deploy.sh", "./undo.sh")]
+    shop = Shop(project, [{"when": {"user": "order"}, "call": calls}, {"when": {"tool": "bash"}, "say": "Both."}])
+    shop.order()
+    assert shop.up() == exits.OK
+    asked = {each["arguments"]["command"]: each for each in shop.waiting()}
+    shop.json("approvals", "approve", asked["./undo.sh"]["id"])
+    assert (shop.up(), shop.ledger()) == (exits.OK, ["./undo.sh"])
+    assert [each["id"] for each in shop.waiting()] == [asked["./deploy.sh"]["id"]]
+    shop.json("approvals", "deny", asked["./deploy.sh"]["id"])
+    assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, ["./undo.sh"], [])
+    assert shop.answer(asked["./deploy.sh"]["session_id"]) == "Both."
+
+
+def test_an_agents_question_stops_the_whole_tree_which_goes_on_with_the_same_agent(project: Path, home: Path) -> None:
+    rules = [
+        {
+            "when": {"user": "order"},
+            "call": {"tool": "delegate", "input": {"agent": "clerk", "instruction": "ship it"}},
+        },
+        {"when": {"user": "ship it"}, "call": {"tool": "bash", "input": {"command": "./deploy.sh"}}},
+        {"when": {"tool": "bash"}, "say": "shipped: {result}"},
+        {"when": {"tool": "delegate"}, "say": "Told: {result}"},
+    ]
+    shop = Shop(project, rules)
+    asked = shop.ask()
+    assert (asked["session_id"].endswith("_clerk"), shop.ledger()) == (True, [])
+    shop.json("approvals", "approve", asked["id"])
+    assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, ["./deploy.sh"], [])
+    sessions = shop.json("session", "list")
+    assert sorted(each["status"] for each in sessions) == ["completed", "completed", "idle"]
+    [order] = [each for each in sessions if each["session_id"].startswith("orders")]
+    assert "shipped: ran ./deploy.sh" in shop.answer(order["session_id"])
+
+
+def test_a_script_that_changes_while_its_call_waits_is_asked_about_anew(shop: Shop) -> None:
+    asked = shop.ask()
+    shop.json("approvals", "approve", asked["id"])
+    (shop.folder / "deploy.sh").write_text("rm -rf ~")
+    assert (shop.up(), shop.ledger()) == (exits.OK, [])
+    [anew] = shop.waiting()
+    assert (anew["id"] != asked["id"], anew["call_hash"]) == (True, asked["call_hash"])
+    assert (shop.up(), shop.ledger()) == (exits.OK, [])
+    shop.json("approvals", "approve", anew["id"])
+    assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, ["./deploy.sh now"], [])
+
+
+def test_always_adds_the_narrowest_rule_and_the_next_order_is_not_asked_about(shop: Shop) -> None:
+    asked = shop.ask()
+    assert asked["rule"] == "bash(./deploy.sh now)"
+    assert "added to permissions.allow" in shop.run("approvals", "approve", asked["id"], "--always").out
+    shop.order()
+    assert (shop.up(), shop.ledger()) == (exits.OK, ["./deploy.sh now"] * 2)
+
+
+def test_for_the_session_exactly_the_same_call_runs_again_unasked(project: Path, home: Path) -> None:
+    calls = [{"tool": "bash", "input": {"command": each}} for each in ("./deploy.sh", "./deploy.sh", "./undo.sh")]
+    rules = [
+        {"when": {"user": "order"}, "call": calls[0]},
+        {"when": {"tool": "bash"}, "call": calls[1:]},
+    ]
+    shop = Shop(project, rules)
+    asked = shop.ask()
+    shop.json("approvals", "approve", asked["id"], "--session")
+    assert (shop.up(), shop.ledger()) == (exits.OK, ["./deploy.sh", "./deploy.sh"])
+    assert [each["arguments"]["command"] for each in shop.waiting()] == ["./undo.sh"]
+
+
+def test_an_approval_for_the_session_does_not_cover_a_changed_script(project: Path, home: Path) -> None:
+    deploy = {"tool": "bash", "input": {"command": "./deploy.sh"}}
+    edit = {"tool": "write_file", "input": {"file_path": "deploy.sh", "content": "rm -rf ~"}}
+    rules = [
+        {"when": {"user": "order"}, "call": deploy},
+        {"when": {"tool": "bash"}, "call": edit},
+        {"when": {"tool": "write_file"}, "call": deploy},
+    ]
+    shop = Shop(project, rules)
+    asked = shop.ask()
+    shop.json("approvals", "approve", asked["id"], "--session")
+    assert (shop.up(), shop.ledger()) == (exits.OK, ["./deploy.sh"])
+    [again] = shop.waiting()
+    assert (again["call_hash"], again["scripts"] != asked["scripts"]) == (asked["call_hash"], True)
+
+
+def test_a_process_of_a_session_cannot_answer(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = shop.ask()
+    monkeypatch.setenv("AMPLIFIER_SESSION", "1")
+    ran = shop.run("approvals", "approve", asked["id"])
+    assert (ran.code, "is for a person" in ran.err) == (exits.FAILED, True)
+    assert [each["state"] for each in shop.waiting()] == ["pending"]
+
+
+def test_a_person_at_the_terminal_is_asked_again_when_the_session_is_resumed(shop: Shop) -> None:
+    asked = shop.ask()
+    ran = shop.run("run", "--resume", asked["session_id"], "go on")
+    assert (ran.code, shop.ledger()) == (exits.WAITING, []), "there is no terminal"
+    shop.json("approvals", "approve", asked["id"])
+    assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, [], []), "the call has its answer: a denial"
+
+
+def test_a_call_whose_process_is_killed_while_it_runs_is_not_run_again(shop: Shop) -> None:
+    asked = shop.ask()
+    shop.json("approvals", "approve", asked["id"])
+    (shop.folder / "die").touch()
+    assert (shop.up(), shop.ledger()) == (-signal.SIGKILL, ["./deploy.sh now"])
+    shop.up()
+    assert shop.ledger() == ["./deploy.sh now"]
+
+
+def test_an_answer_reaches_a_running_process_and_a_wait_holds_no_worker(shop: Shop) -> None:
+    command = [sys.executable, "-m", "amplifier_foundation", "up", "--quiet"]
+    with subprocess.Popen(command, cwd=shop.folder) as up:
+        try:
+            shop.order()
+            shop.order()
+            wait_until(lambda: len(shop.waiting()) == 2)
+            [row] = shop.json("ps")["background_sessions"]
+            assert sorted(row["approvals"]) == sorted(each["id"] for each in shop.waiting())
+            first, second = shop.waiting()
+            assert shop.json("approvals", "approve", second["id"])["runs"] is True
+            wait_until(lambda: shop.ledger() == ["./deploy.sh now"])
+            shop.json("approvals", "deny", first["id"])
+            wait_until(lambda: shop.json("session", "show", first["session_id"])["status"] == "completed")
+            assert shop.ledger() == ["./deploy.sh now"]
+        finally:
+            up.terminate()
+
+
+def test_a_question_that_nobody_answers_counts_as_denied(project: Path, home: Path) -> None:
+    shop = Shop(project, ONE_CALL, timeout="0.01")
+    shop.order()
+    while not shop.json("session", "list", "--all") or shop.waiting():
+        assert shop.up() == exits.OK
+    assert (shop.up(), shop.ledger()) == (exits.OK, [])
+    [order] = [each for each in shop.json("session", "list") if each["session_id"].startswith("orders")]
+    assert "which counts as a denial" in shop.answer(order["session_id"])
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_at_any_step_loses_no_question_and_runs_no_call_twice(shop: Shop, when: str) -> None:
+    path = shop.install_killer()
+    for number in chosen_steps():
+        shop.order()
+        killed = shop.up(KILL_AT=f"{number}:{when}", PYTHONPATH=path) == -signal.SIGKILL
+        assert (shop.up(), shop.ledger()) == (exits.OK, []), f"killed {when} step {number}"
+        [asked] = shop.waiting()
+        shop.json("approvals", "approve", asked["id"])
+        killed = shop.up(KILL_AT=f"{number}:{when}", PYTHONPATH=path) == -signal.SIGKILL or killed
+        while shop.up() == exits.OK and (anew := shop.waiting()):  # the model asks for an interrupted call again
+            assert len(shop.ledger()) <= 1
+            shop.json("approvals", "deny", anew[0]["id"])
+        assert len(shop.ledger()) <= 1, f"killed {when} step {number}"
+        (shop.folder / "ledger.txt").unlink(missing_ok=True)
+        if not killed:
+            return
+
+
+def chosen_steps() -> range:
+    """Return the numbers of the steps to kill at; a run has about thirty."""
+    return range(1, 100) if KILLS >= 100 else range(9, 9 + 2 * KILLS, 4)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < ends, "nothing came"
+        time.sleep(0.05)
