@@ -170,6 +170,12 @@ class _Parser:
         word = self._reader.read_word()
         if word.glob is not None:
             raise Opaque("a pattern in a redirection")
+        if (
+            word.is_bare
+            and word.text.isdigit()
+            and self._text[self._reader.place : self._reader.place + 1] in ("<", ">")
+        ):
+            raise Unfinished(f"nothing follows '{found[2]}' but another redirection")
         if found[2] in ("<<", "<<-"):
             self._documents.append((redirections, len(redirections), word.text, found[2] == "<<-", not word.is_bare))
         redirections.append(Redirection(found[2], word.text))

@@ -85,7 +85,7 @@ class WordReader:
             self.place += 2
         elif sign in _OBEYED:
             raise Opaque(_OBEYED[sign])
-        elif sign == "~" and (not self._read or self._read[-1] in "=:"):
+        elif sign == "~" and ((not self._read and self._bare is None) or self._read[-1:] in ("=", ":")):
             self._read_home()
         else:
             if sign in _GLOB and self._glob is None:
