@@ -20,7 +20,7 @@ from .output import Output
 from .running import Command
 from .sandbox import NoSandbox, find_sandbox, require_sandbox
 from .sandbox.contracts import Run
-from .sandbox.protection import Guarded, find_guarded, hold_new_repositories
+from .sandbox.protection import Guarded, find_guarded, find_second_names, hold_new_repositories
 from .schemas import DESCRIPTIONS, check, make_schemas
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Shell:
         if given["background"]:
             self._background.require_place()
         sandbox = await asyncio.to_thread(self._require_sandbox)
-        guarded = await asyncio.to_thread(find_guarded, self._folder, self._is_released)
+        guarded = await asyncio.to_thread(self._find_guarded)
         run = Run(
             given["command"],
             self._folder,
@@ -165,6 +165,14 @@ class Shell:
         if (limit := find_limit(self._config.limits, command.code, output.last)) is not None:
             facts["limit"] = limit
         return {**facts, "warnings": said} if said else facts
+
+    def _find_guarded(self) -> Guarded:
+        guarded = find_guarded(self._folder, self._is_released)
+        if twice := find_second_names(self._folder, guarded):
+            raise BashError(
+                "SecondName", f"{twice[0]} has a second name, elsewhere (a hard link), and cannot be guarded; copy it"
+            )
+        return guarded
 
     def _look_again(self, before: Guarded) -> list[str]:
         return hold_new_repositories(self._folder, before, find_guarded(self._folder, self._is_released))

@@ -94,6 +94,20 @@ def _find_modules(folder: str, repository: str) -> Iterator[str]:
             folders[:] = [each for each in folders if each == "modules"]
 
 
+def find_second_names(folder: str, guarded: Guarded) -> list[str]:
+    """Return the guarded files with a second name (a hard link): through that, a command could read or write them."""
+    inside = [f"{path}/{part}" for path, parts in guarded.parts.items() for part in parts]
+    return [path for path in (*guarded.obeyed, *guarded.secret, *inside) if _count_names(f"{folder}/{path}") > 1]
+
+
+def _count_names(path: str) -> int:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return 0
+    return status.st_nlink if stat.S_ISREG(status.st_mode) else 1
+
+
 def is_linked(path: str) -> bool:
     """Return whether a repository's hooks or settings are links: then nothing in it can be guarded one by one."""
     return any(Path(path, part).is_symlink() for part in _IN_GIT)
@@ -119,7 +133,7 @@ def find_outer_repository(folder: str) -> str | None:
 def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[str]:
     """Move aside what a command has created for git to obey; return a sentence about each new guarded file."""
     said = []
-    for path in after.obeyed:
+    for path in (*after.obeyed, *(path for path in after.secret if what_obeys(path))):
         if path in before.obeyed or path in before.secret:
             continue
         if path.rpartition("/")[2].lower() == ".git" and _may_run_programs(Path(folder, path)):
@@ -136,8 +150,12 @@ def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[
 
 
 def _hold(folder: str, path: str) -> str:
+    """Move a file or folder aside; return its new name."""
     held = f"{path}-held-{secrets.token_hex(4)}"
-    Path(folder, path).rename(Path(folder, held))
+    try:
+        Path(folder, path).rename(Path(folder, held))
+    except FileNotFoundError:  # another call has moved it
+        return "gone"
     return held
 
 
