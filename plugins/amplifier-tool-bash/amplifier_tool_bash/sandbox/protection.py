@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import stat
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,36 +46,41 @@ class Guarded(NamedTuple):
 
 
 def find_guarded(folder: str, is_allowed: Callable[[str, str], bool] = lambda kind, path: False) -> Guarded:
-    """Walk the folder; `is_allowed("read" or "write", path)` says what the person has released."""
+    """Walk the folder, but not what programs obey, and no links.
+
+    `is_allowed("read" or "write", path)` says what the person has released.
+    """
     obeyed: list[str] = []
     secret: list[str] = []
-    for seen, (path, is_folder) in enumerate(_walk(folder)):
-        if seen > MOST_ENTRIES or len(obeyed) + len(secret) > MOST_GUARDED:
-            return Guarded(tuple(obeyed), tuple(secret), False, _list_parts(folder, obeyed))
-        name = path.rpartition("/")[2]
-        if not is_folder and is_secret(name) and not is_allowed("read", path):
-            secret.append(path)
-        elif what_obeys(name) and not is_allowed("write", path):
-            obeyed.append(path)
-    return Guarded(tuple(obeyed), tuple(secret), True, _list_parts(folder, obeyed))
-
-
-def _walk(folder: str) -> Iterator[tuple[str, bool]]:
-    """Yield every file and folder, but for those inside of folders that programs obey; links are not followed."""
+    entries = 0
     waiting = [""]
     while waiting:
         inside = waiting.pop()
         try:
-            entries = list(os.scandir(f"{folder}/{inside}"))
-        except OSError:
+            found = list(os.scandir(f"{folder}/{inside}"))
+        except OSError:  # gone, or not to be read
             continue
-        for entry in entries:
-            if entry.is_symlink():
-                continue
+        entries += len(found)
+        if entries > MOST_ENTRIES or len(obeyed) + len(secret) > MOST_GUARDED:
+            return Guarded(tuple(obeyed), tuple(secret), False, _list_parts(folder, obeyed))
+        for entry in found:
+            is_obeyed, is_kept = _judge_name(entry.name)
             is_folder = entry.is_dir(follow_symlinks=False)
-            yield f"{inside}{entry.name}", is_folder
-            if is_folder and entry.name not in _SKIPPED and not what_obeys(entry.name):
+            if (is_obeyed or is_kept) and not entry.is_symlink():
+                path = f"{inside}{entry.name}"
+                if is_kept and not is_folder and not is_allowed("read", path):
+                    secret.append(path)
+                elif is_obeyed and not is_allowed("write", path):
+                    obeyed.append(path)
+            if is_folder and not is_obeyed and entry.name not in _SKIPPED:
                 waiting.append(f"{inside}{entry.name}/")
+    return Guarded(tuple(obeyed), tuple(secret), True, _list_parts(folder, obeyed))
+
+
+@lru_cache(maxsize=2 * MOST_ENTRIES)
+def _judge_name(name: str) -> tuple[bool, bool]:
+    """Return whether a program obeys a file of this name, and whether it is a secret."""
+    return what_obeys(name) is not None, is_secret(name)
 
 
 def _list_parts(folder: str, obeyed: list[str]) -> dict[str, tuple[str, ...]]:
