@@ -76,6 +76,7 @@ SPAWNERS = {
     "amplifier_foundation/background/worker.py:_claim": "waits for it, also when it is cancelled itself",
     "amplifier_foundation/sessions/recording.py:shield_to_completion": "waits for it, also when it is cancelled itself",
     "amplifier_foundation/background/tasks.py:run_beside": "cancels it and waits for it at the end of its block",
+    "amplifier_tool_bash/background.py:start": "one task a command, which `close` cancels and awaits",
     "amplifier_tool_filesystem/tools.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
     "amplifier_trigger_session_event/trigger.py:_next": "cancels what it waits for, and waits until that has ended",

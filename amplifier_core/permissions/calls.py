@@ -1,7 +1,8 @@
 """Describe a tool call by what it reaches: paths, commands, hosts, events and bundles.
 
 A tool may say so itself: its attribute `accesses` maps the name of an argument to `read`, `write`, `command`, `host`,
-`event` or `bundle`. Without it the usual names of arguments count, and a path is read by tools whose names say so.
+`event` or `bundle`, or it is a function from the arguments of a call to its accesses. Without it the usual names of
+arguments count, and a path is read by tools whose names say so.
 """
 
 from __future__ import annotations
@@ -16,9 +17,19 @@ from ..frozen import frozen
 from .protected import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    Declared = Mapping[str, Any] | Callable[[Mapping[str, Any]], Iterable["Access"]]
+    """The attribute `accesses` of a tool."""
 
 Kind = Literal["read", "write", "command", "host", "event", "bundle", "other"]
+
+Form = Literal["text", "decoded", "harmless", "opaque"]
+"""The form of a command: an undecoded text, or one command with decoded words, quoted as a shell quotes them.
+
+A harmless one is decoded, too, and needs no question of its own: its tool confines it. An opaque one is not to be
+decoded: no rule allows it.
+"""
 
 _USUAL: dict[Kind, str] = {
     "write": "path paths file files file_path file_paths filepath filename directory dir folder root cwd working_dir "
@@ -42,6 +53,7 @@ class Access(NamedTuple):
     value: str
     problem: str = ""
     """Why no rule can allow it."""
+    form: Form = "text"
 
 
 @frozen
@@ -53,8 +65,11 @@ class Call:
     arguments: Mapping[str, Any]
 
     @classmethod
-    def of(cls, tool: str, arguments: Mapping[str, Any], folder: Path | str, declared: Mapping[str, Any] = {}) -> Call:
-        """Return the call of a tool in a working folder; `declared` are the kinds of its arguments by name."""
+    def of(cls, tool: str, arguments: Mapping[str, Any], folder: Path | str, declared: Declared | None = None) -> Call:
+        """Return the call of a tool in a working folder; `declared` is the tool's attribute `accesses`."""
+        if callable(declared):
+            return cls(tool, tuple(_ask_tool(declared, arguments, str(folder))), arguments)
+        declared = declared or {}
         reads = _says_reading(tool)
         accesses: list[Access] = []
         for name, value in arguments.items():
@@ -74,6 +89,19 @@ class Call:
 
 def _says_reading(tool: str) -> bool:
     return not _READING.isdisjoint(tool.lower().split("_"))
+
+
+def _ask_tool(
+    describe: Callable[[Mapping[str, Any]], Iterable[Access]], arguments: Mapping[str, Any], folder: str
+) -> list[Access]:
+    """Return the accesses of a call in the words of its tool; no rule can allow the call when the tool fails."""
+    try:
+        return [
+            _access(each.kind, each.value, folder) if each.form == "text" and not each.problem else each
+            for each in describe(arguments)
+        ]
+    except Exception as error:
+        return [Access("other", "", f"its tool cannot say what the call reaches: {type(error).__name__}: {error}")]
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.models import HookResult
 
-    from .calls import Call
+    from .calls import Call, Declared
     from .policy import Decision, Policy
     from .rules import Rule
 
@@ -69,8 +69,8 @@ class PermissionGate:
         self.acts = False
         self._asked: dict[str, Call] = {}
 
-    def decide(self, tool: str, arguments: Any, declared: Mapping[str, Any] | None = None) -> Decision:
-        """Return the decision about a call; `declared` are the kinds of its arguments (`accesses` of the tool)."""
+    def decide(self, tool: str, arguments: Any, declared: Declared | None = None) -> Decision:
+        """Return the decision about a call; `declared` is the tool's attribute `accesses`."""
         from .calls import Call
         from .policy import Decision
 
@@ -78,7 +78,7 @@ class PermissionGate:
             return Decision("deny", self.refusal)
         if not isinstance(arguments, dict):
             return Decision("deny", "its arguments are no mapping")
-        call = Call.of(tool, arguments, self.folder, declared or {})
+        call = Call.of(tool, arguments, self.folder, declared)
         decision = self.policy.decide(call)
         if self.untrusted and not self.acts and decision.effect == "allow" and self.policy.doubts(call):
             decision = Decision("ask", f"{self.untrusted}, and text of strangers may ask for this")
@@ -94,14 +94,16 @@ class PermissionGate:
 
         tool = str(data.get("tool_name"))
         arguments, declared = data.get("tool_input"), getattr(tools.get(tool), "accesses", None)
-        decision = self.decide(tool, arguments, declared if isinstance(declared, dict) else None)
+        if not isinstance(declared, dict) and not callable(declared):
+            declared = None
+        decision = self.decide(tool, arguments, declared)
         if decision.effect != "deny" and getattr(tools.get(tool), "untrusted_results", False) is True:
             self.untrusted = self.untrusted or f"it has read a result of {tool}"
         if decision.effect == "allow":
             return None
         if decision.effect == "deny":
             return HookResult(action="deny", reason=describe_refusal(decision))
-        call = Call.of(tool, arguments or {}, self.folder, declared if isinstance(declared, dict) else {})
+        call = Call.of(tool, arguments or {}, self.folder, declared)
         rule = self._rule_for_good(call)
         prompt = describe_question(call, decision)
         self._asked[prompt] = call

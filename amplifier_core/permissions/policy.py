@@ -57,7 +57,7 @@ class Layer:
         if groups is None:
             groups = self._groups[key] = tuple(self._group(*key))
         for effect, group in groups:
-            rule = group.find(access.value)
+            rule = group.find(access)
             if rule is not None:
                 return effect, rule
         return None
@@ -75,7 +75,9 @@ class Layer:
         found = self.find(tool, access)
         if found is not None:
             return Decision(found[0], f"the rule {found[1]}", found[1], self.source)
-        if self.mode is None or self.mode == "auto" or (access.kind == "read" and not access.value.startswith("/")):
+        if self.mode is None or self.mode == "auto" or access.form == "harmless":
+            return None
+        if access.kind == "read" and not access.value.startswith("/"):
             return None
         return Decision("deny" if self.mode == "read-only" else "ask", f"the mode {self.mode}", None, self.source)
 
@@ -115,7 +117,7 @@ class Policy:
     def doubts(self, call: Call) -> bool:
         """Return whether a call does more than read, and no rule of the person's own settings allows it."""
         own = [layer for layer in self.layers if layer.is_own]
-        acting = [access for access in call.accesses if access.kind != "read"]
+        acting = [access for access in call.accesses if access.kind != "read" and access.form != "harmless"]
         if not call.accesses and not call.is_reading:
             acting = [_whole_call()]
         found = [[layer.find(call.tool, access) for layer in own] for access in acting]
@@ -179,6 +181,8 @@ _IS_ASKED: Mapping[Kind, Callable[[str], bool]] = {
 
 def _default(access: Access) -> Decision:
     """Return what counts without a rule and a mode: a trusted bundle grants its tools inside the working folder."""
+    if access.form == "harmless":
+        return _ALLOWED
     is_asked = _IS_ASKED.get(access.kind)
     return _ASKED[access.kind] if is_asked is not None and is_asked(access.value) else _ALLOWED
 

@@ -3,7 +3,8 @@
 The name is that of a tool, with `*` for any characters. The pattern is compared with each thing that the call reaches:
 
 - a path, relative to the working folder or absolute: `*` and `?` within a name, `**` for any folders; `~` is the home;
-- a command: its words, `*` for any characters. An `allow` fits plain commands only: no shell syntax, no assignments;
+- a command: its words, `*` for any characters. An `allow` fits plain commands only: no shell syntax, no assignments. A
+  tool that decodes commands gives each one by itself;
 - a host: whole, or with `*.` before it for the host and all below it;
 - events, agents and bundles: `*` for any characters.
 """
@@ -62,7 +63,7 @@ class Rule:
 
     def fits(self, access: Access) -> bool:
         """Return whether it is about an access of a call of its tool."""
-        return RuleGroup(self.effect, (self,), access.kind).find(access.value) is not None
+        return RuleGroup(self.effect, (self,), access.kind).find(access) is not None
 
 
 class RuleGroup:
@@ -80,10 +81,10 @@ class RuleGroup:
         patterns = (f"({_regex(rule.pattern, kind, folds=self._folds)})" for rule in rules)
         self._fit = re.compile("|".join(patterns), re.DOTALL).fullmatch
 
-    def find(self, value: str) -> Rule | None:
-        """Return the first rule that fits a value."""
-        fit = self._fit(fold(value) if self._folds else value)
-        if fit is None or fit.lastindex is None or (self._needs_plain and not is_plain_command(value)):
+    def find(self, access: Access) -> Rule | None:
+        """Return the first rule that fits an access."""
+        fit = self._fit(fold(access.value) if self._folds else access.value)
+        if fit is None or fit.lastindex is None or (self._needs_plain and not _is_one_command(access)):
             return None
         return self._rules[fit.lastindex - 1]
 
@@ -110,15 +111,17 @@ def narrowest_rule(call: Call) -> str | None:
     if len(values) > 1 or any(access.problem for access in call.accesses):
         return None
     for kind, value in values:
-        if kind == "command" and not is_plain_command(value):
+        if kind == "command" and not all(_is_one_command(access) for access in call.accesses):
             return None
         return f"{call.tool}({_escape(value)})"
     return None if call.arguments else call.tool
 
 
-def is_plain_command(command: str) -> bool:
-    """Return whether a command is one program with literal words."""
-    return re.fullmatch(_PLAIN_COMMAND, command, re.ASCII) is not None
+def _is_one_command(access: Access) -> bool:
+    """Return whether an access is one program with literal words."""
+    if access.form == "text":
+        return re.fullmatch(_PLAIN_COMMAND, access.value, re.ASCII) is not None
+    return access.form != "opaque"
 
 
 def _escape(value: str) -> str:

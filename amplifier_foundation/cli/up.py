@@ -80,10 +80,8 @@ async def _up(
     trusts: bool,
 ) -> int:
     from ..background.freezing import ending_when_frozen
-    from ..security.session_mark import mark_process
     from .detaching import Logfile
 
-    mark_process()
     for path in paths:
         preload_providers(path)
     plugins, bundles = await _load(ctx, paths, trusts=trusts, runs=not dry_run)

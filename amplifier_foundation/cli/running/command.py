@@ -75,9 +75,6 @@ def run(
 
 def go(ctx: click.Context, wanted: Wanted, prompt: str | None, schema: str, *, as_json: bool, as_lines: bool) -> int:
     """Run one turn, or a conversation without a prompt at a terminal; return the exit code."""
-    from ...security.session_mark import mark_process
-
-    mark_process()
     wanted.check()
     if not (wanted.bundle or wanted.resume or wanted.fork or wanted.working_dir or Path("bundle.md").is_file()):
         project = Path(project_here())

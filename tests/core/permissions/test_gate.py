@@ -10,7 +10,7 @@ import pytest
 from amplifier_core import HookResult, ModuleCoordinator
 from amplifier_core.approval import ApprovalTimeoutError
 from amplifier_core.events import TOOL_PRE
-from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
+from amplifier_core.permissions import Access, PermissionGate, Policy, parse_permissions
 
 
 class Asked:
@@ -171,6 +171,15 @@ async def test_a_tool_declares_its_arguments() -> None:
     assert "own network" in str((await verdict(coordinator, "deploy", where="127.0.0.1")).reason)
 
 
+class Shell:
+    """A tool that describes its calls itself."""
+
+    name = "shell"
+
+    def accesses(self, arguments: dict[str, Any]) -> list[Access]:
+        return [Access("command", arguments["run"], form=arguments.get("form", "decoded"))]
+
+
 async def test_after_text_of_strangers_what_acts_is_asked_and_what_reads_is_not() -> None:
     coordinator, gate, asked = guarded({"allow": ["bash(git status*)", "emit(report:*)"]})
     gate.untrusted = "a webhook woke it"
@@ -190,5 +199,36 @@ async def test_after_text_of_strangers_what_acts_is_asked_and_what_reads_is_not(
         assert (await verdict(coordinator, tool, **arguments)).action == "deny", tool
     assert len(asked.questions) == 4
     assert "a webhook woke it, and text of strangers may ask for this" in asked.questions[0][0]
+    coordinator.mount_points["tools"]["shell"] = Shell()
+    assert (await verdict(coordinator, "shell", run="ls", form="harmless")).action == "continue"
+    assert (await verdict(coordinator, "shell", run="git status", form="decoded")).action == "deny"
     gate.acts = True
     assert (await verdict(coordinator, "write_file", path="a")).action == "continue"
+
+
+async def test_a_tool_describes_its_calls_itself() -> None:
+    class Shells(Shell):
+        def accesses(self, arguments: dict[str, Any]) -> list[Access]:
+            return [
+                Access("command", "ls", form="harmless"),
+                *super().accesses(arguments),
+                Access("write", "../outside"),
+            ]
+
+    coordinator, _, asked = guarded({"allow": ["shell(make 'a; b')", "shell(/work/outside)"], "deny": ["shell(rm *)"]})
+    coordinator.mount_points["tools"]["shell"] = Shells()
+    assert (await verdict(coordinator, "shell", run="make 'a; b'")).action == "continue"
+    assert "the rule shell(rm *)" in str((await verdict(coordinator, "shell", run="rm y")).reason)
+    assert "cannot say what the call reaches: KeyError" in str((await verdict(coordinator, "shell", walk="x")).reason)
+    assert asked.questions == []
+
+
+async def test_a_rule_for_good_has_no_wildcard_that_the_person_did_not_write() -> None:
+    kept: list[str] = []
+    coordinator, _, asked = guarded({}, r"Allow always: shell(grep 'a.\*b' f)", kept=kept)
+    coordinator.mount_points["tools"]["shell"] = Shell()
+    assert (await verdict(coordinator, "shell", run="grep 'a.*b' f")).action == "continue"
+    assert kept == [r"shell(grep 'a.\*b' f)"]
+    assert (await verdict(coordinator, "shell", run="grep 'a.*b' f")).action == "continue"
+    assert (await verdict(coordinator, "shell", run="grep 'a.xb' f")).action == "deny"
+    assert [prompt for prompt, _ in asked.questions][1:] == ["""shell(run="grep 'a.xb' f"): commands are asked for"""]

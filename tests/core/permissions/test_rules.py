@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.permissions import (
+    Access,
     Call,
     PermissionRuleError,
     PermissionsError,
@@ -255,3 +256,31 @@ def test_always_is_the_narrowest_rule_and_covers_the_call_alone(
     if rule is not None:
         again = Policy([parse_permissions({"mode": "ask", "allow": [rule]}, "user settings", is_own=True)])
         assert again.decide(call).effect == "allow"
+
+
+@pytest.mark.parametrize(
+    ("form", "section", "effect"),
+    [
+        ("decoded", {}, "ask"),
+        ("decoded", {"allow": ["bash(git commit *)"]}, "allow"),
+        ("decoded", {"mode": "read-only"}, "deny"),
+        ("harmless", {}, "allow"),
+        ("harmless", {"mode": "read-only"}, "allow"),
+        ("harmless", {"ask": ["bash(git *)"]}, "ask"),
+        ("harmless", {"deny": ["bash"]}, "deny"),
+        ("opaque", {}, "ask"),
+        ("opaque", {"allow": ["bash", "bash(*)", "*"]}, "ask"),
+        ("opaque", {"deny": ["bash(git *)"]}, "deny"),
+    ],
+)
+def test_the_form_of_a_command_says_which_rules_count(form: Any, section: dict[str, Any], effect: str) -> None:
+    policy = Policy([parse_permissions(section, "user settings", is_own=True)])
+    call = Call.of("bash", {}, "/p", lambda arguments: [Access("command", "git commit -m 'a; b'", form=form)])
+    assert policy.decide(call).effect == effect
+
+
+def test_always_is_no_rule_for_several_commands_or_for_one_that_is_not_decoded() -> None:
+    one, other = Access("command", "make 'a b'", form="decoded"), Access("command", "ls", form="harmless")
+    for accesses, rule in (([one], "bash(make 'a b')"), ([one, other], None), ([one._replace(form="opaque")], None)):
+        call = Call.of("bash", {"command": "x"}, "/p", lambda arguments, given=accesses: given)
+        assert narrowest_rule(call) == rule

@@ -1,0 +1,281 @@
+"""Describe a shell command by what it reaches: each simple command with decoded words, the paths, and the hosts.
+
+A command that only reads, by a positive list, is harmless inside a sandbox. A wrapper such as `timeout` is peeled when
+its arguments are known. For what cannot be decoded, the fragments that look like commands count for refusals alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amplifier_core.permissions import Access
+
+from .parsing import MOST_COMMANDS, TooManyCommands, parse
+from .reading import find_read_paths
+from .words import Opaque, Unfinished, Word
+from .wrappers import find_inner_commands, runs_another, unwrap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from amplifier_core.permissions.calls import Form
+
+    from .parsing import Redirection, SimpleCommand
+    from .wrappers import Wrapped
+
+LONGEST_COMMAND = 65_536
+"""Characters of a command."""
+_DEEPEST = 5
+"""Shells within shells."""
+
+_FORBIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_FRAGMENTS = re.compile(r"[;&|\n()`{}]|\$\(|\b(?:do|then|else|time|coproc)\b|!")
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+_HARMLESS_VARIABLES = re.compile(
+    r"LANG|LANGUAGE|LC_[A-Z]+|NO_COLOR|CLICOLOR|FORCE_COLOR|COLUMNS|LINES|CI|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE"
+)
+_HARMLESS_VALUE = re.compile(r"[\w.@-]*", re.ASCII)
+_REFUSED_VARIABLES = re.compile(
+    r"(?:LD|DYLD)_\w+|BASH_ENV|ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PROMPT_COMMAND|GCONV_PATH"
+)
+_CHANGE_SHELL = """
+. source eval exec trap alias unalias hash declare typeset local export readonly read mapfile readarray unset set shopt
+enable bind complete compgen compopt builtin let wait pushd popd dirs history fc logout cd umask ulimit
+"""
+_CHANGES_SHELL = frozenset(_CHANGE_SHELL.split())
+_NO_FILE = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty"))
+_SHELL_HOST = re.compile(r"/dev/(?:tcp|udp)/([^/]*)")
+_GIT_VALUES = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"))
+
+
+def describe_command(text: str, folder: str, where: str = ".", *, is_confined: bool) -> list[Access]:
+    """Return what a command reaches; `where` is its folder, relative to the session's working folder or absolute.
+
+    Without a sandbox (`is_confined`), no command is harmless.
+    """
+    if problem := _why_refused(text):
+        return [Access("command", _shorten(text), problem, "opaque")]
+    decoder = _Decoder(folder, where, is_confined=is_confined)
+    try:
+        decoder.add_all(parse(text))
+    except (Unfinished, TooManyCommands) as error:
+        return [Access("command", _shorten(text), f"no shell can read it: {error}", "opaque")]
+    except Opaque:
+        return [Access("command", text, "", "opaque"), *_guess_accesses(text, folder)]
+    if decoder.is_opaque:
+        decoder.accesses.insert(0, Access("command", text, "", "opaque"))
+    return list(dict.fromkeys(decoder.accesses))
+
+
+def _why_refused(text: str) -> str:
+    if len(text) > LONGEST_COMMAND:
+        return f"it has more than {LONGEST_COMMAND} characters; write a file, and run that"
+    found = _FORBIDDEN.search(text)
+    return f"it has the invisible or control character U+{ord(found[0]):04X}" if found else ""
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def _guess_accesses(text: str, folder: str) -> Iterable[Access]:
+    """Return what the fragments of an undecoded text may reach; only a refusal looks at them."""
+    decoder = _Decoder(folder, ".", is_confined=True, only_refuses=True)
+    for fragment in _FRAGMENTS.split(text)[: 4 * MOST_COMMANDS]:
+        try:
+            decoder.add_all(parse(fragment))
+        except (Unfinished, TooManyCommands, Opaque):
+            words = [Word(word) for word in re.sub(r"[\\'\"]", "", fragment).split()]
+            while words and _ASSIGNED.match(words[0].text):
+                del words[0]
+            decoder.add_guess(words)
+    return dict.fromkeys(decoder.accesses)
+
+
+class _Decoder:
+    """Collects the accesses of simple commands, in their order.
+
+    `is_opaque` afterwards means that the call must be asked for as a whole, whatever the rules allow.
+    """
+
+    def __init__(self, folder: str, where: str, *, is_confined: bool, only_refuses: bool = False) -> None:
+        self.accesses: list[Access] = []
+        self.is_opaque = False
+        self._folder = folder
+        self._where: str | None = where
+        self._changed_folder = False
+        self._is_confined = is_confined
+        self._only_refuses = only_refuses
+        self._depth = 0
+
+    def add_all(self, commands: Iterable[SimpleCommand]) -> None:
+        """Add simple commands. Raises `Opaque` for a text within them that is not decoded."""
+        previous = ""
+        for command in commands:
+            is_cd = bool(command.words) and command.words[0].text == "cd"
+            joins = ("&&",) if previous == "cd" or is_cd else ("&&", "|")
+            if self._changed_folder and command.joined_by not in joins:
+                self._where = None  # the change of the folder may have failed
+            self._add(command)
+            previous = command.words[0].text if command.words else ""
+
+    def _add(self, command: SimpleCommand) -> None:
+        for redirection in command.redirections:
+            self._add_redirection(redirection)
+        knows_all = self._allows_variables(command.assignments)
+        if command.words:
+            self.add_words(command.words, command.redirections, is_vague=not knows_all)
+        elif not knows_all:
+            self.is_opaque = True
+
+    def add_guess(self, words: Sequence[Word]) -> None:
+        """Add what an undecoded command may run: itself, and the rest of the words of a wrapper."""
+        starts = range(min(len(words), 16)) if words and runs_another(words[0]) else range(min(len(words), 1))
+        for start in starts:
+            if not words[start].text.startswith("-"):
+                self._append_command(words[start:], "harmless")
+
+    def _allows_variables(self, assignments: Iterable[tuple[str, str]]) -> bool:
+        """Return whether all are known to be harmless; those that change every program are refused."""
+        found = [self._allows_variable(name, value) for name, value in assignments]
+        return all(found)
+
+    def _allows_variable(self, name: str, value: str) -> bool:
+        if _REFUSED_VARIABLES.fullmatch(name):
+            self.accesses.append(Access("command", f"{name}=…", "it changes what every program does", "opaque"))
+        return bool(_HARMLESS_VARIABLES.fullmatch(name) and _HARMLESS_VALUE.fullmatch(value))
+
+    def add_words(
+        self, words: Sequence[Word], redirections: Sequence[Redirection] = (), *, is_vague: bool = False
+    ) -> None:
+        """Add a command by its words; a vague one gets more words, or an environment, that nobody knows."""
+        name = words[0].text.rpartition("/")[2]
+        if words[0].text in (f"/bin/{name}", f"/usr/bin/{name}"):
+            words = [Word(name), *words[1:]]
+        elif name and name != words[0].text:
+            self._add_for_refusals([Word(name), *words[1:]])
+        wrapped = unwrap(words, redirections)
+        if wrapped is not None:
+            self._add_wrapped(words, wrapped, is_vague=is_vague)
+            return
+        for inner in find_inner_commands(words):
+            self._add_for_refusals(inner)
+        if words[0].text == "cd":
+            self._change_folder(words)
+            return
+        self._add_command(words, is_vague=is_vague or words[0].text in _CHANGES_SHELL)
+        self._add_git(words)
+        self._add_removal(words)
+
+    def _add_wrapped(self, words: Sequence[Word], wrapped: Wrapped, *, is_vague: bool) -> None:
+        self._append_command(words, "harmless")
+        is_vague = not self._allows_variables(wrapped.assignments) or is_vague
+        if wrapped.script is not None:
+            self._add_script(wrapped.script, is_bash=wrapped.is_bash, is_vague=is_vague)
+        elif wrapped.words:
+            self.add_words(wrapped.words, is_vague=is_vague or wrapped.is_vague)
+
+    def _add_script(self, script: str, *, is_bash: bool, is_vague: bool) -> None:
+        if self._depth == _DEEPEST:
+            raise Opaque("shells within shells")
+        outside = self._where, self._changed_folder
+        self._depth += 1
+        self.add_all(parse(script, is_bash=is_bash))
+        self._depth -= 1
+        self.is_opaque = self.is_opaque or is_vague
+        self._where, self._changed_folder = outside
+
+    def _add_command(self, words: Sequence[Word], *, is_vague: bool) -> None:
+        paths = find_read_paths(words)
+        for path in paths or ():
+            self._add_path("read", path)
+        if self._only_refuses or (paths is not None and self._is_confined and not is_vague):
+            self._append_command(words, "harmless")
+            return
+        is_vague = is_vague or any(word.glob is not None for word in words)
+        self._append_command(words, "opaque" if is_vague else "decoded")
+        if is_vague:
+            self._append_command(words, "harmless")
+
+    def _append_command(self, words: Sequence[Word], form: Form) -> None:
+        text = shlex.join(word.text for word in words)
+        hides = form == "decoded" and _FORBIDDEN.search(text) is not None
+        self.accesses.append(Access("command", text, "", "opaque" if hides else form))
+
+    def _add_for_refusals(self, words: Sequence[Word]) -> None:
+        """Add a second reading of a command: a rule that refuses it counts, and no question comes from it."""
+        previous, self._only_refuses = self._only_refuses, True
+        try:
+            self.add_words(words)
+        except (Opaque, Unfinished, TooManyCommands):
+            self.add_guess(words)
+        self._only_refuses = previous
+
+    def _change_folder(self, words: Sequence[Word]) -> None:
+        if len(words) != 2 or words[1].text.startswith("-") or words[1].glob is not None:
+            self._append_command(words, "opaque")
+            return
+        self._add_path("read", words[1].text)
+        self._append_command(words, "harmless" if self._is_confined or self._only_refuses else "decoded")
+        self._changed_folder = True
+        if self._where is not None:
+            self._where = str(Path(self._where, words[1].text))
+
+    def _add_path(self, kind: str, path: str) -> None:
+        if path.startswith("/"):
+            given: str | None = path
+        else:
+            given = None if self._where is None else str(Path(self._where, path))
+        if given is None:
+            self.is_opaque = True
+            given = path
+        given = f"./{given}" if given.startswith("~") else given
+        self.accesses.append(Access("read" if kind == "read" else "write", given))
+
+    def _add_redirection(self, redirection: Redirection) -> None:
+        operator, target = redirection
+        if operator in ("<<", "<<-", "<<<") or target in _NO_FILE:
+            return
+        if operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", target):
+            return
+        if (host := _SHELL_HOST.match(target)) is not None:
+            self.accesses.append(Access("host", host[1]))
+            return
+        self._add_path("read" if operator in ("<", "<&") else "write", target)
+
+    def _add_git(self, words: Sequence[Word]) -> None:
+        """Add `git commit` for `git -C folder commit`, and refuse addresses that run a program."""
+        if words[0].text != "git":
+            return
+        if any(word.text.startswith("ext::") for word in words):
+            self.accesses.append(Access("command", "git … ext::", "the address runs a program", "opaque"))
+        rest = list(words[1:])
+        while rest and rest[0].text.startswith("-"):
+            del rest[: 2 if rest[0].text in _GIT_VALUES else 1]
+        if rest and len(rest) < len(words) - 1:
+            self._append_command([words[0], *rest], "harmless")
+
+    def _add_removal(self, words: Sequence[Word]) -> None:
+        """Look at the paths of `rm`: neither the working folder nor one above it may go."""
+        if words[0].text != "rm":
+            return
+        recursive = any(re.match(r"--recursive|-[^-]*[rR]", word.text) for word in words[1:])
+        for word in words[1:]:
+            if word.text.startswith("-"):
+                continue
+            if word.glob is None:
+                self._add_path("write", word.text)
+            kept = word.text[: word.glob].rstrip("/") if word.glob is not None else word.text
+            kept = kept or ("/" if word.text.startswith("/") else ".")
+            whole = os.path.normpath(Path(self._folder, self._where or ".", kept))
+            above = [str(Path.home()), self._folder]
+            if recursive and any(f"{each}/".startswith(f"{whole.rstrip('/')}/") for each in above):
+                problem = "it deletes the working folder, the home folder, or one above them"
+                self.accesses.append(Access("command", f"rm {word.text}", problem, "opaque"))

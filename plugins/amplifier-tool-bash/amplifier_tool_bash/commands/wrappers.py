@@ -1,0 +1,115 @@
+"""Peel the programs that only run another one, such as `timeout 5 make`, when their own arguments are known."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from .words import Opaque
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .parsing import Redirection
+    from .words import Word
+
+_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
+_OPTIONS = {
+    "timeout": (r"--foreground|--preserve-status|-v", r"-k|-s|--kill-after|--signal", 1),
+    "nice": (r"-\d+|-n-?\d+|--adjustment=-?\d+", r"-n|--adjustment", 0),
+    "ionice": (r"-c\d|-n\d|-t", r"-c|-n", 0),
+    "nohup": (r"", r"", 0),
+    "setsid": (r"-[fw]+|--wait|--fork", r"", 0),
+    "stdbuf": (r"-[ioe][0L\dKMG]+|--(?:input|output|error)=[0L\dKMG]+", r"-[ioe]", 0),
+    "command": (r"-p", r"", 0),
+    "exec": (r"", r"", 0),
+    "xargs": (
+        r"-[0rtx]+|-[nPLs]\d+|-I\S+|-d\S+|--null|--no-run-if-empty|--verbose|--max-args=\d+|--max-procs=\d+",
+        r"-n|-P|-L|-I|-d|-s|--max-args|--max-procs",
+        0,
+    ),
+}
+"""Options without a value, options with one, and the arguments before the command."""
+_RUN_OTHERS = frozenset(("sudo", "doas", "su", "strace", "ltrace", "busybox", "flock", "chroot", "unshare", "watch"))
+_VARIABLE = re.compile(r"([A-Za-z_][^=]*)=(.*)", re.DOTALL)
+
+
+class Wrapped(NamedTuple):
+    """What a wrapper runs: words, or the script of a shell."""
+
+    words: Sequence[Word] = ()
+    script: str | None = None
+    is_bash: bool = False
+    is_vague: bool = False
+    """Whether the command gets more words than these."""
+    assignments: tuple[tuple[str, str], ...] = ()
+
+
+def unwrap(words: Sequence[Word], redirections: Sequence[Redirection] = ()) -> Wrapped | None:
+    """Return what a wrapper runs; None for any other command. Raises `Opaque` when its arguments are unknown."""
+    name, arguments = words[0].text, words[1:]
+    if name in _SHELLS:
+        return _unwrap_shell(name, arguments, redirections)
+    if name == "env":
+        return _unwrap_env(arguments)
+    if name == "command" and arguments and arguments[0].text in ("-v", "-V"):
+        return Wrapped()
+    if name not in _OPTIONS:
+        return None
+    flags, with_value, before = _OPTIONS[name]
+    place = 0
+    while place < len(arguments) and arguments[place].text.startswith("-"):
+        text = arguments[place].text
+        place += 1
+        if with_value and re.fullmatch(with_value, text):
+            place += 1
+        elif text == "--":
+            break
+        elif not re.fullmatch(flags, text):
+            raise Opaque(f"an option of {name}")
+    inner = arguments[place + before :]
+    if not inner or any(word.glob is not None for word in arguments[: place + before]):
+        raise Opaque(f"the arguments of {name}")
+    return Wrapped(inner, is_vague=name == "xargs")
+
+
+def _unwrap_env(arguments: Sequence[Word]) -> Wrapped | None:
+    assignments = []
+    place = 0
+    while place < len(arguments) and (found := _VARIABLE.fullmatch(arguments[place].text)) is not None:
+        assignments.append((found[1], found[2]))
+        place += 1
+    if place < len(arguments) and arguments[place].text.startswith("-"):
+        raise Opaque("an option of env")
+    if not arguments:
+        return None
+    return Wrapped(arguments[place:], assignments=tuple(assignments))
+
+
+def _unwrap_shell(name: str, arguments: Sequence[Word], redirections: Sequence[Redirection]) -> Wrapped:
+    is_bash = name == "bash"
+    if not arguments:
+        given = [each.target for each in redirections if each.operator in ("<<", "<<-", "<<<")]
+        if len(given) == 1:
+            return Wrapped(script=given[0], is_bash=is_bash)
+        raise Opaque("a shell without a script")
+    if not re.fullmatch(r"-[eux]*c", arguments[0].text) or len(arguments) < 2 or arguments[1].glob is not None:
+        raise Opaque("a shell with other arguments than -c and a script")
+    return Wrapped(script=arguments[1].text, is_bash=is_bash)
+
+
+def runs_another(program: Word) -> bool:
+    """Return whether a program runs another one, by its name."""
+    name = program.text.rpartition("/")[2]
+    return name == "env" or name in _SHELLS or name in _OPTIONS or name in _RUN_OTHERS
+
+
+def find_inner_commands(words: Sequence[Word]) -> list[Sequence[Word]]:
+    """Return the commands among the arguments of a program that runs others; there, no more is decoded."""
+    if words[0].text == "find":
+        starts = [place + 1 for place, word in enumerate(words) if word.text in ("-exec", "-execdir", "-ok", "-okdir")]
+    elif words[0].text in _RUN_OTHERS:
+        starts = [place for place, word in enumerate(words[:16]) if place and not word.text.startswith("-")]
+    else:
+        return []
+    return [words[start:] for start in starts if start < len(words)]

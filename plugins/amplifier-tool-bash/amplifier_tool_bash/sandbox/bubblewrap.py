@@ -1,0 +1,121 @@
+"""Run commands in bubblewrap: namespaces of their own, a small read-only system, and the working folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .contracts import Launch, Run, find_home, make_environment, make_shell
+from .protection import Guarded, find_outer_repository, is_linked
+from .seccomp import AF_INET, AF_INET6, AF_NETLINK, make_filter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
+_SETTINGS = (
+    "passwd", "group", "nsswitch.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl",
+    "ca-certificates", "pki", "localtime", "mime.types",
+)  # fmt: skip
+_NETWORK_SETTINGS = ("resolv.conf", "hosts", "services", "protocols", "gai.conf")
+_EMPTY = Path(__file__).with_name("empty")
+_TEMPORARY_BYTES = 1 << 30
+"""Bytes of /tmp, which lives in memory."""
+
+
+class Bubblewrap:
+    """Confinement by namespaces, mounts and a seccomp filter."""
+
+    kind = "bubblewrap"
+    confines = True
+    covers = (
+        "writes only in the working folder and in a /tmp that ends with the command",
+        "no home folder, and no file outside of the system's and of the working folder",
+        "files that programs obey (.git/config, .git/hooks, .amplifier, bundle.md …) are read-only",
+        "files with secrets (.env, keys) are empty",
+        "no network without a grant, and no Unix or other local sockets at all",
+        "no other process is seen, traced or signalled, and none outlives the command",
+        "no privileges, no nested user namespaces, no terminal",
+    )
+    open = (
+        "with a grant, the network is that of the machine: every host, and services on localhost",
+        "a limit of memory holds for each process, and the limit of processes does not hold for root",
+        "a folder that has the shape of a bare git repository is not found",
+        "new files of the working folder run when you run them: tests, scripts, build files",
+    )
+
+    def find_obstacle(self) -> str:
+        """Return why it cannot run here."""
+        if shutil.which("bwrap") is None:
+            return "bubblewrap is not installed; install it with: apt-get install bubblewrap (or dnf, pacman, zypper)"
+        return "" if make_filter(()) is not None else "there is no seccomp filter for this machine's architecture"
+
+    def launch(self, run: Run) -> Launch:
+        """Return the process that runs a command."""
+        bwrap, program = shutil.which("bwrap"), make_filter((AF_INET, AF_INET6, AF_NETLINK))
+        if bwrap is None or program is None:
+            raise FileNotFoundError(self.find_obstacle())
+        descriptor = os.memfd_create("seccomp")
+        os.write(descriptor, program)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        argv = [bwrap, *_confine(run), *_mount(run), "--seccomp", str(descriptor), "--chdir", run.where, "--"]
+        return Launch([*argv, *make_shell(run)], {}, (descriptor,))
+
+
+def _confine(run: Run) -> Iterator[str]:
+    yield from ("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session")
+    yield from ("--cap-drop", "ALL", "--clearenv")
+    if run.network:
+        yield "--share-net"
+    for name, value in make_environment(run._replace(scratch="/tmp")).items():
+        yield from ("--setenv", name, value)
+
+
+def _mount(run: Run) -> Iterator[str]:
+    """Yield the options for files; a later one covers an earlier one."""
+    yield from ("--ro-bind", "/usr", "/usr")
+    for path in _SYSTEM:
+        if Path(path).is_symlink():
+            yield from ("--symlink", str(Path(path).readlink()), path)
+        elif Path(path).is_dir():
+            yield from ("--ro-bind", path, path)
+    for name in (*_SETTINGS, *(_NETWORK_SETTINGS if run.network else ())):
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    # root owns the kernel's settings in /proc also without any capability
+    yield from (
+        "--proc",
+        "/proc",
+        "--remount-ro",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--size",
+        str(_TEMPORARY_BYTES),
+        "--tmpfs",
+        "/tmp",
+    )
+    yield from ("--tmpfs", "/run", "--tmpfs", find_home())
+    for path in run.readable:
+        yield from ("--ro-bind", path, path)
+    if (outer := find_outer_repository(run.folder)) is not None:
+        yield from ("--ro-bind", outer, outer)
+    yield from ("--bind", run.folder, run.folder)
+    yield from _guard(run.folder, run.guarded or Guarded((), (), True, {}))
+
+
+def _guard(folder: str, guarded: Guarded) -> Iterator[str]:
+    for path in guarded.obeyed:
+        whole = f"{folder}/{path}"
+        if path not in guarded.parts or is_linked(whole) or not Path(whole).is_dir():
+            yield from ("--ro-bind", whole, whole)
+    for path, parts in guarded.parts.items():
+        whole = f"{folder}/{path}"
+        if is_linked(whole) or not Path(whole).is_dir():
+            continue
+        yield from ("--bind", whole, whole)  # a mount point cannot be renamed
+        for part in parts:
+            yield from ("--ro-bind", f"{whole}/{part}", f"{whole}/{part}")
+    for path in guarded.secret:
+        yield from ("--ro-bind", str(_EMPTY), f"{folder}/{path}")

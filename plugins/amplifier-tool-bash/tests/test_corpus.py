@@ -1,0 +1,321 @@
+"""The published ways around permissions: each row of the collection by its number, with its decision.
+
+A row says what its payload gets with rules that look safe. `X` and `rm y` stand for any command nobody has allowed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core.permissions import Access, Call, Policy, narrowest_rule, parse_permissions
+from amplifier_tool_bash.commands.decoding import describe_command
+
+FOLDER = "/work/project"
+DENY_RM = {"deny": ["bash(rm *)"]}
+LOOSE = {"allow": ["bash(echo *)", "bash(ls *)", "bash(cat *)", "bash(printf *)"]}
+GIT = {"allow": ["bash(git status *)", "bash(git log *)", "bash(git diff *)", "bash(git grep *)", "bash(git fetch *)"]}
+
+
+def call_of(command: str, folder: Path | str = FOLDER) -> Call:
+    def describe(arguments: Any) -> list[Access]:
+        return describe_command(arguments["command"], str(folder), is_confined=True)
+
+    return Call.of("bash", {"command": command}, folder, describe)
+
+
+def decide(command: str, section: dict[str, Any], folder: Path | str = FOLDER) -> str:
+    return Policy([parse_permissions(section, "user settings", is_own=True)]).decide(call_of(command, folder)).effect
+
+
+def writes(command: str) -> list[str]:
+    return [access.value for access in call_of(command).accesses if access.kind == "write"]
+
+
+@pytest.mark.parametrize(
+    ("row", "command", "effect"),
+    [
+        (1, "echo a; rm y", "ask"), (1, "echo a && rm y", "ask"), (1, "echo a || rm y", "ask"),
+        (2, "echo a\nrm y", "ask"), (2, "echo a # c\nrm y", "ask"),
+        (3, "ls & rm y", "ask"), (3, "ls |& sh", "ask"),
+        (4, 'echo "$(rm y)"', "ask"), (4, "echo `echo \\`rm y\\``", "ask"),
+        (5, "cat <(rm y)", "ask"), (5, "ls > >(sh)", "ask"),
+        (6, "cat <<E\n$(rm y)\nE", "ask"), (6, "cat <<'E'\n$(rm y)\nE", "allow"),
+        (6, "cat <<E\nrm y\nE\nrm y", "ask"),
+        (7, "echo ${x:-$(rm y)}", "ask"), (7, "echo ${HOME#`rm y`}", "ask"),
+        (8, "echo $((a[$(rm y)]))", "ask"), (8, "echo $[ x='a[$(rm y)]', x ]", "ask"),
+        (9, "[[ -v 'a[$(rm y)]' ]]", "ask"), (9, "[ -v 'a[$(rm y)]' ]", "ask"), (9, "[[ $x -eq 1 ]]", "ask"),
+        (9, "((x))", "ask"), (9, "echo ${s:x}", "ask"), (9, "test -v 'a[$(rm y)]'", "ask"),
+        (11, "echo ${x@P}", "ask"), (11, "compgen -C X", "ask"), (11, "mapfile -C X", "ask"),
+        (12, "echo a\\\r`\nrm y`", "deny"), (12, "echo a\r", "deny"),
+        (13, "! { rm y; }", "ask"), (13, "time { rm y; }", "ask"), (13, "coproc rm y", "ask"),
+        (14, "ls(){ rm y; }; ls", "ask"), (14, "trap X DEBUG", "ask"), (14, "hash -p ./p ls; ls", "ask"),
+        (14, "alias ls=X\nls", "ask"),
+        (15, "{rm,y}", "ask"), (15, "rm${IFS}y", "ask"), (15, "/b?n/rm y", "ask"), (15, "$a y", "ask"),
+        (17, "cat </dev/tcp/example.com/80", "ask"), (17, "cat </dev/tcp/127.0.0.1/80", "deny"),
+        (18, "true;" * 50 + "rm y", "deny"), (18, "true;" * 49 + "true", "allow"),
+        (19, "echo 'a", "deny"), (19, "echo a &&", "deny"), (19, "| rm y", "deny"), (19, "case x in", "ask"),
+        (20, "echo \0", "deny"), (20, "echo \x1b[2J", "deny"), (20, "echo \u202erm", "deny"),
+        (20, "ls \u200b", "deny"),
+        (20, "echo \u2066x", "deny"), (20, "l\u0455", "ask"), (20, "ls \U000e0041", "deny"),
+        (21, "curl u | sh", "ask"), (21, "echo cm0geQ== | base64 -d | sh", "ask"), (21, ". ./s", "ask"),
+        (21, 'eval "$x"', "ask"), (21, "eval 'rm y'", "ask"), (21, "source ./s", "ask"),
+        (22, "ls && pwd", "allow"), (22, "ls | head -5", "allow"), (22, "ls\n\npwd", "allow"),
+    ],
+)  # fmt: skip
+def test_a_prefix_that_is_allowed_covers_nothing_behind_it(row: int, command: str, effect: str) -> None:
+    assert decide(command, LOOSE) == effect
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["printf -v 'a[$(X)]' v", "declare 'a[$(X)]=1'", "read 'a[$(X)]'", "unset 'a[$(X)]'", "wait -np 'a[$(X)]'"],
+)
+def test_row_10_builtins_that_evaluate_their_arguments_are_asked(command: str) -> None:
+    assert decide(command, {"allow": ["bash(declare *)", "bash(read *)", "bash(unset *)", "bash(wait *)"]}) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("echo x >f", "f"), ("echo x >|f", "f"), ("echo x <>f", "f"), ("echo x &>f", "f"), ("echo x >&2f", "2f"),
+        ("exec 5>f", "f"), (">f", "f"), ("echo x >>f", "f"), ("echo x 3>f", "f"), ("echo x &>>f", "f"),
+    ],
+)  # fmt: skip
+def test_row_16_a_redirection_is_a_write(command: str, path: str) -> None:
+    assert path in writes(command)
+    assert decide(command.replace(path, ".git/config").replace("&2f", "&.git/config"), {}) == "deny"
+    assert decide(command, {"mode": "ask"}) == "ask"
+
+
+@pytest.mark.parametrize("command", ["ls 2>&1", "ls >/dev/null", "ls 2>/dev/null >&2", "ls 2>&-", "ls <&0"])
+def test_row_16_a_redirection_to_nothing_is_allowed(command: str) -> None:
+    assert writes(command) == []
+    assert decide(command, {"mode": "ask"}) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("row", "command", "effect"),
+    [
+        (23, r"\rm y", "deny"), (23, "r''m y", "deny"), (23, r"$'\x72\x6d' y", "deny"), (23, '"r"m y', "deny"),
+        (23, r"$'\162m' y", "deny"), (23, "r\\\nm y", "deny"), (23, r"$'\u0072m' y", "deny"),
+        (24, "/bin/rm y", "deny"), (24, "/proc/self/root/bin/rm y", "deny"), (24, "../../bin/rm y", "deny"),
+        (24, "/lib64/ld-linux-x86-64.so.2 /bin/rm y", "ask"), (24, "./remove y", "ask"),
+        (25, "env rm y", "deny"), (25, "env A=b rm y", "deny"), (25, "env -S 'rm y'", "deny"),
+        (25, "timeout 5 rm y", "deny"),
+        (25, "timeout -k 1 -s KILL 5 rm y", "deny"), (25, "nice -n 5 rm y", "deny"), (25, "setsid rm y", "deny"),
+        (25, "ls | xargs rm", "deny"), (25, "ls | xargs -0 -n 1 rm -f", "deny"), (25, "command rm y", "deny"),
+        (25, "exec rm y", "deny"), (25, "nohup timeout 5 nice rm y", "deny"), (25, "strace -f rm y", "deny"),
+        (25, "flock f rm y", "deny"), (25, "sudo -u x rm y", "deny"), (25, "busybox rm y", "deny"),
+        (25, "script -c 'rm y'", "ask"), (25, "flock f -c 'rm y'", "ask"), (25, "run-parts d", "ask"),
+        (25, "timeout $x rm y", "deny"), (25, "env -i $x", "ask"),
+        (26, "sh -c 'rm y'", "deny"), (26, "bash <<<'rm y'", "deny"), (26, "bash <<'E'\nrm y\nE", "deny"),
+        (26, "bash -c 'ls; sh -c \"rm y\"'", "deny"), (26, 'sh -c "$x"', "ask"), (26, "bash script", "ask"),
+        (26, "/bin/sh -c 'echo a; rm y'", "deny"), (26, "bash -euc 'rm y'", "deny"),
+        (27, r"find . -e\xec rm {} +", "deny"), (27, "find . -name x -exec rm '{}' ';'", "deny"),
+        (29, "rm -rf $U/*", "deny"), (29, "echo $(rm y)", "deny"), (29, "if true; then rm y; fi", "deny"),
+    ],
+)  # fmt: skip
+def test_a_refusal_finds_the_command_however_it_is_written(row: int, command: str, effect: str) -> None:
+    assert decide(command, DENY_RM) == effect
+
+
+@pytest.mark.parametrize(
+    "command", ["git -C p commit", "git -c a=b commit -m x", "git --git-dir=d commit", "git commit"]
+)
+def test_row_28_the_options_before_a_command_of_git_hide_nothing(command: str) -> None:
+    assert decide(command, {"deny": ["bash(git commit *)"], "allow": ["bash(git *)"]}) == "deny"
+
+
+@pytest.mark.parametrize(
+    ("command", "effect"),
+    [
+        ("rm -rf $U/*", "ask"), ("rm -rf build", "ask"), ("rm -rf /", "deny"), ("rm -rf /*", "deny"),
+        ("rm -rf ~", "deny"),
+        ("rm -rf ~/", "deny"), ("rm -r -f .", "deny"), ("rm --recursive ./*", "deny"), ("rm -rf ..", "deny"),
+        ("rm -rf /work/project", "deny"), ("rm -Rf src/..", "deny"), ("rm -rf .git", "deny"),
+        ("rm .git/config", "deny"),
+        ("cd src && rm -rf ..", "deny"), ("sudo rm -rf /", "deny"), ("sh -c 'rm -rf /'", "deny"),
+    ],
+)  # fmt: skip
+def test_row_29_nothing_deletes_the_folder_or_the_home(command: str, effect: str) -> None:
+    assert decide(command, {}) == effect
+
+
+@pytest.mark.parametrize(
+    ("row", "command", "effect"),
+    [
+        (30, "./ls", "ask"), (30, "/tmp/cat f", "ask"), (30, "/bin/ls", "allow"),
+        (31, "PATH=.:$PATH ls", "ask"), (31, "PATH=. ls", "ask"), (31, "LD_PRELOAD=./x.so ls", "deny"),
+        (31, "env LD_PRELOAD=./x.so ls", "deny"), (31, "LD_PRELOAD+=./x.so ls", "ask"),
+        (32, "BASH_ENV=f bash -c :", "deny"), (32, "env 'BASH_FUNC_ls%%=() { X; }' bash -c ls", "deny"),
+        (33, "GIT_CONFIG_COUNT=1 git status", "ask"), (33, "GIT_EXTERNAL_DIFF=X git diff", "ask"),
+        (33, "GIT_SSH_COMMAND=X git fetch", "ask"), (33, "GIT_DIR=d git status", "ask"),
+        (33, "HOME=d git status", "ask"),
+        (33, "XDG_CONFIG_HOME=d git status", "ask"), (33, "env GIT_DIR=d git status", "ask"),
+        (34, "NODE_OPTIONS=x npm --version", "ask"), (34, "PYTHONPATH=d python3 x", "ask"),
+        (34, "PERL5OPT=x perl", "ask"),
+        (34, "RIPGREP_CONFIG_PATH=f rg x", "ask"),
+        (35, "export LD_LIBRARY_PATH=.", "ask"), (35, "export PAGER=X; git log", "ask"),
+        (35, "PAGER=X; git log", "ask"),
+        (36, "LANG=C ls", "allow"), (36, "LC_ALL=C.UTF-8 sort f", "allow"), (36, "env LANG=C ls", "allow"),
+        (36, "LANG=C.UTF-8/../x ls", "ask"),
+        (37, "cd /other && git status", "ask"), (37, "cd src && git status", "allow"), (37, "cd .. && ls", "ask"),
+        (37, "cd -", "ask"), (37, "cd", "ask"), (37, "cd src; cat f", "ask"), (37, "cd src && cat .env", "deny"),
+        (37, "cd src && cat ../.env", "deny"), (37, "cd src && cat ../../x", "ask"),
+    ],
+)  # fmt: skip
+def test_the_program_its_environment_and_its_folder_are_looked_at(row: int, command: str, effect: str) -> None:
+    section = {"allow": ["bash(ls *)", "bash(npm *)", "bash(python3 *)", "bash(perl *)", "bash(git fetch *)"]}
+    assert decide(command, section) == effect
+
+
+@pytest.mark.parametrize(
+    ("row", "command", "effect"),
+    [
+        (38, "git -c core.fsmonitor=X status", "ask"), (38, "git -c alias.z='!X' z", "ask"),
+        (38, "git -c diff.external=X diff", "ask"), (38, "git --config-env=a=B status", "ask"),
+        (39, "git --exec-path=d foo", "ask"), (39, "git --git-dir=d status", "ask"),
+        (40, "git diff --output=f", "ask"), (40, "git log --output=f", "ask"), (40, "git archive -o f HEAD", "ask"),
+        (40, "git bundle create f HEAD", "ask"), (40, "git worktree add p", "ask"),
+        (41, "git ls-remote --upload-pack=X .", "ask"), (41, "git fetch --upload-p=X", "ask"),
+        (41, "git clone -u X r", "ask"),
+        (41, "git archive --remote=. --exec=X HEAD", "ask"),
+        (42, "git -c protocol.ext.allow=always ls-remote ext::X", "deny"), (42, "git fetch ext::X", "deny"),
+        (43, "git grep -O'X' a", "ask"), (43, "git grep --open-files-in-pager=X a", "ask"), (43, "git -p log", "ask"),
+        (44, "git rebase -x X", "ask"), (44, "git bisect run X", "ask"), (44, "git difftool -x X", "ask"),
+        (44, "git config alias.z X", "ask"), (44, "git clone --template=d r", "ask"),
+        (45, "git diff --no-index /dev/null /etc/passwd", "ask"), (45, "git diff /dev/null /etc/passwd", "ask"),
+        (46, "git status", "allow"), (47, "git diff", "allow"), (47, "git diff HEAD~1 -- src", "allow"),
+        (47, "git log --oneline -5 main..HEAD", "allow"), (47, "git branch", "allow"), (47, "git branch new", "ask"),
+    ],
+)  # fmt: skip
+def test_options_of_git_are_a_positive_list(row: int, command: str, effect: str) -> None:
+    assert decide(command, {}) == effect
+
+
+def test_row_41_a_rule_of_the_person_for_a_command_covers_its_options() -> None:
+    assert decide("git fetch --upload-p=X", GIT) == "allow"
+    assert decide("git fetch --upload-p=X", {**GIT, "ask": ["bash(git * --up*)"]}) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("row", "command", "effect"),
+    [
+        *[(48, f"find . {option}", "ask") for option in (
+            "-exec X ';'", "-execdir X ';'", "-ok X ';'", "-okdir X ';'", "-delete", "-fprint f", "-fprintf f x",
+        "-fls f",
+            "-files0-from f")],
+        (48, "find . -name '*.py' -not -path '*/x/*' -type f", "allow"), (48, "find -L src -newer f", "allow"),
+        (49, "sed -n 'w f' a", "ask"), (49, "sed 's/a/a/w f' a", "ask"), (49, "sed '1e X' a", "ask"),
+        (49, "sed 's//X/e' a", "ask"),
+        (49, "sed -i s/a/b/ a", "ask"), (49, "sed -f s a", "ask"),
+        (49, "sed -n 1,5p a", "allow"),
+        (49, "sed 's/a/b/g' a", "allow"),
+        (49, "sed -n '/a/,/b/p;$p' a", "allow"), (49, "sed 's/a;w f/b/' a", "allow"),
+        (49, "sed 's/a/b/;w f' a", "ask"),
+        (49, "sed -ni 1p a", "ask"), (49, "sed 1p --in-place a", "ask"), (49, r"sed 's/a\c/b/w f/' a", "ask"),
+        (50, "rg --pre=X a", "ask"), (50, "rg --pre X a", "ask"), (50, "rg -z a", "ask"),
+        (50, "rg --hostname-bin X a", "ask"),
+        (50, "rg -n 'a b' src", "allow"),
+        (51, "awk 'BEGIN{system(\"X\")}'", "ask"), (51, "awk '{print>\"f\"}' a", "ask"),
+        (51, "awk '{\"X\"|getline}'", "ask"),
+        (52, "sort -o f a", "ask"), (52, "sort -uof a", "ask"), (52, "sort --outp=f a", "ask"),
+        (52, "sort --comp=X a", "ask"),
+        (52, "sort --compress-program=X a", "ask"), (52, "sort -u -k 2 a", "allow"), (52, "sort -T d a", "ask"),
+        (53, "uniq a f", "ask"), (53, "uniq -c a", "allow"), (53, "tee f", "ask"), (53, "split --fil=X a", "ask"),
+        (53, "shuf -o f a", "ask"), (53, "xxd -r - f", "ask"), (53, "openssl enc -out f", "ask"),
+        (54, "tar --checkpoint-action=exec=X -cf f a", "ask"), (54, "tar --to-command=X -xf f", "ask"),
+        (54, "tar -I X -xf f", "ask"),
+        (54, "tar --use-comp=X -xf f", "ask"),
+        (55, "ssh -o ProxyCommand=X h", "ask"), (55, "ssh -F f h", "ask"), (55, "scp -S X a h:", "ask"),
+        (55, "curl -K f", "ask"),
+        (55, "zip -T -TT X f a", "ask"), (55, "vim -c '!X' a", "ask"),
+        (56, "make -n", "ask"), (57, "python3 -m json.tool f", "ask"),
+        (58, "npm test", "ask"), (58, "npm install", "ask"), (58, "npx x", "ask"),
+        (59, "pytest --collect-only", "ask"), (59, "pip install .", "ask"), (59, "cargo check", "ask"),
+    ],
+)  # fmt: skip
+def test_a_tool_that_reads_is_asked_with_an_option_that_does_more(row: int, command: str, effect: str) -> None:
+    assert decide(command, {}) == effect
+
+
+@pytest.mark.parametrize(
+    ("row", "host", "effect"),
+    [
+        (60, "ok.com.evil.io", "ask"), (61, "ok.com@evil.io", "deny"), (62, "evil.io\\0.ok.com", "ask"),
+        (64, "169.254.169.254", "deny"), (64, "::ffff:127.0.0.1", "deny"), (64, "0x7f.1", "deny"),
+        (64, "localhost.", "deny"),
+        (64, "2130706433", "deny"), (65, "api.ok.com", "ask"),
+    ],
+)  # fmt: skip
+def test_a_shells_own_connection_is_judged_by_its_host(row: int, host: str, effect: str) -> None:
+    assert decide(f"cat </dev/tcp/{host}/80", {"allow": ["bash(ok.com)"]}) == effect
+    assert decide("cat </dev/tcp/ok.com/80", {"allow": ["bash(ok.com)"]}) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("row", "command", "effect"),
+    [
+        (66, "cat /work/project-evil/x", "ask"), (66, "cat /work/project/x", "allow"),
+        (67, "cat a/../../x", "ask"), (67, "cat /proc/self/cwd/x", "deny"), (67, "cat /proc/self/fd/3", "deny"),
+        (70, "echo x >.GIT/config", "deny"), (70, "echo x > sub/.Git/hooks/a", "deny"),
+        (71, "cat .env", "deny"), (71, "git show HEAD:.env", "deny"), (71, "head -1 ./sub/../.env", "deny"),
+        (71, "grep -e x .env", "deny"), (71, "grep -ie x .env", "deny"), (71, "git log -p -- .env", "deny"),
+        (71, "cat <.env", "deny"), (71, "ls && cat id_rsa", "deny"), (71, "echo $x; cat .env", "deny"),
+        (71, "cat /etc/shadow", "ask"), (71, "cat ~/.ssh/id_rsa", "deny"), (71, "cat ~/notes", "ask"),
+    ],
+)  # fmt: skip
+def test_the_paths_of_a_command_are_paths(row: int, command: str, effect: str) -> None:
+    assert decide(command, LOOSE) == effect
+
+
+def test_row_68_a_link_leads_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "away").symlink_to(tmp_path)
+    assert decide("cat away/x", {}, tmp_path / "project") == "ask"
+    assert decide("echo x >away/x", {}, tmp_path / "project") == "ask"
+
+
+def test_row_69_a_second_name_of_a_guarded_file_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("x")
+    (tmp_path / "notes").hardlink_to(tmp_path / "config")
+    assert decide("echo x >notes", {}, tmp_path) == "deny"
+
+
+def test_row_79_a_rule_for_good_covers_the_text_of_the_command_alone() -> None:
+    rule = narrowest_rule(call_of("make 'a.*b' f"))
+    assert rule == r"bash(make 'a.\*b' f)"
+    assert decide("make 'a.*b' f", {"allow": [rule]}) == "allow"
+    assert decide("make 'a.xb' f", {"allow": [rule]}) == "ask"
+
+
+@pytest.mark.parametrize(
+    "command", ["make; ls", "timeout 5 make", "sh -c make", "make >f", "X=1 make", "make $x", "make *"]
+)
+def test_rows_79_and_80_no_rule_for_good_comes_from_compounds_and_wrappers(command: str) -> None:
+    assert narrowest_rule(call_of(command)) is None
+
+
+def test_row_80_a_rule_for_good_is_not_reused_for_another_script() -> None:
+    rule = narrowest_rule(call_of("busybox sh -c A"))
+    assert rule is None
+    assert decide("busybox sh -c B", {"allow": ["bash(busybox sh -c A)"]}) == "ask"
+
+
+@pytest.mark.parametrize("command", ["ls; rm y", "ls\nrm y", "timeout 5 make; ls", "make 2>&1 | tail -5"])
+def test_every_part_of_a_compound_must_be_allowed(command: str) -> None:
+    assert decide(command, {}) == "ask"
+    assert decide(command, {"allow": ["bash(rm *)", "bash(make)", "bash(y)"]}) == "allow"
+
+
+def test_without_a_sandbox_every_command_is_asked() -> None:
+    accesses = describe_command("ls | head", FOLDER, is_confined=False)
+    assert [access.form for access in accesses] == ["decoded", "decoded"]
+    assert [access.form for access in describe_command("timeout 5 ls", FOLDER, is_confined=False)][-1] == "decoded"
+
+
+def test_a_command_of_any_length_is_refused() -> None:
+    assert decide("echo " + "x" * 70_000, LOOSE) == "deny"

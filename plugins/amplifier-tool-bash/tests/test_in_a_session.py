@@ -1,0 +1,56 @@
+"""The tools in a session of the real program: what only reads runs, what else there is waits for a person."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.programs import require
+
+BUNDLE = r"""---
+bundle: {name: builder}
+session: {orchestrator: loop-basic, context: context-simple}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - when: {user: 'do (?P<command>.+)'}
+          call: {tool: bash, input: {command: "{command}"}}
+        - when: {tool: bash}
+          say: "said: {result}"
+tools: [{module: tool-bash}]
+---
+You run commands.
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "code", "made"),
+    [
+        ("wc -l a.txt | sort -n", "", 0, False),
+        ("touch made", "", 3, False),
+        ("ls && touch made", "permissions: {allow: ['bash(touch *)']}\n", 0, True),
+        ("ls; t'ouch' made", "permissions: {allow: ['bash(touch *)'], deny: ['bash(touch made*)']}\n", None, False),
+    ],
+)
+def test_commands_run_by_the_permissions_of_the_session(
+    tmp_path: Path, work: Path, command: str, settings: str, code: int | None, made: bool
+) -> None:
+    require("bwrap")
+    (work / "bundle.md").write_text(BUNDLE)
+    (work / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data" / "settings.yaml").write_text(settings)
+    done = subprocess.run(
+        [sys.executable, "-m", "amplifier_foundation", "run", f"do {command}"],
+        env={**os.environ, "AMPLIFIER_HOME": str(tmp_path / "data"), "AMPLIFIER_TRUST": "1"},
+        cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if code is not None:
+        assert done.returncode == code, done.stderr
+    assert (work / "made").exists() is made
+    assert ("2 a.txt" in done.stdout) is command.startswith("wc")

@@ -1,0 +1,352 @@
+"""A sandbox is tried before it is used, and nothing runs without one unless the person says so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import ModuleCoordinator
+from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
+from amplifier_tool_bash import describe_sandbox, sandbox
+from amplifier_tool_bash.sandbox.landlock import find_version
+from amplifier_tool_bash.sandbox.seatbelt import make_profile
+from amplifier_tool_bash.sandbox.seccomp import MACHINES, make_filter
+from tests.programs import require
+
+needs_landlock = pytest.mark.skipif(find_version() == 0, reason="this kernel has no Landlock")
+
+
+@pytest.fixture(autouse=True)
+def _untested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the results of self-tests."""
+    monkeypatch.setattr(sandbox, "_results", {})
+
+
+def guard(coordinator: ModuleCoordinator, work: Path, *layers: dict[str, Any]) -> None:
+    """Hold the coordinator to the person's own settings, and to those of a bundle."""
+    policy = [parse_permissions(layer, f"layer {at}", is_own=at == 0) for at, layer in enumerate(layers)]
+    coordinator.guard(PermissionGate(Policy(policy), work))
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run([require("git"), "-C", str(folder), *arguments], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def test_bubblewrap_is_chosen_and_described() -> None:
+    require("bwrap")
+    described = describe_sandbox()
+    assert (described["kind"], described["tested"]) == ("bubblewrap", True)
+    assert "no network without a grant" in " ".join(described["covers"])
+    assert described["missing"]["sandbox-exec"] == "sandbox-exec is a program of macOS"
+    assert described["open"]
+
+
+@needs_landlock
+def test_without_bubblewrap_landlock_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    described = describe_sandbox()
+    assert (described["kind"], described["tested"]) == ("landlock", True)
+    assert described["missing"]["bubblewrap"].startswith(
+        "bubblewrap is not installed; install it with: apt-get install"
+    )
+
+
+@needs_landlock
+async def test_a_sandbox_that_does_not_hold_is_not_used(
+    mount_tools: Any, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "bin" / "bwrap"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    tool = (await mount_tools()).get("tools", "bash")
+    first = await tool.execute({"command": "echo x >a"})
+    assert first.error["message"] == "the sandbox does not hold here; call again, and you are asked first"
+    assert not (work / "a").exists()
+    assert {access.form for access in tool.accesses({"command": "ls"})} == {"decoded"}
+    assert (await tool.execute({"command": "echo y"})).output["output"] == "y\n"
+    missing = describe_sandbox()["missing"]["bubblewrap"]
+    assert missing.startswith("its self-test failed: ")
+
+
+async def test_where_no_sandbox_can_run_nothing_does(
+    mount_tools: Any, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    tool = (await mount_tools(sandbox="bubblewrap")).get("tools", "bash")
+    result = await tool.execute({"command": "echo x >a"})
+    assert result.error["type"] == "NoSandbox"
+    assert "bubblewrap is not installed; install it with: apt-get install bubblewrap" in result.error["message"]
+    assert not (work / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("layers", "runs"),
+    [
+        ([], False),
+        ([{}], False),
+        ([{"allow": ["*"]}], False),
+        ([{"allow": ["bash"]}], False),
+        ([{}, {"allow": ["bash-unsandboxed"]}], False),
+        ([{"allow": ["bash-unsandboxed"]}], True),
+        ([{"allow": ["bash-unsandboxed"]}, {"deny": ["bash-unsandboxed"]}], False),
+    ],
+)
+async def test_only_the_person_turns_the_sandbox_off(
+    mount_tools: Any, work: Path, outside: Path, layers: list[dict[str, Any]], runs: bool
+) -> None:
+    coordinator = await mount_tools(sandbox=False)  # `off` in YAML
+    if layers:
+        guard(coordinator, work, *layers)
+    tool = coordinator.get("tools", "bash")
+    result = await tool.execute({"command": f"echo x >{outside}/new"})
+    assert result.success is runs
+    assert (outside / "new").exists() is runs
+    if not runs:
+        assert "permissions: {allow: [bash-unsandboxed]}" in result.error["message"]
+    assert {access.form for access in tool.accesses({"command": "ls"})} == {"decoded"}
+
+
+async def test_without_a_sandbox_a_commands_processes_end_too(mount_tools: Any, work: Path) -> None:
+    coordinator = await mount_tools(sandbox="off", grace=0.1)
+    guard(coordinator, work, {"allow": ["bash-unsandboxed"]})
+    tool = coordinator.get("tools", "bash")
+    left = await tool.execute({"command": "sleep 4713.1 & echo $!"})
+    late = await tool.execute({"command": "trap '' TERM; echo $$; sleep 4713.2; sleep 4713.2", "timeout": 1})
+    for result in (left, late):
+        pid = int(result.output["output"])
+        while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+            await asyncio.sleep(0.01)
+    assert (late.output["status"], late.output["exit_code"]) == ("timed out", 137)
+
+
+async def test_the_folder_of_the_home_is_no_working_folder(
+    mount_tools: Any, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("bwrap")
+    (work / "ann").mkdir()
+    for home in (work, work / "ann"):
+        monkeypatch.setenv("HOME", str(home))
+        result = await (await mount_tools()).get("tools", "bash").execute({"command": "ls"})
+        assert "holds your home; work in a folder of its own" in result.error["message"]
+
+
+async def test_a_guarded_file_with_a_second_name_stops_everything(bash: Any, work: Path) -> None:
+    (work / ".env").write_text("x")
+    (work / "notes").hardlink_to(work / ".env")
+    assert (await bash("cat notes")).error["message"].startswith(".env has a second name, elsewhere (a hard link)")
+
+
+async def test_a_rule_of_the_person_releases_a_guarded_file(bash: Any, coordinator: Any, work: Path) -> None:
+    (work / ".env").write_text("A=1\n")
+    (work / ".editorconfig").write_text("")
+    command = "cat .env; echo x >>.editorconfig"
+    guard(coordinator, work, {})
+    assert "A=1" not in (await bash(command)).output["output"]
+    guard(coordinator, work, {"allow": ["bash(.env)", "bash(.editorconfig)"]})
+    assert (await bash(command)).output["output"] == "A=1\n"
+    assert (work / ".editorconfig").read_text() == "x\n"
+    guard(coordinator, work, {"allow": ["bash(.env)"]}, {"deny": ["bash(.env)"]})
+    assert "A=1" not in (await bash(command)).output["output"]
+
+
+async def test_the_permissions_of_a_session_decide_about_a_call(bash: Any, coordinator: Any, work: Path) -> None:
+    guard(coordinator, work, {"deny": ["bash(rm *)"], "allow": ["bash(touch *)"]})
+
+    async def effect(**arguments: Any) -> str:
+        data = {"tool_name": "bash", "tool_input": arguments}
+        return (await coordinator.hooks.emit("tool:pre", data)).action
+
+    assert await effect(command="ls | head -5") == "continue"
+    assert await effect(command="touch 'a b' && ls") == "continue"
+    assert await effect(command=r"ls; \rm y") == "deny"
+    assert await effect(command="make") == "ask_user"
+    assert await effect(command="ls", network=True) == "ask_user"
+    assert await effect(command="ls", cwd="..") == "deny"
+    assert await effect(command="cat .env", cwd=".") == "deny"
+    assert await effect(command=["ls"]) == "continue"
+    assert (await coordinator.get("tools", "bash").execute({"command": ["ls"]})).error["type"] == "InvalidInput"
+    assert (await bash("ls", disable_sandbox=True)).error["message"].startswith("unknown field 'disable_sandbox'")
+    assert (await bash("ls", network=True)).error["message"].startswith("unknown field 'network'")
+
+
+@pytest.mark.parametrize(("granted", "reached"), [(False, False), (True, True)])
+async def test_a_granted_network_is_the_network(mount_tools: Any, granted: bool, reached: bool) -> None:
+    require("bwrap")
+    tool = (await mount_tools(sandbox="bubblewrap", network=True)).get("tools", "bash")
+    assert [access.kind for access in tool.accesses({"command": "ls", "network": granted})].count("host") == granted
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = f"echo x >/dev/tcp/127.0.0.1/{server.getsockname()[1]}"
+        result = await tool.execute({"command": command, "network": granted})
+    assert (result.output["exit_code"] == 0) is reached
+
+
+async def test_a_granted_network_has_no_abstract_sockets(mount_tools: Any) -> None:
+    require("bwrap")
+    tool = (await mount_tools(sandbox="bubblewrap", network=True, readable=[sys.base_prefix])).get("tools", "bash")
+    name = f"amplifier-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"\0{name}")
+        server.listen()
+        code = f"import socket; socket.socket(socket.AF_UNIX).connect('\\0{name}')"
+        command = f'{sys.base_prefix}/bin/python3 -I -c "{code}"'
+        result = await tool.execute({"command": command, "network": True})
+    assert "Address family not supported by protocol" in result.output["output"]
+
+
+# repositories
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git init -q && git config core.fsmonitor ./x",
+        "git init -q && git config alias.s '!./x'",
+        "git init -q && printf '[include]\\n\\tpath = ../x\\n' >>.git/config",
+        "git init -q && echo ./x >.git/hooks/pre-commit",
+        "git init -q && ln -sfn ../x .git/hooks",
+        "git init -q && echo ../x >.git/commondir",
+        "git init -q && git remote add o ext::./x",
+        "mkdir x && git init -q x && echo 'gitdir: x/.git' >.git",
+        "git init -q sub && git -C sub config diff.external ./x && mv sub/.git .git",
+    ],
+)
+async def test_a_new_repository_that_would_run_programs_is_moved_aside(bash: Any, work: Path, command: str) -> None:
+    result = await bash(command)
+    assert not (work / ".git").exists()
+    [held] = work.glob(".git-held-*")
+    assert f".git would run programs on your machine: it is now {held.name}" in result.output["warnings"]
+
+
+async def test_a_new_repository_with_plain_settings_stays_and_is_named(bash: Any, work: Path) -> None:
+    result = await bash("git init -q && git remote add origin https://example.com/x.git && echo x >.envrc")
+    assert sorted(result.output["warnings"]) == [".envrc is new: a shell obeys it", ".git is new: git obeys it"]
+    assert git(work, "remote", "-v").startswith("origin\thttps://example.com/x.git")
+    assert "warnings" not in (await bash("git status")).output
+
+
+async def test_what_is_new_in_a_repository_and_obeyed_is_moved_aside(bash: Any, work: Path) -> None:
+    git(work, "init", "-q")
+    shutil.rmtree(work / ".git" / "hooks")
+    result = await bash("mkdir .git/hooks; echo ./x >.git/hooks/pre-commit; echo /x >.git/commondir")
+    assert len(result.output["warnings"]) == 2
+    assert not (work / ".git" / "hooks").exists() and not (work / ".git" / "commondir").exists()
+    assert git(work, "status", "--short") == ""
+
+
+async def test_a_repository_below_is_guarded_too(bash: Any, work: Path) -> None:
+    (work / "deep" / "sub").mkdir(parents=True)
+    git(work / "deep" / "sub", "init", "-q")
+    before = (work / "deep" / "sub" / ".git" / "config").read_text()
+    result = await bash("cd deep/sub && git config core.fsmonitor ./x; mv .git g")
+    assert result.output["output"].count("Device or resource busy") == 2
+    assert (work / "deep" / "sub" / ".git" / "config").read_text() == before
+
+
+async def test_a_linked_worktree_is_read_and_a_forged_one_leads_nowhere(
+    bash: Any, work: Path, tmp_path: Path, outside: Path
+) -> None:
+    main = tmp_path / "main"
+    main.mkdir()
+    git(main, "init", "-q")
+    git(main, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first")
+    work.rmdir()
+    git(main, "worktree", "add", "-q", str(work))
+    assert (await bash("git log --format=%s")).output["output"] == "first\n"
+    (work / ".git").write_text(f"gitdir: {outside}\n")
+    (outside / "gitdir").write_text("/elsewhere/.git\n")
+    (outside / "commondir").write_text(".\n")
+    assert "outside" not in (await bash(f"cat {outside}/secret")).output["output"].replace(str(outside), "")
+
+
+async def test_a_repository_with_linked_hooks_is_read_only(bash: Any, work: Path) -> None:
+    git(work, "init", "-q")
+    shutil.move(work / ".git" / "hooks", work / "hooks")
+    (work / ".git" / "hooks").symlink_to("../hooks")
+    result = await bash("rm .git/hooks; git status --short")
+    assert "Read-only file system" in result.output["output"]
+    assert (work / ".git" / "hooks").is_symlink()
+
+
+async def test_git_of_the_sandbox_runs_what_a_repository_names_inside(bash: Any, work: Path) -> None:
+    git(work, "init", "-q")
+    git(work, "config", "core.fsmonitor", f"touch {work}/ran /tmp/ran-{os.getpid()};:")
+    await bash("git status")
+    assert (work / "ran").exists()
+    assert not Path(f"/tmp/ran-{os.getpid()}").exists()
+
+
+# Landlock
+
+LANDLOCKED = {
+    "a file outside is written": "echo x >{outside}/new && echo ESCAPED",
+    "a file outside is read": "cat {outside}/secret && echo ESCAPED",
+    "a file outside is reached through a link": "ln -s {outside} l; cat l/secret && echo ESCAPED",
+    "a file outside gets a second name": "ln {outside}/secret here && echo ESCAPED",
+    "a file comes from outside": "mv {outside}/secret here && echo ESCAPED",
+    "a key in the home is read": "cat {home}/key && echo ESCAPED",
+    "environments are read": "cat /proc/{pid}/environ && echo ESCAPED",
+    "a service is reached by TCP": "echo x >/dev/tcp/127.0.0.1/{tcp} && echo ESCAPED",
+    "a service is reached by UDP": "echo x >/dev/udp/127.0.0.1/{tcp} && echo ESCAPED",
+    "the system is written": "touch /usr/here && echo ESCAPED",
+    "a program gets the rights of its owner": "cp /bin/true s && chmod u+s s && echo ESCAPED",
+    "a device is read": "head -c 1 /dev/mem && echo ESCAPED",
+}
+
+
+@needs_landlock
+@pytest.mark.parametrize("way", LANDLOCKED)
+async def test_no_command_gets_out_of_landlock(
+    way: str, mount_tools: Any, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "key").write_text("key\n")
+    monkeypatch.setenv("HOME", str(home))
+    tool = (await mount_tools(sandbox="landlock")).get("tools", "bash")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        facts = {"outside": outside, "home": home, "pid": os.getpid(), "tcp": server.getsockname()[1]}
+        result = await tool.execute({"command": LANDLOCKED[way].format(**facts)})
+    assert "ESCAPED" not in result.output["output"], result.output
+    assert sorted(path.name for path in outside.iterdir()) == ["secret"]
+
+
+@needs_landlock
+async def test_under_landlock_ordinary_work_goes_on(mount_tools: Any, work: Path) -> None:
+    coordinator = await mount_tools(sandbox="landlock")
+    tool = coordinator.get("tools", "bash")
+    command = "echo b >b; mkdir d; mv b d/c; cat d/c | sort; mktemp >/dev/null && echo $?; git init -q; ls -A ~; exit 3"
+    result = await tool.execute({"command": command})
+    assert result.output["output"].splitlines()[:2] == ["b", "0"]
+    assert (result.output["exit_code"], (work / "d" / "c").read_text()) == (3, "b\n")
+
+
+# filters and profiles
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_filter_is_short_and_ends_in_an_answer(machine: str) -> None:
+    program = make_filter((2, 10, 16), machine)
+    assert program is not None
+    assert len(program) % 8 == 0 and len(program) // 8 < 256
+    assert program[-8:-6] == b"\x06\x00"
+
+
+def test_an_unknown_machine_has_no_filter() -> None:
+    assert make_filter((), "vax") is None
+
+
+def test_the_profile_of_macos_quotes_paths() -> None:
+    profile = make_profile(sandbox.Run("ls", '/a "b', '/a "b', scratch="/tmp/x"))
+    assert '(subpath "/a \\"b")' in profile
+    assert "(deny default)" in profile and "network" not in profile
