@@ -112,6 +112,7 @@ class Shell:
     async def run(self, given: dict[str, Any]) -> dict[str, Any]:
         """Run a command to its end, or start it in the background."""
         where = self._find_where(given["cwd"])
+        _check_text(given["command"])
         if given["background"]:
             self._background.require_place()
         sandbox = await asyncio.to_thread(self._require_sandbox)
@@ -249,6 +250,12 @@ class Shell:
         ask = self._coordinator.get_capability("tool.call")
         call = ask() if ask is not None else None
         return partial(_emit, hooks, (call or {}).get("tool_call_id"), [self._config.max_output_chars])
+
+
+def _check_text(command: str) -> None:
+    """Raise `InvalidInput` for a command that no process can get as an argument."""
+    if "\0" in command or any("\ud800" <= sign <= "\udfff" for sign in command):
+        raise InvalidInput("'command' has a NUL, or half of a surrogate pair; no shell can get it")
 
 
 async def _emit(hooks: Any, call_id: str | None, left: list[int], text: str) -> None:

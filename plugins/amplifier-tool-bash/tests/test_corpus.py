@@ -305,6 +305,18 @@ def test_row_80_a_rule_for_good_is_not_reused_for_another_script() -> None:
     assert decide("busybox sh -c B", {"allow": ["bash(busybox sh -c A)"]}) == "ask"
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["python3 <<'E'\nX\nE", "timeout 5 python3 <<<X", "echo X | python3", "python3 <f", "cat f | /usr/bin/python3.12 -",
+     "echo X | timeout 5 perl"],
+)  # fmt: skip
+def test_a_rule_for_a_program_does_not_cover_what_it_is_fed(command: str) -> None:
+    section = {"allow": ["bash(python3*)", "bash(perl*)", "bash(/usr/bin/python3*)"]}
+    assert decide("python3", section) == "allow"
+    assert decide(command, section) == "ask"
+    assert narrowest_rule(call_of(command)) is None
+
+
 @pytest.mark.parametrize("command", ["ls; rm y", "ls\nrm y", "timeout 5 make; ls", "make 2>&1 | tail -5"])
 def test_every_part_of_a_compound_must_be_allowed(command: str) -> None:
     assert decide(command, {}) == "ask"

@@ -82,6 +82,8 @@ def test_the_readme_and_the_schema_describe_every_key() -> None:
         ("bash", ["ls"], "the input must be an object, not list"),
         ("bash", {"command": 5}, "'command' must be of type string, not int"),
         ("bash", {"command": " "}, "'command' must not be empty"),
+        ("bash", {"command": "a\0"}, "'command' has a NUL, or half of a surrogate pair; no shell can get it"),
+        ("bash", {"command": "a\ud800"}, "'command' has a NUL, or half of a surrogate pair; no shell can get it"),
         ("bash", {"command": "ls", "timeout": 0}, "'timeout' must be above 0 and at most 600, not 0"),
         ("bash", {"command": "ls", "timeout": 601}, "'timeout' must be above 0 and at most 600, not 601"),
         ("bash", {"command": "ls", "timeout": True}, "'timeout' must be of type number, not bool"),

@@ -300,6 +300,9 @@ LANDLOCKED = {
     "a service is reached by UDP": "echo x >/dev/udp/127.0.0.1/{tcp} && echo ESCAPED",
     "the system is written": "touch /usr/here && echo ESCAPED",
     "a program gets the rights of its owner": "cp /bin/true s && chmod u+s s && echo ESCAPED",
+    "a device is made": "mknod d b 8 0 && echo ESCAPED",
+    "a file gets another owner": "touch a && chown 12345 a && echo ESCAPED",
+    "the time is set": "date -s 2001-01-01 && echo ESCAPED",
     "a device is read": "head -c 1 /dev/mem && echo ESCAPED",
 }
 

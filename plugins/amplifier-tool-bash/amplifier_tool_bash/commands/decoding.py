@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.permissions import Access
 
-from .parsing import MOST_COMMANDS, TooManyCommands, parse
+from .parsing import MOST_COMMANDS, Redirection, TooManyCommands, parse
 from .reading import find_read_paths
 from .words import Opaque, Unfinished, Word
-from .wrappers import find_inner_commands, runs_another, unwrap
+from .wrappers import find_inner_commands, reads_program, runs_another, unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from amplifier_core.permissions.calls import Form
 
-    from .parsing import Redirection, SimpleCommand
+    from .parsing import SimpleCommand
     from .wrappers import Wrapped
 
 LONGEST_COMMAND = 65_536
@@ -99,6 +99,12 @@ def _guess_accesses(text: str, folder: str) -> Iterable[Access]:
     return dict.fromkeys(decoder.accesses)
 
 
+def _is_fed(program: Word, redirections: Sequence[Redirection]) -> bool:
+    """Return whether a command gets a text that no rule sees, and may run it."""
+    operators = {redirection.operator for redirection in redirections}
+    return bool(operators & {"<<", "<<-", "<<<"}) or (bool(operators & {"|", "<"}) and reads_program(program))
+
+
 class _Decoder:
     """Collects the accesses of simple commands, in their order.
 
@@ -131,7 +137,8 @@ class _Decoder:
             self._add_redirection(redirection)
         knows_all = self._allows_variables(command.assignments)
         if command.words:
-            self.add_words(command.words, command.redirections, is_vague=not knows_all)
+            fed = [*command.redirections, *([Redirection("|", "")] if command.joined_by == "|" else [])]
+            self.add_words(command.words, fed, is_vague=not knows_all)
         elif not knows_all:
             self.is_opaque = True
 
@@ -163,8 +170,9 @@ class _Decoder:
             self._add_for_refusals([Word(name), *words[1:]])
         wrapped = unwrap(words, redirections)
         if wrapped is not None:
-            self._add_wrapped(words, wrapped, is_vague=is_vague)
+            self._add_wrapped(words, wrapped, redirections, is_vague=is_vague)
             return
+        is_vague = is_vague or (_is_fed(words[0], redirections) and find_read_paths(words) is None)
         for inner in find_inner_commands(words):
             self._add_for_refusals(inner)
         if words[0].text == "cd":
@@ -174,13 +182,15 @@ class _Decoder:
         self._add_git(words)
         self._add_removal(words)
 
-    def _add_wrapped(self, words: Sequence[Word], wrapped: Wrapped, *, is_vague: bool) -> None:
+    def _add_wrapped(
+        self, words: Sequence[Word], wrapped: Wrapped, redirections: Sequence[Redirection], *, is_vague: bool
+    ) -> None:
         self._append_command(words, "harmless")
         is_vague = not self._allows_variables(wrapped.assignments) or is_vague
         if wrapped.script is not None:
             self._add_script(wrapped.script, is_bash=wrapped.is_bash, is_vague=is_vague)
         elif wrapped.words:
-            self.add_words(wrapped.words, is_vague=is_vague or wrapped.is_vague)
+            self.add_words(wrapped.words, redirections, is_vague=is_vague or wrapped.is_vague)
 
     def _add_script(self, script: str, *, is_bash: bool, is_vague: bool) -> None:
         if self._depth == _DEEPEST:

@@ -31,6 +31,10 @@ _OPTIONS = {
 }
 """Options without a value, options with one, and the arguments before the command."""
 _RUN_OTHERS = frozenset(("sudo", "doas", "su", "strace", "ltrace", "busybox", "flock", "chroot", "unshare", "watch"))
+_INTERPRETERS = (
+    r"(?:ba|da|z|k)?sh|python[\d.]*|pypy[\d.]*|node|nodejs|deno|bun|perl|ruby|php|lua|Rscript|tclsh|psql|mysql|sqlite3|ssh"
+    r"|at|batch|parallel|gdb|ed|ex|vim?|awk|gawk|make|docker|kubectl"
+)
 _VARIABLE = re.compile(r"([A-Za-z_][^=]*)=(.*)", re.DOTALL)
 
 
@@ -102,6 +106,11 @@ def runs_another(program: Word) -> bool:
     """Return whether a program runs another one, by its name."""
     name = program.text.rpartition("/")[2]
     return name == "env" or name in _SHELLS or name in _OPTIONS or name in _RUN_OTHERS
+
+
+def reads_program(program: Word) -> bool:
+    """Return whether a program runs what it reads from its input."""
+    return re.fullmatch(_INTERPRETERS, program.text.rpartition("/")[2]) is not None
 
 
 def find_inner_commands(words: Sequence[Word]) -> list[Sequence[Word]]:

@@ -133,7 +133,8 @@ def find_outer_repository(folder: str) -> str | None:
         common = (own / (own / "commondir").read_text().strip()).resolve()
     except (OSError, ValueError):
         return None
-    return str(common) if back == pointer and own.is_relative_to(common) and (common / "HEAD").is_file() else None
+    is_real = back == pointer and own.is_relative_to(common) and not own.is_relative_to(folder)
+    return str(common) if is_real and (common / "HEAD").is_file() else None
 
 
 def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[str]:
