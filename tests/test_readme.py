@@ -330,6 +330,7 @@ def test_the_keys_of_a_background_session_are_those_of_the_code() -> None:
 def test_the_defaults_of_a_background_session_are_those_of_the_code() -> None:
     fields = {each.alias or name: each.get_default() for name, each in BackgroundSessionConfig.model_fields.items()}
     worded = {"name": "required", "bundle": "this one", "triggers": "none", "runner": "this process"}
+    worded["approval_timeout"] = "the setting"
     for names, written, _ in table("| key | default | meaning |"):
         keys = re.findall(r"`([^`]+)`", names)
         values = yaml.safe_load(f"[{written.replace('`', '')}]") or [None]
@@ -339,7 +340,7 @@ def test_the_defaults_of_a_background_session_are_those_of_the_code() -> None:
 
 
 def test_the_methods_of_a_store_are_those_of_the_code() -> None:
-    contracts = (storage.SessionStorage, storage.SessionStore, storage.Inbox)
+    contracts = (storage.SessionStorage, storage.SessionStore, storage.Inbox, storage.PromptDeliveries)
     for row, contract in zip(table("| contract | methods |"), contracts, strict=True):
         methods = {name for name, each in vars(contract).items() if inspect.isfunction(each) and name[0] != "_"}
         assert row[0].startswith(f"`{contract.__name__}`")
