@@ -24,8 +24,7 @@ Invariants. The workers keep them, and the store enforces the first three:
   message.
 * Attempts. A claim counts one; `nack(counted=False)` takes it back. Interruptions, postponements, outages of a
   provider, spent daily budgets, waits for approval and failures of the store are no attempts.
-* Approvals. A question is stored before its delivery is put back, and the delivery is claimed again when a person has
-  answered, or the question expires: it holds no worker meanwhile. Its session goes on at the call (`approvals`).
+* Approvals. A question is stored before its delivery is put back; an answer or its expiry makes that due (`approvals`).
 """
 
 from __future__ import annotations
@@ -297,8 +296,7 @@ class Worker:
 
         A wait for an answer counts no attempt. An answer that came before the delivery was put back makes it due now.
         """
-        asked = "; ".join(f"{each.id} {each.tool}" for each in questions)
-        reason, due = f"{WAITS}: {asked}", approvals.due(questions)
+        reason, due = f"{WAITS}: {'; '.join(f'{each.id} {each.tool}' for each in questions)}", approvals.due(questions)
         self.background.postponed.add(delivery.delivery_id)
         await self.engine.store.nack(delivery, reason=reason, available_at=due, counted=False, session=changes)
         self.engine.notify("held", self.background, delivery=delivery, questions=questions, until=due)
