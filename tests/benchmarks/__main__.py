@@ -30,6 +30,7 @@ AREAS = (
     "background",
     "permissions",
     "streams",
+    "sandbox",
 )
 
 

@@ -253,6 +253,19 @@ async def test_a_repository_below_is_guarded_too(bash: Any, work: Path) -> None:
     assert (work / "deep" / "sub" / ".git" / "config").read_text() == before
 
 
+async def test_a_repository_in_the_place_of_a_moved_one_is_new(bash: Any, work: Path) -> None:
+    (work / "sub").mkdir()
+    git(work / "sub", "init", "-q")
+    git(work / "sub", "config", "alias.mine", "!true")
+    moved = await bash("mv sub old && mkdir sub && git init -q sub && git -C sub config core.fsmonitor ./x")
+    assert not (work / "sub" / ".git").exists()
+    assert [text.partition(" on your")[0] for text in moved.output["warnings"]] == ["sub/.git would run programs"]
+    assert git(work / "old", "config", "alias.mine") == "!true\n"
+    added = await bash("mv old older && echo ../x >older/.git/commondir")
+    assert not (work / "older" / ".git" / "commondir").exists()
+    assert added.output["warnings"][0].startswith("older/.git/commondir is new, and git obeys it")
+
+
 async def test_a_linked_worktree_is_read_and_a_forged_one_leads_nowhere(
     bash: Any, work: Path, tmp_path: Path, outside: Path
 ) -> None:

@@ -82,7 +82,7 @@ def _why_refused(text: str) -> str:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:199]}…"
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def _guess_accesses(text: str, folder: str) -> Iterable[Access]:
@@ -156,7 +156,7 @@ class _Decoder:
 
     def _allows_variable(self, name: str, value: str) -> bool:
         if _REFUSED_VARIABLES.fullmatch(name):
-            self.accesses.append(Access("command", f"{name}=…", "it changes what every program does", "opaque"))
+            self.accesses.append(Access("command", f"{name}=...", "it changes what every program does", "opaque"))
         return bool(_HARMLESS_VARIABLES.fullmatch(name) and _HARMLESS_VALUE.fullmatch(value))
 
     def add_words(

@@ -102,7 +102,7 @@ def _mount(run: Run) -> Iterator[str]:
     if (outer := find_outer_repository(run.folder)) is not None:
         yield from ("--ro-bind", outer, outer)
     yield from ("--bind", run.folder, run.folder)
-    yield from _guard(run.folder, run.guarded or Guarded((), (), True, {}))
+    yield from _guard(run.folder, run.guarded or Guarded((), (), True, {}, {}))
 
 
 def _guard(folder: str, guarded: Guarded) -> Iterator[str]:

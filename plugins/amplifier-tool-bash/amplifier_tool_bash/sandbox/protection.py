@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import stat
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -43,6 +44,8 @@ class Guarded(NamedTuple):
     """Whether the walk has seen everything."""
     parts: dict[str, tuple[str, ...]]
     """By each repository, what git obeys in it."""
+    identities: dict[str, tuple[int, int]]
+    """The device and inode of each file and repository above."""
 
 
 def find_guarded(folder: str, is_allowed: Callable[[str, str], bool] = lambda kind, path: False) -> Guarded:
@@ -62,7 +65,7 @@ def find_guarded(folder: str, is_allowed: Callable[[str, str], bool] = lambda ki
             continue
         entries += len(found)
         if entries > MOST_ENTRIES or len(obeyed) + len(secret) > MOST_GUARDED:
-            return Guarded(tuple(obeyed), tuple(secret), False, _list_parts(folder, obeyed))
+            return _describe(folder, obeyed, secret, is_complete=False)
         for entry in found:
             is_obeyed, is_kept = _judge_name(entry.name)
             is_folder = entry.is_dir(follow_symlinks=False)
@@ -74,7 +77,7 @@ def find_guarded(folder: str, is_allowed: Callable[[str, str], bool] = lambda ki
                     obeyed.append(path)
             if is_folder and not is_obeyed and entry.name not in _SKIPPED:
                 waiting.append(f"{inside}{entry.name}/")
-    return Guarded(tuple(obeyed), tuple(secret), True, _list_parts(folder, obeyed))
+    return _describe(folder, obeyed, secret, is_complete=True)
 
 
 @lru_cache(maxsize=2 * MOST_ENTRIES)
@@ -83,13 +86,18 @@ def _judge_name(name: str) -> tuple[bool, bool]:
     return what_obeys(name) is not None, is_secret(name)
 
 
-def _list_parts(folder: str, obeyed: list[str]) -> dict[str, tuple[str, ...]]:
+def _describe(folder: str, obeyed: list[str], secret: list[str], *, is_complete: bool) -> Guarded:
     repositories = [path for path in obeyed if path.rpartition("/")[2].lower() == ".git"]
     repositories += [module for path in repositories for module in _find_modules(folder, path)]
-    return {
-        path: tuple(part for part in _IN_GIT if os.path.lexists(f"{folder}/{path}/{part}"))
-        for path in repositories
-    }  # fmt: skip
+    parts = {
+        path: tuple(part for part in _IN_GIT if os.path.lexists(f"{folder}/{path}/{part}")) for path in repositories
+    }
+    identities = {}
+    for path in (*obeyed, *secret, *parts):
+        with suppress(OSError):
+            status = os.lstat(f"{folder}/{path}")
+            identities[path] = (status.st_dev, status.st_ino)
+    return Guarded(tuple(obeyed), tuple(secret), is_complete, parts, identities)
 
 
 def _find_modules(folder: str, repository: str) -> Iterator[str]:
@@ -138,21 +146,25 @@ def find_outer_repository(folder: str) -> str | None:
 
 
 def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[str]:
-    """Move aside what a command has created for git to obey; return a sentence about each new guarded file."""
+    """Move aside what a command has created for git to obey; return a sentence about each new guarded file.
+
+    A file is the same one while its inode is: a guarded one cannot be deleted, and moves only with a folder above it.
+    """
+    earlier = {identity: path for path, identity in before.identities.items()}
     said = []
     for path in (*after.obeyed, *(path for path in after.secret if what_obeys(path))):
-        if path in before.obeyed or path in before.secret:
+        if after.identities.get(path) in earlier:
             continue
         if path.rpartition("/")[2].lower() == ".git" and _may_run_programs(Path(folder, path)):
             said.append(f"{path} would run programs on your machine: it is now {_hold(folder, path)}")
         else:
             said.append(f"{path} is new: {what_obeys(path)} obeys it")
     for repository, parts in after.parts.items():
-        for part in set(parts) - set(before.parts.get(repository, parts)):
+        known = before.parts.get(earlier.get(after.identities.get(repository, (0, 0)), ""), parts)
+        for part in sorted(set(parts) - set(known)):
             if part != "info" or Path(folder, repository, "info/attributes").exists():
-                said.append(
-                    f"{repository}/{part} is new, and git obeys it: it is now {_hold(folder, f'{repository}/{part}')}"
-                )
+                held = _hold(folder, f"{repository}/{part}")
+                said.append(f"{repository}/{part} is new, and git obeys it: it is now {held}")
     return said
 
 
