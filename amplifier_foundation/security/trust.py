@@ -136,8 +136,13 @@ def trust_content(content: Content) -> None:
 
 
 def trust_written(file: Path, written: Iterable[Path]) -> None:
-    """Trust a bundle that this program wrote itself, unless it runs other files than those `written`."""
-    if is_checked():
+    """Trust a bundle that this program wrote itself, unless it runs other files than those `written`.
+
+    Within a session, nothing is trusted.
+    """
+    from .session_mark import is_within_session
+
+    if is_checked() and not is_within_session():
         content = inspect_bundle(path_of(file), {})
         if set(content.files) <= {path_of(each) for each in written}:
             trust_content(content)

@@ -228,6 +228,16 @@ def test_what_the_program_wrote_is_trusted(
     assert said(capsys, "run", "hello")[0] == exits.WAITING
 
 
+@pytest.mark.parametrize("command", [["init"], ["bundle", "new"]])
+def test_what_the_program_wrote_for_a_session_is_not_trusted(
+    command: list[str], project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_SESSION", "1")
+    assert invoke(command) == exits.OK
+    monkeypatch.delenv("AMPLIFIER_SESSION")
+    assert said(capsys, "run", "hello")[0] == exits.WAITING
+
+
 @pytest.fixture
 def used(stranger: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions of the bundle, from a version without trust."""
