@@ -132,18 +132,18 @@ async def bound_size(store: DurableStore, now: datetime, retention: Retention) -
 
     if await is_too_large():
         await store.purge(before=now - WANTED_FOR, event_bytes=0)
-    while await is_too_large() and (
-        ids := await store.expired_sessions(before=now, keep=retention.keep, limit=AT_ONCE)
-    ):
+    while await is_too_large():
+        ids = await store.expired_sessions(before=now, keep=retention.keep, limit=AT_ONCE)
+        if not ids:
+            logger.warning(
+                "the store is larger than retention.max_size (%s bytes), and the rest is needed: unfinished "
+                "deliveries, dead letters, sessions of people, the newest %s of each background session. See: "
+                "amplifier store info; delete sessions with: amplifier session prune",
+                f"{retention.max_size:,}",
+                retention.keep,
+            )
+            break
         await _delete_whole(store, ids)
-    if await is_too_large():
-        logger.warning(
-            "the store is larger than retention.max_size (%s bytes), and the rest is needed: unfinished deliveries, "
-            "dead letters, sessions of people, the newest %s of each background session. See: amplifier store info; "
-            "delete sessions with: amplifier session prune",
-            f"{retention.max_size:,}",
-            retention.keep,
-        )
     await asyncio.to_thread(administration.compact)
 
 

@@ -78,6 +78,26 @@ async def test_a_bound_that_cannot_be_kept_is_said(store: SqliteStore, caplog: p
     assert "amplifier store info" in caplog.text
 
 
+async def test_what_is_written_after_the_last_look_is_no_reason_to_warn(
+    store: SqliteStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _fill(store)
+    caplog.set_level("WARNING")
+    loop, read = asyncio.get_running_loop(), store.administration.size
+
+    def read_and_write() -> tuple[int, int]:
+        size, free = read()
+        if size - free <= 1_000_000:
+            writing = store.append("person", [{"content": "x" * 2_000_000}], at=0)
+            asyncio.run_coroutine_threadsafe(writing, loop).result()
+        return size, free
+
+    monkeypatch.setattr(store.administration, "size", read_and_write)
+    await bound_size(store, LATER, Retention(max_size=1_000_000))
+    assert read()[0] > 1_000_000
+    assert caplog.text == ""
+
+
 async def test_a_storage_that_cannot_tell_its_size_is_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("WARNING")
     await bound_size(MemoryStore(), LATER, Retention())
