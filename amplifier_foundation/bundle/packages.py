@@ -30,6 +30,7 @@ OURS = frozenset(
         "provider-replay",
         "storage-jsonl",
         "storage-sqlite",
+        "tool-bash",
         "tool-delegate",
         "tool-emit",
         "tool-filesystem",
