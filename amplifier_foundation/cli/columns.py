@@ -42,7 +42,7 @@ class Column(NamedTuple):
     only: Literal["", "ps", "up"] = ""
     """The only table with this column; facts of `up` alone are not in JSON."""
     at_terminal: Callable[[Sequence[Row]], bool] = bool
-    """Returns whether a terminal gets the column of `ps` for these rows; a pipe gets every column."""
+    """Returns whether a terminal gets the column for these rows; a pipe gets every column."""
 
 
 COLUMNS = (

@@ -274,14 +274,16 @@ class RunView:
         from rich.padding import Padding
         from rich.table import Table
 
-        columns = [column for column in columns_of("up") if column.key != "triggers" or self.out.width >= WIDE]
+        rows = list(self._rows.values())
+        columns = [column for column in columns_of("up") if column.at_terminal(rows)]
+        columns = [column for column in columns if column.key != "triggers" or self.out.width >= WIDE]
         table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
         for column in columns:
             table.add_column(column.heading.lower(), justify="right" if column.style else "left", no_wrap=True)
         table.add_column("last result", ratio=1, no_wrap=True, overflow="ellipsis")
-        for row in self._rows.values():
+        for row in rows:
             table.add_row(*(self._cell(column, row) for column in columns), self._last(row))
-        return Padding(table, (1, 0, 0, 0)) if self._rows else ""
+        return Padding(table, (1, 0, 0, 0)) if rows else ""
 
     def _cell(self, column: Column, row: Row) -> Text:
         """Return a cell of the live table: short names, and numbers in colour."""

@@ -83,8 +83,8 @@ class SettingsFile(Section):
     """Models by alias: one for every provider, or one for each by its name."""
     permissions: PermissionsSection = Field(default_factory=PermissionsSection)
     """Only those of your own settings may allow what is asked or protected by default; a project's can only tighten."""
-    approvals: Approvals = Field(default_factory=Approvals)
     fetch: Fetching = Field(default_factory=Fetching)
+    approvals: Approvals = Field(default_factory=Approvals)
     retention: Retention = Field(default_factory=Retention)
 
     @field_validator("bundles")

@@ -11,6 +11,7 @@ from amplifier_core.permissions import Policy
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import spawn_bundle
+from amplifier_foundation.background.approvals import decide, read_all
 from amplifier_foundation.sessions.forks import fork_stored
 from amplifier_foundation.sessions.untrusted import UNTRUSTED, find_reason
 from amplifier_foundation.spawning.conversation import open_conversation
@@ -60,9 +61,18 @@ async def wake(bench: Any, event: TriggerEvent, **config: Any) -> SessionRecord:
 
 async def test_a_session_that_a_webhook_woke_does_not_write_unasked(open_bench: OpenBench, tmp_path: Path) -> None:
     async with open_bench(**SECTIONS) as bench:
-        record = await wake(bench, webhook())
-    assert record.metadata[UNTRUSTED] == WOKEN
-    assert not (tmp_path / "report.md").exists()
+        await bench.start(instruction="report")
+        bench.trigger.queue.put_nowait(webhook())
+        await bench.until("held")
+        [approval] = await read_all(bench.store, bench.clock.now())
+        assert (approval.tool, approval.state) == ("write_file", "pending")
+        assert WOKEN in approval.question
+        assert (await bench.store.get(approval.session_id)).metadata[UNTRUSTED] == WOKEN
+        assert not (tmp_path / "report.md").exists()
+        await decide(bench.store, approval, "approved", now=bench.clock.now())
+        bench.manager.wake("queue")
+        await bench.until("completed")
+    assert (tmp_path / "report.md").read_text() == "x"
 
 
 async def test_it_writes_where_its_bundle_says_that_it_acts(open_bench: OpenBench, tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def test_later_sources_win_and_each_value_knows_its_own(write: Write, monkeypatc
         "overrides": {},
         "models": {},
         "permissions": {},
+        "approvals": DEFAULTS["approvals"],
         "fetch": {"timeout": 1},
         "retention": DEFAULTS["retention"],
     }
