@@ -35,12 +35,14 @@ class Grants:
 
         self._rules.append(parse_rule("allow", text, "this session"))
 
-    def cover(self, call: Call) -> bool:
-        """Return whether a call was allowed before."""
+    def cover(self, call: Call, policy: Policy | None = None) -> bool:
+        """Return whether a call was allowed before; accesses that the `policy` allows by itself need no rule."""
         if call_hash(call.tool, call.arguments) in self._calls:
             return True
-        return bool(call.accesses) and all(
-            any(rule.names(call.tool) and rule.fits(access) for rule in self._rules) for access in call.accesses
+        return bool(self._rules and call.accesses) and all(
+            any(rule.names(call.tool) and rule.fits(access) for rule in self._rules)
+            or (policy is not None and policy.allows(call.tool, access))
+            for access in call.accesses
         )
 
 
@@ -80,9 +82,10 @@ class PermissionGate:
             return Decision("deny", "its arguments are no mapping")
         call = Call.of(tool, arguments, self.folder, declared)
         decision = self.policy.decide(call)
-        if self.untrusted and not self.acts and decision.effect == "allow" and self.policy.doubts(call):
+        is_tainted = bool(self.untrusted) and not self.acts
+        if is_tainted and decision.effect == "allow" and self.policy.doubts(call):
             decision = Decision("ask", f"{self.untrusted}, and text of strangers may ask for this")
-        if decision.effect == "ask" and self.grants.cover(call):
+        if decision.effect == "ask" and self.grants.cover(call, None if is_tainted else self.policy):
             return Decision("allow", "allowed before in this session")
         return decision
 

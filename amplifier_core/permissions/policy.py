@@ -114,6 +114,10 @@ class Policy:
         assert strictest is not None  # there is at least one access
         return strictest
 
+    def allows(self, tool: str, access: Access) -> bool:
+        """Return whether one access of a tool's call needs no question."""
+        return self._decide(tool, access).effect == "allow"
+
     def doubts(self, call: Call) -> bool:
         """Return whether a call does more than read, and no rule of the person's own settings allows it."""
         own = [layer for layer in self.layers if layer.is_own]

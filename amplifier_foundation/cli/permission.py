@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from .output import print_json, print_table
 
 if TYPE_CHECKING:
     from amplifier_core.permissions import Decision, Policy
+
+logger = logging.getLogger(__name__)
 
 _USUAL = (
     ("command", ("bash", "shell", "command", "exec", "terminal")),
@@ -49,7 +52,7 @@ async def test(ctx: click.Context, call: str, bundle_path: str | None, as_json: 
 
     tool, arguments = _read_call(call)
     policy = await _policy_here(ctx, bundle_path)
-    decision = PermissionGate(policy, Path.cwd()).decide(tool, arguments)
+    decision = PermissionGate(policy, Path.cwd()).decide(tool, arguments, await _find_accesses(tool))
     if as_json:
         print_json("permission.test/1", {"tool": tool, "arguments": arguments, **_dump(decision)})
     else:
@@ -72,6 +75,28 @@ async def list_rules(ctx: click.Context, bundle_path: str | None, as_json: bool)
         print_json("permission.list/1", {"rules": [dict(zip(names, row, strict=True)) for row in rows]})
         return
     print_table(("FROM", "EFFECT", "RULE", "PLACE"), rows, empty="No rules; the defaults hold.")
+
+
+async def _find_accesses(tool: str) -> Any:
+    """Return what an installed module `tool-<tool>` says of the calls of its tool; None without one."""
+    from amplifier_core.coordinator import ModuleCoordinator
+    from amplifier_core.loader import ModuleLoader
+
+    from ..bundle.check import names_of_modules
+
+    module = f"tool-{tool.replace('_', '-')}"
+    if module not in names_of_modules():
+        return None
+    coordinator = ModuleCoordinator(session_id="permission")
+    coordinator.register_capability("session.working_dir", str(Path.cwd()))
+    try:
+        await (await ModuleLoader().load(module, {}))(coordinator)
+        return getattr(coordinator.get("tools", tool), "accesses", None)
+    except Exception as error:  # it is the code of others; the usual names of arguments count then
+        logger.warning("%s cannot say what its calls reach: %s", module, error)
+        return None
+    finally:
+        await coordinator.cleanup()
 
 
 async def _policy_here(ctx: click.Context, bundle_path: str | None) -> Policy:

@@ -41,7 +41,12 @@ def _bundle(project: Path, home: Path) -> None:
             exits.FAILED,
             "deny: the rule write_file(out/**) of the bundle 'writer', bundle.md:11:10\n",
         ),
-        ("bash(git status)", exits.WAITING, "ask: commands are asked for\n"),
+        ("bash(git push)", exits.WAITING, "ask: commands are asked for\n"),
+        (
+            "bash(true; rm -rf /)",
+            exits.FAILED,
+            "deny: 'rm /': it deletes the working folder, the home folder, or one above them\n",
+        ),
         (
             'fetch({"url": "http://127.0.0.1"})',
             exits.FAILED,

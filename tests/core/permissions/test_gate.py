@@ -223,6 +223,22 @@ async def test_a_tool_describes_its_calls_itself() -> None:
     assert asked.questions == []
 
 
+async def test_what_was_allowed_for_good_needs_no_question_beside_what_is_allowed_anyway() -> None:
+    class Shells(Shell):
+        def accesses(self, arguments: dict[str, Any]) -> list[Access]:
+            return [Access("command", "ls", form="harmless"), *super().accesses(arguments)]
+
+    coordinator, gate, asked = guarded({}, "Allow always: shell(make)", kept=[])
+    coordinator.mount_points["tools"]["shell"] = Shell()
+    assert (await verdict(coordinator, "shell", run="make")).action == "continue"
+    coordinator.mount_points["tools"]["shell"] = Shells()
+    assert (await verdict(coordinator, "shell", run="make")).action == "continue"
+    assert len(asked.questions) == 1
+    gate.untrusted = "a webhook woke it"
+    assert (await verdict(coordinator, "shell", run="make install")).action == "deny"
+    assert len(asked.questions) == 2
+
+
 async def test_a_rule_for_good_has_no_wildcard_that_the_person_did_not_write() -> None:
     kept: list[str] = []
     coordinator, _, asked = guarded({}, r"Allow always: shell(grep 'a.\*b' f)", kept=kept)
