@@ -547,7 +547,8 @@ def test_a_plugin_has_one_name(plugin: Path) -> None:
         return
     group = "amplifier" if name.startswith(PLUGIN_PREFIXES) else "amplifier.modules"
     assert name.startswith(PLUGIN_PREFIXES + MODULE_PREFIXES)
-    assert offered == {(group, name): package}
+    beside = {("amplifier", name): f"{package}.plugin"} if (package_of(plugin) / "plugin.py").is_file() else {}
+    assert offered == {(group, name): package, **beside}
 
 
 @per_plugin
