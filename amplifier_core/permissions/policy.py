@@ -85,22 +85,37 @@ class Layer:
 class Policy:
     """The layers of a session: the person's own settings, the project's, the bundle's, and those of its ancestors.
 
-    `remember` keeps a rule in the person's own settings when the person answers "always".
+    `remember` keeps a rule in the person's own settings when the person answers "always". `refresh` returns the policy
+    of changed settings, None for unchanged ones.
     """
 
-    def __init__(self, layers: Iterable[Layer] = (), remember: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        layers: Iterable[Layer] = (),
+        remember: Callable[[str], None] | None = None,
+        refresh: Callable[[], Policy | None] | None = None,
+    ) -> None:
         self.layers = tuple(layers)
         self.remember = remember
+        self.refresh = refresh
 
     def below(self, *layers: Layer) -> Policy:
         """Return the policy of a child with layers of its own: it has no more than all its ancestors."""
-        return Policy((*self.layers, *(layer for layer in layers if layer.rules or layer.mode)), self.remember)
+        refresh = self.refresh
+
+        def refresh_below() -> Policy | None:
+            newer = refresh() if refresh is not None else None
+            return newer.below(*layers) if newer is not None else None
+
+        below = (layer for layer in layers if layer.rules or layer.mode)
+        return Policy((*self.layers, *below), self.remember, refresh_below if refresh is not None else None)
 
     def with_own(self, rule: Rule) -> Policy:
         """Return the policy with one more rule in the person's own settings."""
         own = next((layer for layer in self.layers if layer.is_own), Layer("user settings", is_own=True))
         extended = Layer(own.source, (*own.rules, rule), own.mode, is_own=True)
-        return Policy((extended, *(layer for layer in self.layers if layer is not own)), self.remember)
+        others = (layer for layer in self.layers if layer is not own)
+        return Policy((extended, *others), self.remember, self.refresh)
 
     def decide(self, call: Call) -> Decision:
         """Return the strictest decision about a call, with its reason."""

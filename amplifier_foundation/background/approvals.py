@@ -12,6 +12,9 @@ asked about anew. Only `decide` answers; nothing at the socket of `up` and no ev
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,8 +24,10 @@ from amplifier_core.frozen import frozen
 from amplifier_core.permissions.gate import ALWAYS, ONCE, SESSION
 from amplifier_core.storage import PromptDeliveries
 
+from ..paths import data_home, make_private
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from amplifier_core.storage import DurableStore
 
@@ -142,16 +147,31 @@ async def decide(
 
     The same answer again is no error. `always` is only the answer: the caller adds the `rule` to the settings.
     """
-    known = (await read_approvals(store, approval.project, approval.queue)).get(approval.id)
     now = now or datetime.now(UTC)
-    if known is None or known.at(now).state not in ("pending", state):
-        what = "is no longer asked for" if known is None else f"is {known.at(now).state} already"
-        raise SessionConflict(approval.id, f"approval {approval.id} {what}")
-    if known.state == "pending":
-        known = replace(known, state=state, said=said, answer=_choose(known, scope) if state == "approved" else "")
-        await save(store, known.project, known.queue, {known.id: known})
+    async with _deciding():
+        known = (await read_approvals(store, approval.project, approval.queue)).get(approval.id)
+        if known is None or known.at(now).state not in ("pending", state):
+            what = "is no longer asked for" if known is None else f"is {known.at(now).state} already"
+            raise SessionConflict(approval.id, f"approval {approval.id} {what}")
+        if known.state == "pending":
+            known = replace(known, state=state, said=said, answer=_choose(known, scope) if state == "approved" else "")
+            await save(store, known.project, known.queue, {known.id: known})
     await make_due(store, known.delivery_id, now)
     return known
+
+
+@asynccontextmanager
+async def _deciding() -> AsyncIterator[None]:
+    """Let one answer be given at a time, of all processes of the data folder: the first one counts."""
+    path = make_private(data_home() / "locks") / "approvals.lock"
+    with path.open("a", encoding="utf-8") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(0.005)
+        yield
 
 
 def _choose(approval: Approval, scope: Scope) -> str:

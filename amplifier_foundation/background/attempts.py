@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import SpawnRefused
+from amplifier_core.errors import AmplifierError, SpawnRefused
 from amplifier_core.permissions import parse_rule
 from amplifier_core.transcript import Transcript
 
@@ -14,6 +14,7 @@ from ..bundle.overrides import DAY
 from ..bundle.templates import instruction_for
 from ..security import NotTrusted, TrustUnreadable
 from ..sessions.accounts import queue_account
+from ..sessions.lock import holder_of
 from ..sessions.untrusted import UNTRUSTED, find_reason
 from ..spawning.child import Spawn, prepare_spawn, spawn_request
 from ..spawning.family import TREE, Tree
@@ -57,6 +58,9 @@ async def prepare_attempt(
     """
     config, parent, prepared = background.config, engine.parent, background.prepared
     _check_code(engine, background)
+    _refresh_permissions(engine)
+    if delivery.epoch > 1 and (process := holder_of(str(delivery.session_id))) is not None:
+        raise SpawnRefused(parent.session_id, f"process {process} talks in session '{delivery.session_id}'")
     untrusted = await find_reason(engine.store, delivery.event, background.project)
     declared = background.declared.get(delivery.trigger)
     spawn = Spawn(
@@ -104,6 +108,17 @@ def _check_code(engine: Engine, background: BackgroundSessionState) -> None:
         engine.report_problem(background, CODE, "degraded", str(error))
         raise SpawnRefused(engine.parent.session_id, str(error)) from error
     engine.clear_problem(background, CODE)
+
+
+def _refresh_permissions(engine: Engine) -> None:
+    """Take over changed permissions of the settings. Raises `SpawnRefused` for unreadable ones."""
+    gate = engine.parent.coordinator.permissions
+    if gate is None or gate.policy.refresh is None:
+        return
+    try:
+        gate.policy = gate.policy.refresh() or gate.policy
+    except AmplifierError as error:
+        raise SpawnRefused(engine.parent.session_id, f"the permissions cannot be read: {error}") from error
 
 
 def _make_tree(engine: Engine, background: BackgroundSessionState, delivery: Delivery) -> Tree:

@@ -12,7 +12,7 @@ from amplifier_core.errors import SessionConflict
 from .app import json_option, storage_plugins, use_inbox
 from .loops import run_in_loop, run_reading
 from .output import print_json, print_table, timestamp
-from .processes import wake
+from .processes import list_all_running, wake
 from .running.terminal import one_line, plain
 
 if TYPE_CHECKING:
@@ -133,13 +133,28 @@ async def _decide(
     if scope == "always" and decided.rule is not None and remember is not None:
         remember(decided.rule)
     runs = wake(decided.project, decided.queue.rpartition("/")[2])
+    when = _when(decided, runs=runs)
     if as_json:
         print_json(f"approvals.{'approve' if state == 'approved' else 'deny'}/1", {**_facts(decided), "runs": runs})
         return
-    when = "goes on now" if runs else "goes on at the next: amplifier up"
     click.echo(f"{decided.id[:SHOWN]} {state}: {one_line(_call(decided), 80)}; its session {when}")
     if scope == "always":
         click.echo(f"added to permissions.allow of your settings: {plain(str(decided.rule))}")
+
+
+def _when(decided: Approval, *, runs: bool) -> str:
+    """Return when the session of an answer goes on."""
+    if not runs:
+        return "goes on at the next: amplifier up"
+    name = decided.queue.rpartition("/")[2]
+    known = {key: row["status"] for key, _, row in list_all_running()}
+    status = known.get((decided.project, decided.queue))
+    if status is None:
+        drop = f"amplifier trigger drop {decided.delivery_id}"
+        return f"goes on when a bundle declares '{name}' again, which none that runs does. To give it up: {drop}"
+    if status == "paused":
+        return f"goes on when you resume it: amplifier resume {name}"
+    return "goes on now" if status in ("running", "degraded") else f"goes on when you start it: amplifier start {name}"
 
 
 async def _read(store: DurableStore) -> list[Approval]:

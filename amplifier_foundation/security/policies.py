@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.permissions import Layer, Policy, parse_permissions
 
+from ..settings.places import settings_files
 from ..settings.reading import read_settings
 
 if TYPE_CHECKING:
@@ -27,8 +28,23 @@ def read_policy(folder: Path | str | None = None) -> Policy:
 
     Raises `InvalidSettings` and `PermissionsError`: with settings that cannot be read, nothing starts.
     """
+    stamps = _read_stamps(folder)
     layers = [_read_layer(each) for each in read_settings(folder).layers if each.values.get(KEY)]
-    return Policy(layers, _remember_rule)
+    return Policy(
+        layers, _remember_rule, refresh=lambda: None if _read_stamps(folder) == stamps else read_policy(folder)
+    )
+
+
+def _read_stamps(folder: Path | str | None) -> list[tuple[int, ...] | None]:
+    """Return what tells one state of the settings files from another."""
+    found: list[tuple[int, ...] | None] = []
+    for path in settings_files(folder).values():
+        try:
+            status = path.stat()
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        except OSError:
+            found.append(None)
+    return found
 
 
 def _remember_rule(rule: str) -> None:

@@ -15,6 +15,7 @@ from amplifier_core.transcript import settled_length
 
 from .accounts import ACCOUNTS, fork_metadata
 from .costs import DURATION, USAGE
+from .held import HELD
 from .history import end_of_turn, interrupted_results, open_calls, turn_starts
 from .ledger import LEDGER
 from .once import ONCE
@@ -112,7 +113,7 @@ def _fork_record(
     source: SessionRecord, place: ForkPlace, fork_id: str, name: str, spending: Mapping[str, Any]
 ) -> SessionRecord:
     now = datetime.now(UTC)
-    of_source = (PROCESS, USAGE, DURATION, ONCE, LEDGER, ACCOUNTS)
+    of_source = (PROCESS, USAGE, DURATION, ONCE, HELD, LEDGER, ACCOUNTS)
     kept = {key: value for key, value in source.metadata.items() if key not in of_source}
     metadata: Mapping[str, Any] = {**without_continuations(kept), **spending}
     return replace(

@@ -98,6 +98,15 @@ def session_lock(session_id: str) -> Iterator[None]:
             return
 
 
+def holder_of(session_id: str) -> str | None:
+    """Return the number of the process that holds the conversation of a session; None: nobody does."""
+    path = data_home() / "locks" / "sessions" / session_id
+    with suppress(FileNotFoundError, NotADirectoryError), path.open("r+", encoding="utf-8") as file:
+        if not _acquire(file.fileno(), fcntl.LOCK_SH):
+            return str(_read_facts(path).get("pid", "?"))
+    return None
+
+
 def running_owners() -> list[dict[str, Any]]:
     """Return the facts of every process that runs background sessions with this data folder, each once."""
     owners = {}

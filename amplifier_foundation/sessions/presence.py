@@ -13,9 +13,11 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from amplifier_core.errors import SessionConflict
 from amplifier_core.process_forks import close_in_forks
 
 from ..paths import data_home, make_private
+from .held import held_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +73,24 @@ def as_it_is(record: SessionRecord) -> SessionRecord:
     if record.status != "running" or not isinstance(process, str) or not is_gone(process):
         return record
     return replace(record, status="interrupted", error="its process ended while it ran")
+
+
+def refuse_occupied(record: SessionRecord) -> None:
+    """Return if nobody else runs a session, nor waits for an approval in it. Raises `SessionConflict`."""
+    process = str(record.metadata.get(KEY) or "")
+    fork = f"or go on with a fork of it: amplifier run --fork {record.session_id}"
+    if record.status == "running" and process and process != this_process() and not is_gone(process):
+        raise SessionConflict(
+            record.session_id,
+            f"process {process.partition('-')[0]} runs session '{record.session_id}'. Wait until that has ended, "
+            f"{fork}",
+        )
+    if held_of(record.metadata):
+        raise SessionConflict(
+            record.session_id,
+            f"session '{record.session_id}' waits for your approval of a tool call. Answer: amplifier approvals list; "
+            f"{fork}",
+        )
 
 
 def _folder(home: Path) -> Path:

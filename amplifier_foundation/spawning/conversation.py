@@ -24,6 +24,7 @@ from ..sessions.interruptions import resumed_transcript, settling_results
 from ..sessions.ledger import LEDGER
 from ..sessions.lock import session_lock
 from ..sessions.once import with_marks
+from ..sessions.presence import refuse_occupied
 from ..sessions.recording import record_session
 from ..sessions.records import bundle_identity, new_record, resume_changes
 from ..sessions.stored_history import turns_so_far
@@ -232,7 +233,8 @@ async def open_conversation(
     own conversation with its source. `name` (default: the bundle's) and `working_dir` are for a new session. `observe`
     is called with the session before its first turn, `attach` with the session and all sessions below it as soon as
     their modules are mounted. `permissions` hold for all of them. Whether the bundle is trusted is the decision of the
-    program that loaded it: nobody is asked. Raises `SessionConflict` while another conversation holds the session.
+    program that loaded it: nobody is asked. Raises `SessionConflict` while another conversation or process has the
+    session, or an approval is waited for in it.
     """
     prepared = await prepared_bundle(bundle)
     name = name or prepared.bundle.name
@@ -240,6 +242,7 @@ async def open_conversation(
     with session_lock(record.session_id):
         if resume is not None:
             record = await store.get(resume.session_id)  # another process may have resumed it meanwhile
+            refuse_occupied(record)
         transcript = await resumed_transcript(store, record) if resume else Transcript()
         observers = (attach,) if attach is not None else ()
         tree = Tree.below(record.session_id, prepared.bundle, record.created, record.metadata, observers=observers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,13 +11,18 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from amplifier_core import load_plugins
+from amplifier_foundation import open_inbox
+from amplifier_foundation.background.approvals import decide, read_all
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.settings import write_setting
 
 TOOL = """
 import os, signal
@@ -307,12 +313,77 @@ def test_a_process_of_a_session_cannot_answer(shop: Shop, monkeypatch: pytest.Mo
     assert [each["state"] for each in shop.waiting()] == ["pending"]
 
 
-def test_a_person_at_the_terminal_is_asked_again_when_the_session_is_resumed(shop: Shop) -> None:
+def test_a_waiting_session_is_neither_resumed_nor_deleted_and_its_forks_are_free(shop: Shop) -> None:
     asked = shop.ask()
-    ran = shop.run("run", "--resume", asked["session_id"], "go on")
-    assert (ran.code, shop.ledger()) == (exits.WAITING, []), "there is no terminal"
+    session_id = asked["session_id"]
+    for command in (("run", "--resume", session_id, "go on"), ("session", "delete", session_id, "--yes")):
+        ran = shop.run(*command)
+        assert (ran.code, "waits for your approval of a tool call" in ran.err) == (exits.CONFLICT, True)
+    ran = shop.run("run", "--fork", session_id, "hello")
+    assert (ran.code, ran.out.strip()) == (exits.OK, "What?")
     shop.json("approvals", "approve", asked["id"])
-    assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, [], []), "the call has its answer: a denial"
+    assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, ["./deploy.sh now"], [])
+
+
+async def test_of_two_answers_at_once_one_counts_and_the_other_is_told(shop: Shop) -> None:
+    asked = await asyncio.to_thread(shop.ask)
+    store = open_inbox(load_plugins(environ={}))
+    try:
+        [approval] = await read_all(store, datetime.now(UTC))
+        answers = [decide(store, approval, "approved"), decide(store, approval, "denied")]
+        ended = await asyncio.gather(*answers, return_exceptions=True)
+    finally:
+        await store.close()
+    [conflict] = [each for each in ended if isinstance(each, BaseException)]
+    assert str(conflict) in (f"approval {asked['id']} is {state} already" for state in ("approved", "denied"))
+
+
+def test_a_rule_that_is_new_in_the_settings_holds_for_a_call_that_waits(shop: Shop) -> None:
+    command = [sys.executable, "-m", "amplifier_foundation", "up", "--quiet"]
+    with subprocess.Popen(command, cwd=shop.folder) as up:
+        try:
+            shop.order()
+            wait_until(lambda: len(shop.waiting()) == 1)
+            [asked] = shop.waiting()
+            write_setting("user", "permissions.deny", ["bash(*deploy*)"])
+            shop.json("approvals", "approve", asked["id"])
+            wait_until(lambda: shop.json("session", "show", asked["session_id"])["status"] == "completed")
+            assert "the rule bash(*deploy*) of user settings" in shop.answer(asked["session_id"])
+            assert shop.ledger() == []
+        finally:
+            up.terminate()
+
+
+def test_an_answer_says_when_its_session_goes_on(shop: Shop) -> None:
+    command = [sys.executable, "-m", "amplifier_foundation", "up", "--quiet"]
+    with subprocess.Popen(command, cwd=shop.folder) as up:
+        try:
+            shop.order()
+            wait_until(lambda: len(shop.waiting()) == 1)
+            [asked] = shop.waiting()
+            assert shop.run("pause", "orders").code == exits.OK
+            said = shop.run("approvals", "approve", asked["id"]).out
+            assert said.endswith("its session goes on when you resume it: amplifier resume orders\n")
+            assert shop.run("resume", "orders").code == exits.OK
+            wait_until(lambda: shop.ledger() == ["./deploy.sh now"])
+        finally:
+            up.terminate()
+
+
+def test_a_session_that_a_background_process_runs_is_not_resumed(shop: Shop) -> None:
+    (shop.folder / "bash.py").write_text(TOOL.replace('return f"ran', 'import time; time.sleep(600); return f"ran'))
+    write_setting("user", "permissions.allow", ["bash(./deploy.sh now)"])
+    command = [sys.executable, "-m", "amplifier_foundation", "up", "--quiet"]
+    with subprocess.Popen(command, cwd=shop.folder) as up:
+        try:
+            shop.order()
+            wait_until(lambda: shop.ledger() == ["./deploy.sh now"])
+            [session] = [each for each in shop.json("session", "list") if each["session_id"].startswith("orders")]
+            ran = shop.run("run", "--resume", session["session_id"], "go on")
+            assert (ran.code, f"process {up.pid} runs session" in ran.err) == (exits.CONFLICT, True)
+            assert shop.ledger() == ["./deploy.sh now"]
+        finally:
+            up.kill()
 
 
 def test_a_call_whose_process_is_killed_while_it_runs_is_not_run_again(shop: Shop) -> None:

@@ -31,6 +31,7 @@ from ..output import plural, print_json, timestamp
 @run_in_loop
 async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> None:
     """Delete sessions; their forks keep the shared messages."""
+    from ...sessions.held import held_of
     from ...sessions.presence import as_it_is
 
     async with use_store(storage_plugins(ctx)) as store:
@@ -40,6 +41,12 @@ async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, fo
                 raise SessionConflict(
                     session_id,
                     f"session '{session_id}' is running. Stop it first; if its process is gone, use --force",
+                )
+            if not force and held_of(record.metadata):
+                raise SessionConflict(
+                    session_id,
+                    f"session '{session_id}' waits for your approval of a tool call. Answer it first: amplifier "
+                    "approvals list; or drop its event: amplifier trigger drop",
                 )
         forks: dict[str, list[str]] = {session_id: [] for session_id in records}
         for each in await store.sessions():
