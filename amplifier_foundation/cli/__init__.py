@@ -173,6 +173,9 @@ def invoke(args: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.OK
     except Exception as error:
+        if isinstance(error, FileNotFoundError) and _has_lost_folder():
+            _say("the current folder was deleted or moved. Change to another one: cd")
+            return exits.NOT_FOUND
         if "--debug" in arguments:
             import traceback
 
@@ -187,6 +190,14 @@ def invoke(args: Sequence[str] | None = None) -> int:
             _say(f"{type(error).__name__}: {error} (use --debug to see the traceback)")
         return exits.exit_code(error)
     return outcome if isinstance(outcome, int) else exits.OK
+
+
+def _has_lost_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - `Path.cwd` is the same call
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _say(text: str) -> None:

@@ -140,6 +140,7 @@ def check_files(folder: Path) -> Iterator[Finding]:
 
     home = data_home()
     private = [home, *sorted(each for each in home.glob("*") if each.is_file())] if home.is_dir() else []
+    private = [path for path in private if path.name != "settings.yaml"]  # it holds no secret
     opened = [path for path in private if _mode(path) & 0o077]
     obeyed = {folder / "bundle.md", folder, *settings_files(folder).values()}
     changeable = [path for path in sorted(obeyed) if _mode(path) & 0o022 and not _mode(path) & stat.S_ISVTX]

@@ -298,6 +298,17 @@ def test_an_answer_cannot_steer_the_terminal_at_the_end_of_a_pipe(capsys: pytest
     assert not {"\x1b", "\x07", "\u202e", "\u202c"} & set(out)
 
 
+@pytest.mark.parametrize("command", [["ps"], ["run", "hello"], ["doctor"], ["approvals", "list"]])
+def test_a_current_folder_that_is_gone_is_told(command: list[str], tmp_path: Path) -> None:
+    code = "import os, shutil, sys; os.chdir(sys.argv.pop(1)); shutil.rmtree(os.getcwd()); "
+    code += "from amplifier_foundation.cli import main; main()"
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    ran = subprocess.run([sys.executable, "-c", code, gone, *command], capture_output=True, text=True, check=False)
+    told = "amplifier: the current folder was deleted or moved. Change to another one: cd\n"
+    assert (ran.returncode, ran.stderr) == (exits.NOT_FOUND, told)
+
+
 def test_every_exit_code_has_its_meaning_and_every_error_its_code() -> None:
     codes: dict[str, Any] = {name: value for name, value in vars(exits).items() if name.isupper() and name[0] != "_"}
     codes.pop("MEANINGS")
