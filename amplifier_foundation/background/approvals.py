@@ -12,7 +12,6 @@ asked about anew. Only `decide` answers; nothing at the socket of `up` and no ev
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 from contextlib import asynccontextmanager
 from dataclasses import field, replace
@@ -163,6 +162,8 @@ async def decide(
 @asynccontextmanager
 async def _deciding() -> AsyncIterator[None]:
     """Let one answer be given at a time, of all processes of the data folder: the first one counts."""
+    import asyncio  # not above: `amplifier ps` needs no event loop
+
     path = make_private(data_home() / "locks") / "approvals.lock"
     with path.open("a", encoding="utf-8") as file:
         while True:
