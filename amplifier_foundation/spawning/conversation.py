@@ -211,6 +211,13 @@ class Conversation:
             await context.add_message(result)
 
 
+def _tighten(permissions: Policy | None, prepared: PreparedBundle, terms: OwnTerms) -> Policy | None:
+    """Return the permissions of a session on `terms`: an agent's session also has those of the bundle it is from."""
+    if permissions is None or terms.prepared is prepared:
+        return permissions
+    return permissions.below(*filter(None, [bundle_layer(prepared.bundle)]))
+
+
 @asynccontextmanager
 async def open_conversation(
     bundle: Bundle | PreparedBundle,
@@ -247,9 +254,7 @@ async def open_conversation(
         observers = (attach,) if attach is not None else ()
         tree = Tree.below(record.session_id, prepared.bundle, record.created, record.metadata, observers=observers)
         terms = await own_terms(prepared, store, record) if resume else OwnTerms(prepared)
-        if permissions is not None and terms.prepared is not prepared:  # an agent's session
-            permissions = permissions.below(*filter(None, [bundle_layer(prepared.bundle)]))
-        prepared = terms.prepared
+        permissions, prepared = _tighten(permissions, prepared, terms), terms.prepared
         log = store if isinstance(store, Inbox) else None  # background sessions follow the log of the store
         agents = AgentSpawner(prepared, store, EventRouter(log), plugins, working_dir=record.project)
         session = await prepared.create_session(
