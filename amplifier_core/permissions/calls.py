@@ -132,9 +132,12 @@ def _path_access(kind: Kind, value: str, folder: str) -> Access:
     if problem := _why_unprintable(value):
         return Access(kind, value, problem)
     given = str(Path(value).expanduser()) if value.startswith("~") else value
-    whole = os.path.normpath(given if given.startswith("/") else f"{folder}/{given}")
-    if whole.startswith("/proc/") and re.match(_ESCAPING, whole):
+    joined = given if given.startswith("/") else f"{folder}/{given}"
+    whole = os.path.normpath(joined)
+    if "/proc/" in joined and (re.match(_ESCAPING, whole) or re.search(_ESCAPING, joined)):
         return Access(kind, whole, "it leads through a process to other folders")
+    if ".." in given and os.path.realpath(joined) != os.path.realpath(whole):
+        return Access(kind, whole, "it goes through a link and back, and programs differ about where that is")
     relative = _below(folder, whole)
     names = 1 if relative is None else _count_names(folder, relative)
     if relative is None or not names:
