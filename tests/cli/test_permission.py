@@ -75,7 +75,7 @@ def test_the_text_of_a_call_is_the_argument_that_its_tool_has(
 ) -> None:
     write_setting("user", "permissions.ask", ["emit(deploy:*)", "delegate(deploy*)"])
     code = invoke(["permission", "test", call, "--json"])
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(capsys.readouterr().out)["data"]
     assert told["arguments"] == arguments
     if "deploy" in call:
         assert (code, told["effect"]) == (exits.WAITING, "ask")
