@@ -39,7 +39,8 @@ _USUAL: dict[Kind, str] = {
     "event": "event event_name events",
     "bundle": "agent bundle",
 }
-_KINDS: dict[str, Kind] = {name: kind for kind, names in _USUAL.items() for name in names.split()}
+USUAL_KINDS: dict[str, Kind] = {name: kind for kind, names in _USUAL.items() for name in names.split()}
+"""What an argument reaches by its name, unless its tool says otherwise."""
 _READING = frozenset(("read", "list", "ls", "glob", "grep", "search", "find", "get", "view", "show", "stat", "tree"))
 # Patterns are texts: most sessions use none of them, and to compile one takes as long as to import a module.
 _CONTROL = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
@@ -73,7 +74,7 @@ class Call:
         reads = _says_reading(tool)
         accesses: list[Access] = []
         for name, value in arguments.items():
-            kind = declared.get(name) or _KINDS.get(name)
+            kind = declared.get(name) or USUAL_KINDS.get(name)
             if kind is None:
                 continue
             if kind == "write" and reads and name not in declared:
@@ -132,9 +133,12 @@ def _path_access(kind: Kind, value: str, folder: str) -> Access:
     if problem := _why_unprintable(value):
         return Access(kind, value, problem)
     given = str(Path(value).expanduser()) if value.startswith("~") else value
-    whole = os.path.normpath(given if given.startswith("/") else f"{folder}/{given}")
-    if whole.startswith("/proc/") and re.match(_ESCAPING, whole):
+    joined = given if given.startswith("/") else f"{folder}/{given}"
+    whole = os.path.normpath(joined)
+    if "/proc/" in joined and (re.match(_ESCAPING, whole) or re.search(_ESCAPING, joined)):
         return Access(kind, whole, "it leads through a process to other folders")
+    if ".." in given and os.path.realpath(joined) != os.path.realpath(whole):
+        return Access(kind, whole, "it goes through a link and back, and programs differ about where that is")
     relative = _below(folder, whole)
     names = 1 if relative is None else _count_names(folder, relative)
     if relative is None or not names:

@@ -118,6 +118,16 @@ class PermissionGate:
             approval_default="deny",
         )
 
+    def find_closed(self, tool: str, root: str) -> list[str]:
+        """Return what a tool that walks below `root` leaves out, as regular expressions of paths as `fold` makes them.
+
+        Rules about the tool and about `read_file` count. The person has answered for an `ask` about the root itself.
+        """
+        from .calls import Call
+
+        accesses = Call.of(tool, {"path": root}, self.folder, {"path": "read"}).accesses
+        return self.policy.find_closed(tool, accesses)
+
     def hear(self, prompt: str, answer: str) -> None:
         """Take in the answer to a question of `check`: it may hold for the session, or for good."""
         call = next((self._asked.pop(each) for each in list(self._asked) if prompt.endswith(each)), None)

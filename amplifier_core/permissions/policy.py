@@ -133,6 +133,15 @@ class Policy:
         """Return whether one access of a tool's call needs no question."""
         return self._decide(tool, access).effect == "allow"
 
+    def find_closed(self, tool: str, roots: Iterable[Access]) -> list[str]:
+        """Return regular expressions of the folded paths that a tool leaves out when it walks below `roots`."""
+        from .rules import describe_pattern
+
+        rules = [rule for layer in self.layers for rule in layer.rules if rule.effect != "allow" and rule.pattern]
+        asked = [rule for rule in rules if rule.effect == "ask" and rule.names(tool) and all(map(rule.fits, roots))]
+        about = [rule for rule in rules if rule not in asked and (rule.names(tool) or rule.names("read_file"))]
+        return [describe_pattern(rule.pattern, "read", folds=True) for rule in about]
+
     def doubts(self, call: Call) -> bool:
         """Return whether a call does more than read, and no rule of the person's own settings allows it."""
         own = [layer for layer in self.layers if layer.is_own]

@@ -78,7 +78,7 @@ class RuleGroup:
         self._rules = tuple(rules)
         self._folds = kind == "host" or (effect != "allow" and kind in ("read", "write"))
         self._needs_plain = effect == "allow" and kind == "command"
-        patterns = (f"({_regex(rule.pattern, kind, folds=self._folds)})" for rule in rules)
+        patterns = (f"({describe_pattern(rule.pattern, kind, folds=self._folds)})" for rule in rules)
         self._fit = re.compile("|".join(patterns), re.DOTALL).fullmatch
 
     def find(self, access: Access) -> Rule | None:
@@ -128,7 +128,8 @@ def _escape(value: str) -> str:
     return re.sub(r"([*?\[\]\\])", r"\\\1", value)
 
 
-def _regex(pattern: str | None, kind: Kind, *, folds: bool) -> str:
+def describe_pattern(pattern: str | None, kind: Kind, *, folds: bool) -> str:
+    """Return the regular expression of a rule's pattern; one that `folds` is for values as `fold` makes them."""
     if pattern is None:
         return ".*"
     if pattern.startswith("~") and kind in ("read", "write"):

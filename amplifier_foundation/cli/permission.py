@@ -19,6 +19,8 @@ from .output import print_json, print_table
 if TYPE_CHECKING:
     from amplifier_core.permissions import Decision, Policy
 
+    from ..bundle import Bundle
+
 logger = logging.getLogger(__name__)
 
 _USUAL = (
@@ -27,7 +29,7 @@ _USUAL = (
     ("event", ("emit",)),
     ("agent", ("delegate", "spawn")),
 )
-"""The argument that is meant by the text in the brackets, by a part of the tool's name; else it is a path."""
+"""The argument that is meant by the text in the brackets, by a part of the name of a tool that is not installed."""
 _CODES = {"allow": exits.OK, "ask": exits.WAITING, "deny": exits.FAILED}
 
 
@@ -50,11 +52,15 @@ async def test(ctx: click.Context, call: str, bundle_path: str | None, as_json: 
     """
     from amplifier_core.permissions import PermissionGate
 
-    tool, arguments = _read_call(call)
-    policy = await _policy_here(ctx, bundle_path)
-    decision = PermissionGate(policy, Path.cwd()).decide(tool, arguments, await _find_accesses(tool))
+    name, given = _split_call(call)
+    policy, bundle = await _read_here(ctx, bundle_path)
+    tool = await _find_tool(name)
+    arguments = _read_arguments(name, given, tool)
+    decision = PermissionGate(policy, Path.cwd()).decide(name, arguments, getattr(tool, "accesses", None))
+    if tool is None and not _has_other_tools(bundle):
+        click.echo(f"amplifier: no installed module and no bundle here offers a tool '{name}'", err=True)
     if as_json:
-        print_json("permission.test/1", {"tool": tool, "arguments": arguments, **_dump(decision)})
+        print_json("permission.test/1", {"tool": name, "arguments": arguments, **_dump(decision)})
     else:
         click.echo(f"{decision.effect}: {_explain(decision)}")
     return _CODES[decision.effect]
@@ -67,7 +73,7 @@ async def test(ctx: click.Context, call: str, bundle_path: str | None, as_json: 
 @run_reading
 async def list_rules(ctx: click.Context, bundle_path: str | None, as_json: bool) -> None:
     """List the modes and rules that hold here, the strictest layer counts."""
-    policy = await _policy_here(ctx, bundle_path)
+    policy, _ = await _read_here(ctx, bundle_path)
     rows = [(layer.source, "mode", str(layer.mode), "") for layer in policy.layers if layer.mode]
     rows += [(layer.source, str(rule.effect), str(rule), rule.place) for layer in policy.layers for rule in layer.rules]
     if as_json:
@@ -77,57 +83,88 @@ async def list_rules(ctx: click.Context, bundle_path: str | None, as_json: bool)
     print_table(("FROM", "EFFECT", "RULE", "PLACE"), rows, empty="No rules; the defaults hold.")
 
 
-async def _find_accesses(tool: str) -> Any:
-    """Return what an installed module `tool-<tool>` says of the calls of its tool; None without one."""
+async def _find_tool(name: str) -> Any:
+    """Return a tool of an installed module: `tool-<name>` is looked at first; None: no module offers it."""
+    from ..bundle.check import names_of_modules
+
+    usual = f"tool-{name.replace('_', '-')}"
+    modules = [module for module in names_of_modules() if module.startswith("tool-")]
+    for module in sorted(modules, key=lambda module: (module != usual, module)):
+        tool = (await _mount(module)).get(name)
+        if tool is not None:
+            return tool
+    return None
+
+
+async def _mount(module: str) -> dict[str, Any]:
+    """Return the tools of an installed module, mounted without a configuration."""
     from amplifier_core.coordinator import ModuleCoordinator
     from amplifier_core.loader import ModuleLoader
 
-    from ..bundle.check import names_of_modules
-
-    module = f"tool-{tool.replace('_', '-')}"
-    if module not in names_of_modules():
-        return None
     coordinator = ModuleCoordinator(session_id="permission")
     coordinator.register_capability("session.working_dir", str(Path.cwd()))
     try:
         await (await ModuleLoader().load(module, {}))(coordinator)
-        return getattr(coordinator.get("tools", tool), "accesses", None)
+        return dict(coordinator.get("tools"))
     except Exception as error:  # it is the code of others; the usual names of arguments count then
         logger.warning("%s cannot say what its calls reach: %s", module, error)
-        return None
+        return {}
     finally:
         await coordinator.cleanup()
 
 
-async def _policy_here(ctx: click.Context, bundle_path: str | None) -> Policy:
-    """Return the policy of the settings and of the bundle here; without a bundle, of the settings alone."""
+def _has_other_tools(bundle: Bundle | None) -> bool:
+    """Return whether a bundle has modules of its own, whose tools are unknown until they run."""
+    from ..bundle.check import names_of_modules
+
+    entries = bundle.tools if bundle is not None else []
+    return any(each.get("source") or each.get("module") not in names_of_modules() for each in entries)
+
+
+async def _read_here(ctx: click.Context, bundle_path: str | None) -> tuple[Policy, Bundle | None]:
+    """Return the policy of the settings and of the bundle here, with the bundle; without one, of the settings alone."""
     from ..bundle.permissions import bundle_layer
     from ..security import read_policy
 
     read_settings_here()
     policy = read_policy()
     try:
-        layer = bundle_layer(await load_bundle_at(bundle_path, plugins_of(ctx), runs=False))
+        bundle = await load_bundle_at(bundle_path, plugins_of(ctx), runs=False)
     except BundleNotFoundError:
         if bundle_path is not None:
             raise
-        return policy
-    return policy.below(layer) if layer is not None else policy
+        return policy, None
+    layer = bundle_layer(bundle)
+    return (policy.below(layer) if layer is not None else policy), bundle
 
 
-def _read_call(text: str) -> tuple[str, dict[str, Any]]:
-    tool, bracket, rest = text.strip().partition("(")
-    if not tool or (bracket and not rest.endswith(")")):
+def _split_call(text: str) -> tuple[str, str]:
+    """Return the name of a tool, and what stands in the brackets."""
+    name, bracket, rest = text.strip().partition("(")
+    if not name or (bracket and not rest.endswith(")")):
         raise click.UsageError(f"'{text}' is no call; write it as in 'write_file(.git/config)'")
-    given = rest.removesuffix(")")
-    if given.lstrip().startswith("{"):
-        try:
-            arguments = json.loads(given)
-        except ValueError as error:
-            raise click.UsageError(f"the arguments of '{tool}' are no JSON: {error}") from None
-        return tool, arguments
-    usual = next((name for name, parts in _USUAL if any(part in tool for part in parts)), "path")
-    return tool, {usual: given} if given else {}
+    return name, rest.removesuffix(")")
+
+
+def _read_arguments(name: str, given: str, tool: Any) -> dict[str, Any]:
+    if not given.lstrip().startswith("{"):
+        return {_find_argument(name, tool): given} if given else {}
+    try:
+        arguments: dict[str, Any] = json.loads(given)
+    except ValueError as error:
+        raise click.UsageError(f"the arguments of '{name}' are no JSON: {error}") from None
+    return arguments
+
+
+def _find_argument(name: str, tool: Any) -> str:
+    """Return the argument that is meant by the text in the brackets: the tool's first one that reaches something."""
+    from amplifier_core.permissions.calls import USUAL_KINDS
+
+    declared = getattr(tool, "accesses", None)
+    known = {**USUAL_KINDS, **(declared if isinstance(declared, dict) else {})}
+    properties = (getattr(tool, "input_schema", None) or {}).get("properties", {})
+    usual = next((argument for argument, parts in _USUAL if any(part in name for part in parts)), "path")
+    return next((argument for argument in properties if argument in known), usual)
 
 
 def _dump(decision: Decision) -> dict[str, Any]:

@@ -59,6 +59,41 @@ def test_a_call_is_explained(call: str, code: int, said: str, capsys: pytest.Cap
     assert capsys.readouterr().out == said
 
 
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("emit(deploy:x)", {"name": "deploy:x"}),
+        ("delegate(deployer)", {"agent": "deployer"}),
+        ("read_file(a.txt)", {"file_path": "a.txt"}),
+        ("grep(src)", {"path": "src"}),
+        ("bash(ls)", {"command": "ls"}),
+        ("fetch(example.com)", {"url": "example.com"}),
+    ],
+)
+def test_the_text_of_a_call_is_the_argument_that_its_tool_has(
+    call: str, arguments: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_setting("user", "permissions.ask", ["emit(deploy:*)", "delegate(deploy*)"])
+    code = invoke(["permission", "test", call, "--json"])
+    told = json.loads(capsys.readouterr().out)["data"]
+    assert told["arguments"] == arguments
+    if "deploy" in call:
+        assert (code, told["effect"]) == (exits.WAITING, "ask")
+        assert invoke(["permission", "test", call.replace("deploy", "report")]) == exits.OK
+
+
+def test_a_tool_that_nobody_offers_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["permission", "test", "nope(x)"]) == exits.OK
+    assert capsys.readouterr().err == "amplifier: no installed module and no bundle here offers a tool 'nope'\n"
+    assert invoke(["permission", "test", "write_file(x)"]) == exits.OK
+    assert capsys.readouterr().err == ""
+    (project / "nope").mkdir()
+    own = BUNDLE.replace("tools: [", "tools: [{module: tool-nope, source: ./nope}, ")
+    (project / "bundle.md").write_text(own, encoding="utf-8")
+    assert invoke(["permission", "test", "nope(x)"]) == exits.OK
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("call", ["write_file(a", "(a)", "write_file({)"])
 def test_what_is_no_call_is_told(call: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["permission", "test", call]) == exits.USAGE

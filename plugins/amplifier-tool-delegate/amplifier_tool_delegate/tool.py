@@ -8,7 +8,7 @@ import re
 import secrets
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .agents import Agents
 from .failures import DelegationError, InvalidInput
@@ -62,6 +62,8 @@ class DelegateTool:
     """
 
     name = "delegate"
+    accesses: ClassVar = {"agent": "bundle"}
+    """The permissions of a session are about the agent, or the bundle."""
 
     def __init__(self, coordinator: ModuleCoordinator, config: DelegateConfig) -> None:
         self._coordinator = coordinator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.json_values import to_json
@@ -34,6 +34,8 @@ class EmitTool:
 
     name = "emit"
     description = "Emit an event with some data. It wakes other sessions that wait for it."
+    accesses: ClassVar = {"name": "event"}
+    """The permissions of a session are about the event's name."""
 
     def __init__(self, coordinator: ModuleCoordinator, config: EmitConfig) -> None:
         self._coordinator = coordinator

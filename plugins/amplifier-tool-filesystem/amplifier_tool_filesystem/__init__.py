@@ -33,5 +33,5 @@ async def mount(coordinator: ModuleCoordinator, config: dict[str, Any] | None = 
     from .tools import make_tools
 
     checked = read_config(config or {}, coordinator.get_capability("session.working_dir"))
-    for tool in make_tools(checked, getattr(coordinator, "hooks", None)):
+    for tool in make_tools(checked, coordinator):
         await coordinator.mount("tools", tool, name=tool.name)

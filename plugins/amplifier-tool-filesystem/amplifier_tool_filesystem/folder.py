@@ -54,7 +54,10 @@ class Folder:
             raise OutsideFolder(given)
         try:
             # os.path: pathlib raises for a circle of links, and the later open has the better error
-            real = Path(os.path.realpath(self.root / self._read_shown_bytes(given)))
+            named = self._read_shown_bytes(given)
+            real = Path(os.path.realpath(self.root / named))
+            if named != given and real != Path(os.path.normpath(self.root / named)):
+                raise InvalidInput(f"{given!r} leads through a link; name the file that it leads to")
         except ValueError as error:
             raise InvalidInput(f"not a path: {given!r}") from error
         if not real.is_relative_to(self.root):

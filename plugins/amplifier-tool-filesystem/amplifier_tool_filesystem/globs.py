@@ -8,6 +8,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .closed import Closed
 from .failures import FileToolError, InvalidInput
 from .folder import Folder, InnerPath, show
 
@@ -60,15 +61,20 @@ class Glob:
         return len(segments) in reached
 
 
-def find_files(folder: Folder, given: str, pattern: str, max_results: int) -> dict[str, Any]:
-    """Return the fitting files below `given`, sorted by path; `truncated` if there are more."""
-    base, glob = folder.resolve(given), Glob(pattern)
+def find_files(
+    folder: Folder, given: str, pattern: str, max_results: int, closed: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the fitting files below `given`, sorted by path; `truncated` if there are more.
+
+    Secrets and `closed` paths are left out; `skipped` counts them.
+    """
+    base, glob, left_out = folder.resolve(given), Glob(pattern), Closed(closed)
     if not folder.is_folder(base):
         raise FileToolError("NotADirectoryError", f"{base} is a file; glob looks for files in a folder")
-    fitting = (show(each.parts) for each in walk(folder, base.parts) if glob.fits(each.parts[len(base.parts) :]))
-    found = list(islice(fitting, max_results + 1))
+    fitting = (each for each in walk(folder, base.parts) if glob.fits(each.parts[len(base.parts) :]))
+    found = list(islice((show(each.parts) for each in fitting if not left_out.leaves_out(each)), max_results + 1))
     files = found[:max_results]
-    return {"files": files, "count": len(files), "truncated": len(found) > max_results}
+    return {"files": files, "count": len(files), "truncated": len(found) > max_results, **left_out.remark()}
 
 
 def walk(folder: Folder, base: tuple[str, ...]) -> Iterator[Found]:

@@ -12,6 +12,7 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from .closed import Closed
 from .failures import FileToolError, InvalidInput
 from .folder import Folder, InnerPath, show
 from .globs import Found, Glob, walk
@@ -25,7 +26,7 @@ LINE_LIMIT = 64 * 1024
 SHOWN_LIMIT = 500
 """Characters of a matching line to return."""
 
-_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from amplifier_tool_filesystem.searching import main; main()"
+_CHILD = "import sys; sys.path[:0] = sys.argv[1:]; from amplifier_tool_filesystem.searching import main; main()"
 
 
 class Search(TypedDict):
@@ -37,6 +38,7 @@ class Search(TypedDict):
     files: str
     ignore_case: bool
     max_results: int
+    closed: list[str]
 
 
 async def search_apart(search: Search, seconds: float) -> dict[str, Any]:
@@ -44,8 +46,11 @@ async def search_apart(search: Search, seconds: float) -> dict[str, Any]:
     import asyncio
     from pathlib import Path
 
+    import amplifier_core
+
+    packages = (Path(each).parent.parent for each in (__file__, amplifier_core.__file__))
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _CHILD, str(Path(__file__).parent.parent)),
+        *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _CHILD, *dict.fromkeys(map(str, packages))),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -90,27 +95,33 @@ def main() -> None:
 
 
 def search_lines(search: Search) -> dict[str, Any]:
-    """Return the matching lines, in the order of paths; `truncated` if there are more."""
+    """Return the matching lines, in the order of paths; `truncated` if there are more.
+
+    Secrets and `closed` paths are left out; `skipped` counts them.
+    """
     folder = Folder(search["root"])
     base, limit = folder.resolve(search["path"]), search["max_results"]
     try:
         pattern = re.compile(search["pattern"], re.IGNORECASE if search["ignore_case"] else 0)
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidInput(f"pattern is not a regular expression: {error}") from error
-    files = _find_files(folder, base, search["files"])
+    closed = Closed(search["closed"])
+    files = _find_files(folder, base, search["files"], closed)
     lines = (line for found in files for line in _find_matches(folder, found, pattern))
     matches = list(islice(lines, limit + 1))
-    return {"matches": matches[:limit], "count": min(len(matches), limit), "truncated": len(matches) > limit}
+    shown, truncated = matches[:limit], len(matches) > limit
+    return {"matches": shown, "count": len(shown), "truncated": truncated, **closed.remark()}
 
 
-def _find_files(folder: Folder, base: InnerPath, files: str) -> Iterator[Found]:
+def _find_files(folder: Folder, base: InnerPath, files: str, closed: Closed) -> Iterator[Found]:
     glob = Glob(files)
     if not folder.is_folder(base):
         folder.open_file(base).close()  # the caller names it, so an unreadable file is an error
-        yield Found(base.parts, base)
+        if not closed.leaves_out(named := Found(base.parts, base), is_named=True):
+            yield named
         return
     for found in walk(folder, base.parts):
-        if glob.fits(found.parts[len(base.parts) :]):
+        if glob.fits(found.parts[len(base.parts) :]) and not closed.leaves_out(found):
             yield found
 
 

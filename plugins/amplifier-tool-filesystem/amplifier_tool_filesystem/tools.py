@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from typing import ParamSpec
 
-    from amplifier_core import HookRegistry
+    from amplifier_core import HookRegistry, ModuleCoordinator
 
     from .config import FilesystemConfig
 
@@ -55,9 +55,9 @@ class FileTool:
             return _make_failure(type(error).__name__, f"{path}: {error.strerror or error}")
 
 
-def make_tools(config: FilesystemConfig, hooks: HookRegistry | None) -> list[FileTool]:
+def make_tools(config: FilesystemConfig, coordinator: ModuleCoordinator) -> list[FileTool]:
     """Return the tools, without those that write if the configuration forbids writing."""
-    files = _Files(config, hooks)
+    files = _Files(config, coordinator)
     actions: dict[str, Action] = {"read_file": files.read, "glob": files.glob, "grep": files.grep}
     if config.allow_write:
         actions |= {"write_file": files.write, "edit_file": files.edit}
@@ -67,9 +67,10 @@ def make_tools(config: FilesystemConfig, hooks: HookRegistry | None) -> list[Fil
 class _Files:
     """The actions of the tools, on checked input; threads read and write files, a process searches them."""
 
-    def __init__(self, config: FilesystemConfig, hooks: HookRegistry | None) -> None:
+    def __init__(self, config: FilesystemConfig, coordinator: ModuleCoordinator) -> None:
         self._config = config
-        self._hooks = hooks
+        self._coordinator = coordinator
+        self._hooks: HookRegistry | None = getattr(coordinator, "hooks", None)
         self._folder = Folder(config.working_dir)
         self._order = asyncio.Lock()
         self._searches = asyncio.Semaphore(SEARCHES)
@@ -100,7 +101,10 @@ class _Files:
         return {"file_path": str(path), "bytes": size, "replacements": count}
 
     async def glob(self, given: dict[str, Any]) -> dict[str, Any]:
-        return await asyncio.to_thread(find_files, self._folder, given["path"], given["pattern"], given["max_results"])
+        path, closed = given["path"], self._find_closed("glob", given["path"])
+        return await asyncio.to_thread(
+            find_files, self._folder, path, given["pattern"], given["max_results"], closed
+        )
 
     async def grep(self, given: dict[str, Any]) -> dict[str, Any]:
         search = Search(
@@ -110,9 +114,15 @@ class _Files:
             files=given["files"],
             ignore_case=given["ignore_case"],
             max_results=given["max_results"],
+            closed=self._find_closed("grep", given["path"]),
         )
         async with self._searches:
             return await search_apart(search, self._config.grep_timeout)
+
+    def _find_closed(self, tool: str, path: str) -> list[str]:
+        """Return what the session's permissions keep from a search below a path."""
+        gate = getattr(self._coordinator, "permissions", None)
+        return [] if gate is None else gate.find_closed(tool, path)
 
     @asynccontextmanager
     async def _lock(self, given: str) -> AsyncIterator[InnerPath]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core import ModuleCoordinator
+from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
 from amplifier_tool_filesystem import mount
 from amplifier_tool_filesystem.tools import SEARCHES
 
@@ -230,3 +231,68 @@ async def test_searches_take_turns(tree: Path, call: Call, monkeypatch: pytest.M
     results = await asyncio.gather(*(call("grep", pattern="This") for _ in range(12)))
     assert {result.output["count"] for result in results} == {len(FILES)}
     assert (most, running) == (SEARCHES, 0)
+
+
+# what a search leaves out
+
+
+def guard(coordinator: ModuleCoordinator, work: Path, **section: Any) -> None:
+    """Hold a session to permissions."""
+    coordinator.guard(PermissionGate(Policy([parse_permissions(section, "user settings", is_own=True)]), work))
+
+
+@pytest.fixture
+def keys(work: Path) -> Path:
+    """A folder with secrets, a link to one, and folders that rules may be about."""
+    for name in (".env", "deep/a.pem", ".aws/config", "private/x.txt", "public/x.txt", "id_rsa.pub"):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text("SECRET=1\n")
+    (work / "link.txt").symlink_to(".env")
+    (work / "other.txt").symlink_to("private/x.txt")
+    return work
+
+
+async def search(call: Call, path: str = ".") -> tuple[list[str], int]:
+    """Return the files with matches and the number of those left out; glob and grep agree."""
+    lines = (await call("grep", pattern="SECRET", path=path)).output
+    files = (await call("glob", pattern="**", path=path)).output
+    assert files.get("skipped", 0) == lines.get("skipped", 0)
+    assert files["files"] == [line["file_path"] for line in lines["matches"]]
+    return files["files"], files.get("skipped", 0)
+
+
+@pytest.mark.parametrize("is_guarded", [True, False])
+async def test_a_search_leaves_secrets_out_and_says_how_many(
+    keys: Path, call: Call, coordinator: ModuleCoordinator, is_guarded: bool
+) -> None:
+    if is_guarded:
+        guard(coordinator, keys)
+    assert await search(call) == (["id_rsa.pub", "other.txt", "private/x.txt", "public/x.txt"], 4)
+    assert await search(call, ".aws") == ([], 1)
+
+
+@pytest.mark.parametrize("rule", ["read_file(private/**)", "*(PRIVATE/*.txt)", "*(**/private/x.txt)"])
+@pytest.mark.parametrize("effect", ["deny", "ask"])
+async def test_a_search_leaves_out_what_may_not_be_read(
+    keys: Path, call: Call, coordinator: ModuleCoordinator, effect: str, rule: str
+) -> None:
+    guard(coordinator, keys, **{effect: [rule]}, allow=["grep", "glob", "*(.env)"])
+    assert await search(call) == (["id_rsa.pub", "public/x.txt"], 6)
+
+
+async def test_a_search_that_the_person_allowed_finds_what_it_was_asked_about(
+    keys: Path, call: Call, coordinator: ModuleCoordinator
+) -> None:
+    guard(coordinator, keys, ask=["grep", "g*(private/**)"])
+    assert await search(call, "private") == (["private/x.txt"], 0)
+    assert (await search(call))[0] == ["id_rsa.pub", "public/x.txt"]
+
+
+async def test_a_file_named_to_grep_is_for_the_permissions(
+    keys: Path, call: Call, coordinator: ModuleCoordinator
+) -> None:
+    guard(coordinator, keys, deny=["read_file(private/**)"])
+    assert (await call("grep", pattern="SECRET", path=".env")).output["count"] == 1
+    assert (await call("grep", pattern="SECRET", path="private/x.txt")).output == {
+        "matches": [], "count": 0, "truncated": False, "skipped": 1,
+    }  # fmt: skip

@@ -183,6 +183,40 @@ def test_a_link_leads_where_it_leads(tmp_path: Path) -> None:
     assert decide({"allow": ["write_file(away/**)"]}, "write_file", project, path="away/x") == "ask"
 
 
+@pytest.mark.parametrize(
+    ("tool", "path", "effect"),
+    [
+        ("write_file", "hk/../config", "deny"),
+        ("write_file", "src/hk/../../config", "allow"),
+        ("write_file", "hk/../missing/x", "deny"),
+        ("read_file", "deep/../key.txt", "deny"),
+        ("read_file", "deep/..", "deny"),
+        ("read_file", "src/../private/key.txt", "deny"),
+        ("read_file", "src/../a.txt", "allow"),
+        ("write_file", "src/../missing/../a.txt", "allow"),
+        ("write_file", "a..b", "allow"),
+        ("read_file", "proc/cwd/../a.txt", "deny"),
+    ],
+)
+def test_the_way_back_from_a_link_is_none_to_what_is_denied(tool: str, path: str, effect: str, tmp_path: Path) -> None:
+    for folder in (".git/hooks", "private/deep", "src"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "private" / "key.txt").write_text("x")
+    (tmp_path / "hk").symlink_to(".git/hooks")
+    (tmp_path / "src" / "hk").symlink_to("../.git/hooks")
+    (tmp_path / "deep").symlink_to("private/deep")
+    (tmp_path / "proc").symlink_to("/proc/self")
+    policy = Policy([parse_permissions({"deny": ["*(private/**)"]}, "user settings", is_own=True)])
+    assert policy.decide(Call.of(tool, {"path": path}, tmp_path)).effect == effect
+
+
+def test_a_working_folder_below_a_link_is_a_folder_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "real" / "work").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    call = Call.of("read_file", {"path": "src/../a.txt"}, tmp_path / "link" / "work")
+    assert [access.value for access in call.accesses] == ["a.txt"]
+
+
 def test_a_second_name_of_a_file_is_no_way_to_write_it(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "config").write_text("x")
