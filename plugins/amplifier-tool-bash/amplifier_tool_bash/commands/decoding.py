@@ -253,7 +253,7 @@ class _Decoder:
         operator, target = redirection
         if operator in ("<<", "<<-", "<<<") or target in _NO_FILE:
             return
-        if operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", target):
+        if operator in (">&", "<&") and re.fullmatch(r"[0-9]-?|-", target):
             return
         if (host := _SHELL_HOST.match(target)) is not None:
             self.accesses.append(Access("host", host[1]))
