@@ -222,3 +222,21 @@ def test_a_reading_command_with_operands_that_write_is_asked(command: str) -> No
 @pytest.mark.parametrize("command", [r"printf 'a%%b %s\n' c", "printf '%-5d|%05.2f' 1 2", "uniq -c f"])
 def test_a_reading_command_with_plain_operands_is_not(command: str) -> None:
     assert find_read_paths(parse(command)[0].words) is not None
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["true | cd sub && cat f", "cd sub | true && cat f", "echo sub | xargs cd && cat f", "setsid -f cd sub && cat f",
+     "timeout 5 cd sub && cat f", "command cd sub && cat f", "/usr/bin/cd sub && cat f", "true || cd sub && cat f",
+     "LANG=C cd sub && cat f", "cd sub >/dev/null && cat f", "cd sub; cat f", "cd '' && cat f"],
+)  # fmt: skip
+def test_only_a_plain_cd_changes_the_folder(command: str) -> None:
+    accesses = describe_command(command, "/p", is_confined=True)
+    assert "opaque" in {access.form for access in accesses}
+
+
+@pytest.mark.parametrize("command", ["cd sub && cat f | head -1", "ls && cd sub && cat f", "sh -c 'cd sub && cat f'"])
+def test_what_follows_a_plain_cd_reads_there(command: str) -> None:
+    accesses = describe_command(command, "/p", is_confined=True)
+    assert ("read", "sub/f") in {(access.kind, access.value) for access in accesses}
+    assert "opaque" not in {access.form for access in accesses}
