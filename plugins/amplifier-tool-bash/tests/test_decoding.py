@@ -115,7 +115,7 @@ def test_what_bash_cannot_read_is_never_decoded(tmp_path: Path) -> None:
     ("text", "operators"),
     [
         ("cat <a >b 2>>c", ["<", ">", ">>"]), ("cat 2>&1", [">&"]), ("cat <<-'E'\n\ta\n\tE\nls", ["<<"]),
-        ("cat <<'A' <<'B'\n1\nA\n2\nB", ["<<", "<<"]), ("cat <<<'a b'", ["<<<"]), ("a 12>f3", [">"]),
+        ("cat <<'A' <<'B'\n1\nA\n2\nB", ["<<", "<<"]), ("cat <<<'a b'", ["<<<"]), ("a 2>f3", [">"]),
     ],
 )  # fmt: skip
 def test_redirections_are_read(text: str, operators: list[str]) -> None:
@@ -194,3 +194,49 @@ def test_decoded_words_are_quoted_as_a_shell_reads_them() -> None:
     [access] = describe_command(r"""make "a b" c\;d $'\t' é""", "/p", is_confined=True)
     assert (access.form, access.value) == ("decoded", "make 'a b' 'c;d' '\t' 'é'")
     assert shlex.split(access.value) == ["make", "a b", "c;d", "\t", "é"]
+
+
+@pytest.mark.parametrize(
+    ("command", "writes"), [("echo hi >&٣", ["٣"]), ("echo hi >&12", ["12"]), ("echo hi 2>&1", []), ("a ٣>b", ["b"])]
+)
+def test_a_descriptor_is_one_digit(command: str, writes: list[str]) -> None:
+    accesses = describe_command(command, "/p", is_confined=True)
+    assert [access.value for access in accesses if access.kind == "write"] == writes
+
+
+@pytest.mark.parametrize("command", ["uniq f 99999999999>/dev/null", "a 12>f", "a 1\\\n>f", "a > 2>b"])
+def test_a_number_that_may_be_a_word_is_not_decoded(command: str) -> None:
+    with pytest.raises(Opaque):
+        parse(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["uniq a*", "uniq - f", "uniq f٣ g", "grep a* f", "strings @f", "head -² f", "printf '12345%n' HOME",
+     "printf %n 'a[b]'", "printf '%5.*ln' a", "printf -v a b"],
+)  # fmt: skip
+def test_a_reading_command_with_operands_that_write_is_asked(command: str) -> None:
+    assert find_read_paths(parse(command)[0].words) is None
+
+
+@pytest.mark.parametrize("command", [r"printf 'a%%b %s\n' c", "printf '%-5d|%05.2f' 1 2", "uniq -c f"])
+def test_a_reading_command_with_plain_operands_is_not(command: str) -> None:
+    assert find_read_paths(parse(command)[0].words) is not None
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["true | cd sub && cat f", "cd sub | true && cat f", "echo sub | xargs cd && cat f", "setsid -f cd sub && cat f",
+     "timeout 5 cd sub && cat f", "command cd sub && cat f", "/usr/bin/cd sub && cat f", "true || cd sub && cat f",
+     "LANG=C cd sub && cat f", "cd sub >/dev/null && cat f", "cd sub; cat f", "cd '' && cat f"],
+)  # fmt: skip
+def test_only_a_plain_cd_changes_the_folder(command: str) -> None:
+    accesses = describe_command(command, "/p", is_confined=True)
+    assert "opaque" in {access.form for access in accesses}
+
+
+@pytest.mark.parametrize("command", ["cd sub && cat f | head -1", "ls && cd sub && cat f", "sh -c 'cd sub && cat f'"])
+def test_what_follows_a_plain_cd_reads_there(command: str) -> None:
+    accesses = describe_command(command, "/p", is_confined=True)
+    assert ("read", "sub/f") in {(access.kind, access.value) for access in accesses}
+    assert "opaque" not in {access.form for access in accesses}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,15 @@ def _is_fed(program: Word, redirections: Sequence[Redirection]) -> bool:
     return bool(operators & {"<<", "<<-", "<<<"}) or (bool(operators & {"|", "<"}) and reads_program(program))
 
 
+def _changes_folder(command: SimpleCommand, following: SimpleCommand | None) -> bool:
+    """Return whether a command is a plain `cd folder`, no part of a pipe, and what follows runs only if it works."""
+    words = command.words
+    if len(words) != 2 or words[0].text != "cd" or command.assignments or command.redirections:
+        return False
+    is_known = bool(words[1].text) and not words[1].text.startswith("-") and words[1].glob is None
+    return is_known and command.joined_by not in ("|", "||") and (following is None or following.joined_by != "|")
+
+
 class _Decoder:
     """Collects the accesses of simple commands, in their order.
 
@@ -123,14 +133,14 @@ class _Decoder:
 
     def add_all(self, commands: Iterable[SimpleCommand]) -> None:
         """Add simple commands. Raises `Opaque` for a text within them that is not decoded."""
-        previous = ""
-        for command in commands:
-            is_cd = bool(command.words) and command.words[0].text == "cd"
-            joins = ("&&",) if previous == "cd" or is_cd else ("&&", "|")
-            if self._changed_folder and command.joined_by not in joins:
+        every = list(commands)
+        for command, following in zip_longest(every, every[1:]):
+            if self._changed_folder and command.joined_by not in ("&&", "|"):
                 self._where = None  # the change of the folder may have failed
-            self._add(command)
-            previous = command.words[0].text if command.words else ""
+            if _changes_folder(command, following):
+                self._change_folder(command.words[1])
+            else:
+                self._add(command)
 
     def _add(self, command: SimpleCommand) -> None:
         for redirection in command.redirections:
@@ -175,9 +185,6 @@ class _Decoder:
         is_vague = is_vague or (_is_fed(words[0], redirections) and find_read_paths(words) is None)
         for inner in find_inner_commands(words):
             self._add_for_refusals(inner)
-        if words[0].text == "cd":
-            self._change_folder(words)
-            return
         self._add_command(words, is_vague=is_vague or words[0].text in _CHANGES_SHELL)
         self._add_git(words)
         self._add_removal(words)
@@ -197,6 +204,7 @@ class _Decoder:
             raise Opaque("shells within shells")
         outside = self._where, self._changed_folder
         self._depth += 1
+        self._changed_folder = False
         self.add_all(parse(script, is_bash=is_bash))
         self._depth -= 1
         self.is_opaque = self.is_opaque or is_vague
@@ -228,15 +236,12 @@ class _Decoder:
             self.add_guess(words)
         self._only_refuses = previous
 
-    def _change_folder(self, words: Sequence[Word]) -> None:
-        if len(words) != 2 or words[1].text.startswith("-") or words[1].glob is not None:
-            self._append_command(words, "opaque")
-            return
-        self._add_path("read", words[1].text)
-        self._append_command(words, "harmless" if self._is_confined or self._only_refuses else "decoded")
+    def _change_folder(self, folder: Word) -> None:
+        self._add_path("read", folder.text)
+        self._append_command((Word("cd"), folder), "harmless" if self._is_confined or self._only_refuses else "decoded")
         self._changed_folder = True
         if self._where is not None:
-            self._where = str(Path(self._where, words[1].text))
+            self._where = str(Path(self._where, folder.text))
 
     def _add_path(self, kind: str, path: str) -> None:
         if path.startswith("/"):
@@ -253,7 +258,7 @@ class _Decoder:
         operator, target = redirection
         if operator in ("<<", "<<-", "<<<") or target in _NO_FILE:
             return
-        if operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", target):
+        if operator in (">&", "<&") and re.fullmatch(r"[0-9]-?|-", target):
             return
         if (host := _SHELL_HOST.match(target)) is not None:
             self.accesses.append(Access("host", host[1]))

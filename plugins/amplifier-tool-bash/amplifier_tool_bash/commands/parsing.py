@@ -22,7 +22,7 @@ _RESERVED_WORDS = """
 """
 _RESERVED = frozenset(_RESERVED_WORDS.split())
 _JOINS = ("&&", "||", ";", "|", "\n")
-_REDIRECTION = re.compile(r"(\d*)(<<<|<<-|<<|<>|<&|<|>>|>\||>&|>|&>>|&>)")
+_REDIRECTION = re.compile(r"([0-9]?)(<<<|<<-|<<|<>|<&|<|>>|>\||>&|>|&>>|&>)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
 _REJECTED_JOINS = {"&": "a command in the background (&)", "|&": "a pipe with |&", ";;": "a part of case"}
 
@@ -145,7 +145,7 @@ class _Parser:
             elif self._text[self._reader.place] in "\n;&|":
                 break
             else:
-                word = self._reader.read_word()
+                word = self._read_word()
                 assigned = None if words else _ASSIGNMENT.match(word.text[: word.bare])
                 if assigned is not None:
                     if assigned[2]:
@@ -160,6 +160,14 @@ class _Parser:
         # the texts of here-documents come into the list of redirections later, at the end of the line
         self._commands.append(SimpleCommand(tuple(assignments), tuple(words), redirections, join))
 
+    def _read_word(self) -> Word:
+        """Read a word that cannot be the descriptor of a redirection."""
+        word = self._reader.read_word()
+        is_number = word.is_bare and re.fullmatch(r"[0-9]+", word.text) is not None
+        if is_number and self._text[self._reader.place : self._reader.place + 1] in ("<", ">"):
+            raise Opaque("a number before a redirection that may be a word or a descriptor")
+        return word
+
     def _parse_redirection(self, found: re.Match[str], redirections: list[Redirection]) -> None:
         self._reader.place = found.end()
         self._skip_blank(lines=False)
@@ -167,15 +175,9 @@ class _Parser:
             raise Opaque("a process substitution")
         if self._is_at_end() or self._text[self._reader.place] in "\n;&|":
             raise Unfinished(f"nothing follows '{found[2]}'")
-        word = self._reader.read_word()
+        word = self._read_word()
         if word.glob is not None:
             raise Opaque("a pattern in a redirection")
-        if (
-            word.is_bare
-            and word.text.isdigit()
-            and self._text[self._reader.place : self._reader.place + 1] in ("<", ">")
-        ):
-            raise Unfinished(f"nothing follows '{found[2]}' but another redirection")
         if found[2] in ("<<", "<<-"):
             self._documents.append((redirections, len(redirections), word.text, found[2] == "<<-", not word.is_bare))
         redirections.append(Redirection(found[2], word.text))

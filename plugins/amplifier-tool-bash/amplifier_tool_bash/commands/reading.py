@@ -130,11 +130,13 @@ _FIND_WITH_VALUE = """
 -name -iname -path -ipath -wholename -iwholename -regex -iregex -regextype -type -xtype -size -mtime -mmin -atime -amin
 -ctime -cmin -newer -maxdepth -mindepth -perm -user -group -uid -gid -links -inum -printf -used -lname -ilname -fstype
 """
-_LINES = r"(?:\d+|\$|/[^/\\\n;]*/)"
+# No step of these goes back: each takes time in proportion to its text.
+_LINES = r"(?:[0-9]++|\$|/[^/\\\n;]*+/)"
 _SED = re.compile(
-    rf"\s*(?:(?:{_LINES}(?:\s*,\s*(?:\d+|\$|\+\d+|/[^/\\\n;]*/))?\s*!?\s*)?[pdPDq=]"
-    r"|(?:\d+(?:,(?:\d+|\$))?)?s/(?:[^/\\\n]|\\[^cdox\n])*/(?:[^/\\\n]|\\[^cdox\n])*/[gpiI0-9]*)\s*"
+    rf"[ \t]*+(?:(?:{_LINES}[ \t]*+(?:,[ \t]*+(?:\+[0-9]++|{_LINES})[ \t]*+)?!?[ \t]*+)?[pdPDq=]"
+    r"|(?:[0-9]++(?:,(?:[0-9]++|\$))?)?s/(?:[^/\\\n]|\\[^cdox\n])*+/(?:[^/\\\n]|\\[^cdox\n])*+/[gpiI0-9]*+)[ \t]*+"
 )
+_FORMAT = re.compile(r"(?:[^%]|%%|%[-+ #0-9.*']*+[bqcsdiouxXeEfFgGaA])*+")
 _TESTS = frozenset(("-e", "-f", "-d", "-s", "-r", "-w", "-x", "-L", "-h", "-z", "-n"))
 
 
@@ -204,9 +206,15 @@ def _read_arguments(name: str, spec: Spec, arguments: Sequence[Word]) -> list[st
         named = word.text.startswith(("--regexp", "--files")) or (word.text[1] != "-" and "e" in word.text)
         has_needle = has_needle or named
     if not has_needle:
+        if operands and operands[0].glob is not None:
+            return None  # all but the first of its names would be files
         operands = operands[1:]
-    if (spec.operands == "nothing" and operands) or (name == "uniq" and len(operands) > 1):
+    if spec.operands == "nothing" and operands:
         return None  # they would be written
+    if name == "uniq" and (len(operands) > 1 or any(word.glob is not None for word in operands)):
+        return None  # the second one would be written
+    if name == "strings" and any(word.text.startswith("@") for word in operands):
+        return None  # a file of options
     if name == "date" and not all(word.text.startswith("+") for word in operands):
         return None  # the time to set
     if spec.operands in ("texts", "nothing"):
@@ -221,7 +229,7 @@ def _read_option(spec: Spec, text: str) -> bool | None:
         if name in spec.options:
             return not given
         return False if name in spec.flags else None
-    if "#" in spec.flags and text[1:].isdigit():
+    if "#" in spec.flags and re.fullmatch(r"-[0-9]+", text) is not None:
         return False
     for place, letter in enumerate(text[1:], 2):
         if letter in spec.options:
@@ -280,9 +288,10 @@ def _read_bracket(arguments: Sequence[Word]) -> list[str] | None:
 
 
 def _read_printf(arguments: Sequence[Word]) -> list[str] | None:
+    """Return no file for a format that only prints: `%n` and `-v` would set a variable, and evaluate its name."""
     if not arguments or arguments[0].text.startswith("-") or any(word.glob is not None for word in arguments):
         return None
-    return []
+    return [] if _FORMAT.fullmatch(arguments[0].text) is not None else None
 
 
 def _read_env(arguments: Sequence[Word]) -> list[str] | None:

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
 _OPTIONS = {
     "timeout": (r"--foreground|--preserve-status|-v", r"-k|-s|--kill-after|--signal", 1),
-    "nice": (r"-\d+|-n-?\d+|--adjustment=-?\d+", r"-n|--adjustment", 0),
-    "ionice": (r"-c\d|-n\d|-t", r"-c|-n", 0),
+    "nice": (r"-[0-9]+|-n-?[0-9]+|--adjustment=-?[0-9]+", r"-n|--adjustment", 0),
+    "ionice": (r"-c[0-9]|-n[0-9]|-t", r"-c|-n", 0),
     "nohup": (r"", r"", 0),
     "setsid": (r"-[fw]+|--wait|--fork", r"", 0),
-    "stdbuf": (r"-[ioe][0L\dKMG]+|--(?:input|output|error)=[0L\dKMG]+", r"-[ioe]", 0),
+    "stdbuf": (r"-[ioe][0-9LKMG]+|--(?:input|output|error)=[0-9LKMG]+", r"-[ioe]", 0),
     "command": (r"-p", r"", 0),
     "exec": (r"", r"", 0),
     "xargs": (
-        r"-[0rtx]+|-[nPLs]\d+|-I\S+|-d\S+|--null|--no-run-if-empty|--verbose|--max-args=\d+|--max-procs=\d+",
+        r"-[0rtx]+|-[nPLs][0-9]+|-I\S+|-d\S+|--null|--no-run-if-empty|--verbose|--max-args=[0-9]+|--max-procs=[0-9]+",
         r"-n|-P|-L|-I|-d|-s|--max-args|--max-procs",
         0,
     ),
@@ -32,7 +32,7 @@ _OPTIONS = {
 """Options without a value, options with one, and the arguments before the command."""
 _RUN_OTHERS = frozenset(("sudo", "doas", "su", "strace", "ltrace", "busybox", "flock", "chroot", "unshare", "watch"))
 _INTERPRETERS = (
-    r"(?:ba|da|z|k)?sh|python[\d.]*|pypy[\d.]*|node|nodejs|deno|bun|perl|ruby|php|lua|Rscript|tclsh|psql|mysql|sqlite3|ssh"
+    r"(?:ba|da|z|k)?sh|python[0-9.]*|pypy[0-9.]*|node|nodejs|deno|bun|perl|ruby|php|lua|Rscript|tclsh|psql|mysql|sqlite3|ssh"
     r"|at|batch|parallel|gdb|ed|ex|vim?|awk|gawk|make|docker|kubectl"
 )
 _VARIABLE = re.compile(r"([A-Za-z_][^=]*)=(.*)", re.DOTALL)
