@@ -102,9 +102,7 @@ class _Files:
 
     async def glob(self, given: dict[str, Any]) -> dict[str, Any]:
         path, closed = given["path"], self._find_closed("glob", given["path"])
-        return await asyncio.to_thread(
-            find_files, self._folder, path, given["pattern"], given["max_results"], closed
-        )
+        return await asyncio.to_thread(find_files, self._folder, path, given["pattern"], given["max_results"], closed)
 
     async def grep(self, given: dict[str, Any]) -> dict[str, Any]:
         search = Search(
