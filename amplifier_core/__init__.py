@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         DeliveryNotFound,
         ForkRefused,
         InvalidSessionId,
+        LimitReached,
         NameTaken,
         NoProviderMounted,
         PluginError,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         SessionError,
         SessionExists,
         SessionNotFound,
+        SessionProcessEnded,
         SpawnRefused,
         SpawnTimeout,
         StaleEpoch,
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
         UnknownName,
     )
     from .events import SessionEvent
-    from .hook_data import ForkRequest, ForkResult, Runner, SessionBuilder, SpawnOutcome, SpawnRequest
+    from .hook_data import ForkRequest, ForkResult, Runner, RunResult, SessionBuilder, SpawnOutcome, SpawnRequest
     from .hooks import HookRegistry
     from .hookspecs import hookimpl, hookspec
     from .ids import new_session_id, validate_session_id
@@ -175,9 +177,9 @@ _HOMES = {
     "errors": (
         "AmplifierError AnswerUnfinished BudgetExceeded BundleDependencyError BundleError BundleLoadError "
         "BundleNotFoundError BundleValidationError DeliveryConflict DeliveryNotFound ForkRefused InvalidSessionId "
-        "NameTaken NoProviderMounted PluginError PluginLoadFailed SessionConflict SessionError SessionExists "
-        "SessionNotFound SpawnRefused SpawnTimeout StaleEpoch StoreDamaged StoreError StoreUnavailable "
-        "TriggerConfigError TriggerError UnknownName"
+        "LimitReached NameTaken NoProviderMounted PluginError PluginLoadFailed SessionConflict SessionError "
+        "SessionExists SessionNotFound SessionProcessEnded SpawnRefused SpawnTimeout StaleEpoch StoreDamaged "
+        "StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
     ),
     "events": "SessionEvent",
     "hooks": "HookRegistry",
@@ -200,7 +202,7 @@ _HOMES = {
     "models": (
         "ConfigField ContextInjection HookResult ModelInfo ModuleInfo Pricing ProviderInfo SessionStatus ToolResult"
     ),
-    "hook_data": "ForkRequest ForkResult Runner SessionBuilder SpawnOutcome SpawnRequest",
+    "hook_data": "ForkRequest ForkResult RunResult Runner SessionBuilder SpawnOutcome SpawnRequest",
     "plugins": "PluginRow Plugins load_plugins",
     "session": "AmplifierSession",
     "storage": "Admission Delivery DurableStore Inbox SessionRecord SessionStorage SessionStore DeliveryCounts",
@@ -270,6 +272,7 @@ __all__ = [
     "JudgingSource",
     "LLMError",
     "LLMTimeoutError",
+    "LimitReached",
     "Message",
     "MockContextManager",
     "MockCoordinator",
@@ -301,6 +304,7 @@ __all__ = [
     "ResponseFormatJsonSchema",
     "ResponseFormatText",
     "RetryConfig",
+    "RunResult",
     "Runner",
     "ScheduledSource",
     "ScriptedOrchestrator",
@@ -310,6 +314,7 @@ __all__ = [
     "SessionEvent",
     "SessionExists",
     "SessionNotFound",
+    "SessionProcessEnded",
     "SessionRecord",
     "SessionStatus",
     "SessionStorage",

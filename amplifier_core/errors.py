@@ -15,6 +15,8 @@
     │   ├── SpawnTimeout (TimeoutError)
     │   ├── AnswerUnfinished (RuntimeError)
     │   ├── NoProviderMounted (RuntimeError)
+    │   ├── SessionProcessEnded (RuntimeError)
+    │   ├── LimitReached (RuntimeError)
     │   └── BudgetExceeded (RuntimeError)
     ├── StoreError (OSError)
     │   ├── StoreUnavailable
@@ -189,6 +191,27 @@ class NoProviderMounted(SessionError, RuntimeError):
         self.causes = tuple(causes)
         told = f" ({'; '.join(self.causes)})" if self.causes else ""
         super().__init__(session_id, f"No providers mounted{told}")
+
+
+class SessionProcessEnded(SessionError, RuntimeError):
+    """The process of a session ended before its session; `cause` says how, `said` is the end of its redacted output."""
+
+    def __init__(self, session_id: str, cause: str, said: str = "") -> None:
+        self.cause, self.said = cause, said
+        tail = f". It said last: {said}" if said else ""
+        super().__init__(session_id, f"the process of session '{session_id}' {cause}{tail}")
+
+
+class LimitReached(SessionError, RuntimeError):
+    """The process of a session reached one of its limits; `name` is its key in `session: {limits: …}`."""
+
+    def __init__(self, session_id: str, name: str, limit: str) -> None:
+        self.name, self.limit = name, limit
+        super().__init__(
+            session_id,
+            f"session '{session_id}' reached its limit of {limit}. Allow more in the bundle: 'session: {{limits: "
+            f"{{{name}: …}}}}'",
+        )
 
 
 class BudgetExceeded(SessionError, RuntimeError):

@@ -73,6 +73,20 @@ class SpawnOutcome:
     """The usage of its model calls: the known numbers by name, as in `llm:response`."""
 
 
+@frozen
+class RunResult:
+    """What came of running a spawned session: its final text, its turns, the usage of its model calls, and its failure.
+
+    `usage` is as in `SpawnOutcome`. A session made by its `SessionBuilder` is counted by that, and its turns and usage
+    here are not looked at. A runner raises the failure of such a session; elsewhere it may return it in `error`.
+    """
+
+    text: str
+    turns: int = 1
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    error: BaseException | None = None
+
+
 class SessionBuilder(Protocol):
     """Makes the session of a `SpawnRequest` in this process: initialised on entering, cleaned up on leaving."""
 
@@ -82,9 +96,14 @@ class SessionBuilder(Protocol):
 class Runner(Protocol):
     """Executes a spawned session: in this process, in another one, or elsewhere."""
 
-    async def run(self, request: SpawnRequest, build: SessionBuilder) -> str:
-        """Run the instruction in the request's session and return its final text.
+    async def run(self, request: SpawnRequest, build: SessionBuilder) -> RunResult | str:
+        """Run the instruction in the request's session and return what came of it; a text alone is its final text.
 
-        A runner in this process enters `build(request)`; any other makes the session in its own place.
+        A runner in this process enters `build(request)`; any other makes the session in its own place. Cancelled, it
+        ends the session before it ends itself.
         """
+        ...
+
+    async def stop(self, session_id: str) -> bool:
+        """Ask a session to end when its running tools have finished; return whether this runner runs it."""
         ...

@@ -9,6 +9,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _owners: Counter[str] = Counter()
 _ours: set[str] = set()
@@ -36,3 +40,9 @@ def release(folder: str) -> None:
             _ours.discard(folder)
             if folder in sys.path:
                 sys.path.remove(folder)
+
+
+def replace_all(folders: Iterable[str]) -> None:
+    """Look for modules in these folders alone: those of another process."""
+    with _lock:
+        sys.path[:] = folders

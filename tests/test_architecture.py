@@ -76,6 +76,11 @@ SPAWNERS = {
     "amplifier_foundation/background/worker.py:_claim": "waits for it, also when it is cancelled itself",
     "amplifier_foundation/sessions/recording.py:shield_to_completion": "waits for it, also when it is cancelled itself",
     "amplifier_foundation/background/tasks.py:run_beside": "cancels it and waits for it at the end of its block",
+    "amplifier_foundation/isolation/child.py:run": "waits for them, or cancels them, before it returns",
+    "amplifier_foundation/isolation/link.py:__aenter__": "`__aexit__` cancels and awaits it",
+    "amplifier_foundation/isolation/link.py:_take": "one task a call, which `__aexit__` cancels and awaits",
+    "amplifier_foundation/isolation/processes.py:__aenter__": "`__aexit__` ends the process, and awaits them",
+    "amplifier_foundation/isolation/runner.py:_wait": "waits for it, or cancels it, before it returns",
     "amplifier_tool_bash/background.py:start": "one task a command, which `close` cancels and awaits",
     "amplifier_tool_filesystem/tools.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
@@ -88,6 +93,8 @@ RANKS = {
     "__main__": 10,
     "cli": 9,
     "background": 8,
+    "subprocess_runner": 9,
+    "isolation": 8,
     "spawn": 7,
     "spawning": 7,
     "security": 6,
@@ -108,7 +115,7 @@ SAME_RANK = {("spawn", "spawning"): "the published name of the room", ("spawning
 """Rooms of one rank that import each other all the same, and why."""
 TYPES_UPWARD: dict[tuple[str, str], str] = {}
 """Rooms that name types of a higher rank, and why; at run time they import nothing of it."""
-BESIDE_ROOMS = {"__init__", "__main__", "hookspecs", "paths", "session", "spawn", "triggers"}
+BESIDE_ROOMS = {"__init__", "__main__", "hookspecs", "paths", "session", "spawn", "subprocess_runner", "triggers"}
 """Modules that may stand beside the rooms: published names, the program, and those below all rooms."""
 
 SHARED = {"amplifier-providers"}
@@ -121,6 +128,8 @@ BUILT_ON = {
     "amplifier-provider-openai": "amplifier-providers",
 }
 """Plugins that are built on another package, and require it; it runs on other kernels, so it is no part of ours."""
+FOUNDED = {"amplifier-runner-subprocess"}
+"""Plugins that are built on the foundation: their part of it is a room of the foundation."""
 
 MODULE_PREFIXES = ("context-", "hooks-", "loop-", "provider-", "tool-")
 PLUGIN_PREFIXES = ("runner-", "storage-", "trigger-")
@@ -257,7 +266,8 @@ def test_foundation_imports_no_plugin() -> None:
 
 @per_plugin
 def test_a_plugin_imports_the_kernel_and_no_other_package_of_ours_but_the_one_it_is_built_on(plugin: Path) -> None:
-    below = BUILT_ON.get(plugin.name, KERNEL.name).replace("-", "_")
+    below = (FOUNDATION if plugin.name in FOUNDED else KERNEL).name
+    below = BUILT_ON.get(plugin.name, below).replace("-", "_")
     assert [found for found in imports_besides(package_of(plugin), KERNEL.name, below) if ours(found)] == []
 
 

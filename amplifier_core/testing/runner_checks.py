@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ..hook_data import SpawnRequest
+from ..hook_data import RunResult, SpawnRequest
 from ..loader import ModuleLoader
 from ..session import AmplifierSession
 from .mocks import MockContextManager
@@ -44,7 +44,7 @@ async def check_runner(
     answer: str = "",
     patience: float = 10.0,
 ) -> None:
-    """Run one session, two at once, a failing one and a cancelled one.
+    """Run one session, two at once, a failing one, a cancelled one and one that is asked to stop.
 
     With `config` (and its `answer`) only the first two: failures elsewhere cannot be arranged from here. `patience` is
     the most seconds for each. Raises `AssertionError`, and the errors of `run` itself.
@@ -56,6 +56,8 @@ async def check_runner(
         await _check_answers(factory(), instruction, patience)
         await _check_failure(factory, instruction, patience)
         await _check_cancellation(factory, instruction, patience)
+        await _check_stop(factory(), instruction, patience)
+    require(await factory().stop("check-nobody") is False, "stop must return False for a session that it does not run")
 
 
 async def _check_answers(runner: Runner, instruction: str, patience: float) -> None:
@@ -79,19 +81,23 @@ async def _check_answers_elsewhere(
 
 async def _run_all(
     runner: Runner, requests: list[SpawnRequest], sessions: Sessions, patience: float
-) -> list[str | BaseException]:
+) -> list[RunResult | str | BaseException]:
     """Run the requests at once; return their results and exceptions."""
     runs = [runner.run(request, sessions.build) for request in requests]
-    ended: list[str | BaseException] = await _in_time(
+    ended: list[RunResult | str | BaseException] = await _in_time(
         asyncio.gather(*runs, return_exceptions=True), patience, "run must end"
     )
     return ended
 
 
-def _check_answer(text: object, expected: str) -> None:
-    if isinstance(text, BaseException):
-        raise text
-    require(isinstance(text, str), f"run must return the session's final text, not {type(text).__name__}")
+def _check_answer(result: object, expected: str) -> None:
+    if isinstance(result, BaseException):
+        raise result
+    require(
+        isinstance(result, RunResult | str),
+        f"run must return a RunResult or the session's final text, not {type(result).__name__}",
+    )
+    text = _text_of(cast("RunResult | str", result))
     require(
         text == expected, f"run must return the final text of its own request's session, {expected!r}, not {text!r}"
     )
@@ -101,13 +107,15 @@ async def _check_failure(factory: Callable[[], Runner], instruction: str, patien
     sessions = Sessions(fails=True)
     request = _request("failing", PLAN, instruction)
     try:
-        text = await _in_time(factory().run(request, sessions.build), patience, "run must end when its session fails")
+        result = await _in_time(factory().run(request, sessions.build), patience, "run must end when its session fails")
+        if isinstance(result, RunResult) and result.error is not None:
+            raise result.error
     except AssertionError:
         raise
     except Exception as error:
         require(FAULT in str(error), f"run must raise the session's own error, not {type(error).__name__}: {error}")
     else:
-        raise AssertionError(f"run must raise the session's own error; it returned {text!r}")
+        raise AssertionError(f"run must raise the session's own error; it returned {_text_of(result)!r}")
     sessions.require_left(request)
 
 
@@ -129,10 +137,30 @@ async def _check_cancellation(factory: Callable[[], Runner], instruction: str, p
     sessions.require_left(request)
 
 
-async def _ending(run: Awaitable[str]) -> str:
+async def _check_stop(runner: Runner, instruction: str, patience: float) -> None:
+    require(hasattr(runner, "stop"), "the factory must return an object with stop(session_id)")
+    sessions = Sessions(waits=True)
+    request = _request("stopped", PLAN, instruction)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(_ending(runner.run(request, sessions.build)))
+        await _in_time(sessions.began.wait(), patience, "run must begin the session's turn")
+        is_known = await runner.stop(request.session_id)
+        is_asked = sessions.is_asked_to_stop(request.session_id)
+        sessions.release()
+        await asyncio.wait((running,), timeout=patience)
+    require(is_known is True, f"stop must return True for a session that the runner runs, not {is_known!r}")
+    require(is_asked, "stop must ask the session to end: its cancellation token must be set")
+    sessions.require_left(request)
+
+
+def _text_of(result: RunResult | str) -> str:
+    return result if isinstance(result, str) else result.text
+
+
+async def _ending(run: Awaitable[RunResult | str]) -> str:
     """Return the end of a run, in words."""
     try:
-        text = await run
+        text = _text_of(await run)
     except asyncio.CancelledError:
         return CANCELLED
     except Exception as error:
@@ -172,6 +200,7 @@ class Sessions:
         self.left: list[str] = []
         self.turns: list[tuple[str, str]] = []
         self.began = asyncio.Event()
+        self._made: dict[str, AmplifierSession] = {}
         self._fails = fails
         self._released = asyncio.Event()
         if not waits:
@@ -187,6 +216,7 @@ class Sessions:
             parent_id=request.parent_id,
         )
         self.entered.append(request.session_id)
+        self._made[request.session_id] = session
         try:
             async with session:
                 yield session
@@ -196,6 +226,10 @@ class Sessions:
     def release(self) -> None:
         """Let the waiting turns go on."""
         self._released.set()
+
+    def is_asked_to_stop(self, session_id: str) -> bool:
+        """Return whether a session was asked to end."""
+        return self._made[session_id].coordinator.cancellation.is_cancelled
 
     async def turn(self, session_id: str, prompt: str) -> str:
         """Be the orchestrator of one turn."""

@@ -20,7 +20,7 @@ from ..spawning.child import Spawn, prepare_spawn, spawn_request
 from ..spawning.family import TREE, Tree
 from ..spawning.inheritance import child_config
 from ..spawning.own_loops import run_in_own_loop
-from ..spawning.runners import InProcessRunner
+from ..spawning.runners import InProcessRunner, find_runner
 from .approval_inbox import ApprovalInbox
 from .shared_history import share_history
 
@@ -87,7 +87,7 @@ async def prepare_attempt(
         capabilities={TREE: _make_tree(engine, background, delivery)},
     )
     if config.runner is not None:
-        spawn.runner = engine.plugins.runners.get(config.runner)()
+        spawn.runner = find_runner(engine.plugins, config.runner)
     if config.fork_from is not None:
         await share_history(spawn, engine.store, background, config.fork_from)
     await prepare_spawn(spawn, resume=delivery.epoch > 1)  # the first claim made the id up

@@ -13,6 +13,7 @@ from ..documents.local_paths import is_remote
 from ..paths import fetched_root
 from ..sources import default_cache
 from ..spawn import prepared_bundle
+from ..spawning.runners import find_runner
 from .admission import Gate, SlidingCount
 from .approvals import resume_answered
 from .budgets import Allowance
@@ -39,7 +40,7 @@ async def prepare_state(
 ) -> BackgroundSessionState:
     """Return the state of a background session before its start. Raises `UnknownName`, `BundleError`."""
     if config.runner is not None:
-        engine.plugins.runners.get(config.runner)  # now, and not at the first event
+        find_runner(engine.plugins, config.runner)  # now, and not at the first event
     base = declared_in.bundle.base_path if declared_in is not None else None
     prepared = declared_in
     if config.bundle:

@@ -97,6 +97,10 @@ class Spawn:
     """Whether it ended early, after a request to it or to a session above it."""
     held: Mapping[str, Any] = field(default_factory=dict)
     """The marks of its calls that wait for an answer: its turn goes on when it is resumed."""
+    marks: Mapping[str, Any] = field(default_factory=dict)
+    """The marks of its cut calls with effects once."""
+    taint: Mapping[str, Any] = field(default_factory=dict)
+    """The member of the metadata for a session that has read text of strangers."""
 
     def ask_to_stop(self) -> None:
         """Ask the child to end when its running tools have finished, also while it is being made."""

@@ -105,7 +105,16 @@ async def _answer(spawn: Spawn) -> str:
     if finished is not None:
         spawn.held = {}
         return finished
-    return await spawn.runner.run(spawn.request, lambda request: _child_session(spawn, request))
+    builder = ChildBuilder(spawn)
+    result = await spawn.runner.run(spawn.request, builder)
+    if isinstance(result, str):
+        return result
+    if not builder.is_used:
+        spawn.turns += result.turns
+        spawn.usage = Usage.from_dict(result.usage)
+    if result.error is not None:
+        raise result.error
+    return result.text
 
 
 def _status_of(spawn: Spawn) -> str:
@@ -116,6 +125,27 @@ def _status_of(spawn: Spawn) -> str:
     if spawn.held and spawn.error is None:
         return "interrupted"
     return "completed" if spawn.error is None else "failed"
+
+
+class ChildBuilder:
+    """Makes the session of a spawn in this process, or tells a runner in another place what the spawn is."""
+
+    def __init__(self, spawn: Spawn) -> None:
+        self.spawn = spawn
+        self.is_used = False
+        """Whether the spawn has its results already: its runner made the session here, or wrote them down."""
+
+    @asynccontextmanager
+    async def __call__(self, request: SpawnRequest) -> AsyncIterator[AmplifierSession]:
+        """Make the session while the block runs."""
+        self.is_used = True
+        try:
+            async with _child_session(self.spawn, request) as session:
+                yield session
+        finally:
+            recorder = self.spawn.recorder
+            self.spawn.marks = recorder.once.marks if recorder is not None else {}
+            self.spawn.taint = taint_of(self.spawn.child)
 
 
 @asynccontextmanager
@@ -209,14 +239,20 @@ async def _settle_child(spawn: Spawn, session: AmplifierSession, meter: UsageMet
         await end_children(session)
     finally:
         spawn.usage = await meter.total()
-        bridge_child_cost(spawn.parent.coordinator, spawn.usage, session.session_id, adds=True)
-        outer_gate = spawn.parent.coordinator.permissions
-        if spawn.cause is None and outer_gate is not None and taint_of(session):  # it reads the child's answer
-            outer_gate.untrusted = outer_gate.untrusted or "it has read the answer of a session that read such text"
+        tell_parent(spawn, is_tainted=bool(taint_of(session)))
         said = await read_since(session, spawn.begun)
         spawn.turns += len(turn_starts(said))
         answers = (text_of(message) for message in reversed(said) if message.get("role") == "assistant")
         spawn.partial = next(filter(None, answers), "")
+
+
+def tell_parent(spawn: Spawn, *, is_tainted: bool) -> None:
+    """Add the child's usage to its parent's, and tell the parent that it reads the answer of a tainted session."""
+    if spawn.usage is not None:
+        bridge_child_cost(spawn.parent.coordinator, spawn.usage, spawn.request.session_id, adds=True)
+    outer_gate = spawn.parent.coordinator.permissions
+    if spawn.cause is None and outer_gate is not None and is_tainted:
+        outer_gate.untrusted = outer_gate.untrusted or "it has read the answer of a session that read such text"
 
 
 async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:
@@ -251,9 +287,9 @@ def record_changes(spawn: Spawn, outcome: SpawnOutcome) -> dict[str, Any]:
                 {
                     **with_spent(spawn.metadata, spawn.usage or Usage(), outcome.duration),
                     **ledger,
-                    **taint_of(spawn.child),
+                    **spawn.taint,
                 },
-                spawn.recorder.once.marks if spawn.recorder is not None else {},
+                spawn.marks,
             ),
             spawn.held,
         ),

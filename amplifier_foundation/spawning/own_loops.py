@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from amplifier_core.events import SessionEvent
-    from amplifier_core.hook_data import Runner, SessionBuilder, SpawnRequest
+    from amplifier_core.hook_data import Runner, RunResult, SessionBuilder, SpawnRequest
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
 
@@ -300,9 +300,13 @@ class OwnLoopRunner:
     loops: SessionLoops
     fence: Fence
 
-    async def run(self, request: SpawnRequest, build: SessionBuilder) -> str:
-        """Run the session and return its final text."""
+    async def run(self, request: SpawnRequest, build: SessionBuilder) -> RunResult | str:
+        """Run the session and return what came of it."""
         return await self.loops.run(self.runner.run(request, build), self.fence)
+
+    async def stop(self, session_id: str) -> bool:
+        """Ask the session to end."""
+        return await self.runner.stop(session_id)
 
 
 def run_in_own_loop(spawn: Spawn, loops: SessionLoops, report: Report) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from amplifier_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from amplifier_core.hook_data import SessionBuilder, SpawnRequest
+    from amplifier_core.hook_data import Runner, RunResult, SessionBuilder, SpawnRequest
     from amplifier_core.hookspecs import Register, RunnerFactory
+    from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
 
 CONTINUE = (
@@ -18,12 +19,34 @@ CONTINUE = (
 
 
 class InProcessRunner:
-    """Runs the session in the event loop of its parent."""
+    """Runs sessions in the event loop of their parent."""
 
-    async def run(self, request: SpawnRequest, build: SessionBuilder) -> str:
+    def __init__(self) -> None:
+        self._running: dict[str, AmplifierSession] = {}
+
+    async def run(self, request: SpawnRequest, build: SessionBuilder) -> RunResult:
         """Make the session, take its turn, end it."""
+        from amplifier_core.hook_data import RunResult as Result
+
         async with build(request) as session:
-            return await take_turn(session, request.instruction)
+            self._running[request.session_id] = session
+            try:
+                return Result(await take_turn(session, request.instruction))
+            finally:
+                del self._running[request.session_id]
+
+    async def stop(self, session_id: str) -> bool:
+        """Ask a session to end when its running tools have finished."""
+        session = self._running.get(session_id)
+        if session is not None:
+            session.coordinator.cancellation.request_graceful()
+        return session is not None
+
+
+def find_runner(plugins: Plugins, name: str) -> Runner:
+    """Return a runner by its registered name, with or without `runner-`. Raises `UnknownName`."""
+    full = f"runner-{name}"
+    return plugins.runners.get(full if name not in plugins.runners and full in plugins.runners else name)()
 
 
 @hookimpl

@@ -17,6 +17,7 @@ import pytest
 from amplifier_core.llm_errors import RateLimitError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Message, TextBlock, ToolCall, Usage
 from amplifier_core.models import ModelInfo, ProviderInfo
+from amplifier_core.hook_data import RunResult
 from amplifier_core.testing import check_provider, check_runner, check_storage
 from amplifier_core.testing.storage_checks import STORAGE_CHECKS
 from amplifier_foundation.spawning.runners import InProcessRunner
@@ -216,7 +217,7 @@ class Inventive:
 
 
 class Repeating(InProcessRunner):
-    async def run(self, request: Any, build: Any) -> str:
+    async def run(self, request: Any, build: Any) -> Any:
         await super().run(request, build)
         return await super().run(request, build)
 
@@ -231,21 +232,21 @@ class Mixing:
     def __init__(self) -> None:
         self.request: Any = None
 
-    async def run(self, request: Any, build: Any) -> str:
+    async def run(self, request: Any, build: Any) -> RunResult:
         self.request = request
         await asyncio.sleep(0)
         return await InProcessRunner().run(self.request, build)
 
 
 class Soothing(InProcessRunner):
-    async def run(self, request: Any, build: Any) -> str:
+    async def run(self, request: Any, build: Any) -> Any:
         with suppress(RuntimeError):
             return await super().run(request, build)
         return "it will be fine"
 
 
 class Renaming(InProcessRunner):
-    async def run(self, request: Any, build: Any) -> str:
+    async def run(self, request: Any, build: Any) -> RunResult:
         try:
             return await super().run(request, build)
         except RuntimeError:
@@ -253,7 +254,7 @@ class Renaming(InProcessRunner):
 
 
 class Unimpressed(InProcessRunner):
-    async def run(self, request: Any, build: Any) -> str:
+    async def run(self, request: Any, build: Any) -> Any:
         try:
             return await super().run(request, build)
         except asyncio.CancelledError:
@@ -261,7 +262,7 @@ class Unimpressed(InProcessRunner):
 
 
 class Stubborn(InProcessRunner):
-    async def run(self, request: Any, build: Any) -> str:
+    async def run(self, request: Any, build: Any) -> Any:
         async with build(request) as session:
             turn = asyncio.ensure_future(session.execute(request.instruction))
             with suppress(asyncio.CancelledError):
@@ -269,8 +270,30 @@ class Stubborn(InProcessRunner):
             return await turn
 
 
+class Deafened(InProcessRunner):
+    async def stop(self, session_id: str) -> bool:
+        return True
+
+
+class Forgetting(InProcessRunner):
+    async def stop(self, session_id: str) -> bool:
+        await super().stop(session_id)
+        return False
+
+
+class Boasting(InProcessRunner):
+    async def stop(self, session_id: str) -> bool:
+        await super().stop(session_id)
+        return True
+
+
+class Endless:
+    async def run(self, request: Any, build: Any) -> RunResult:
+        return await InProcessRunner().run(request, build)
+
+
 class Idle(InProcessRunner):
-    async def run(self, request: Any, build: Any) -> str:
+    async def run(self, request: Any, build: Any) -> Any:
         await asyncio.Event().wait()
         return ""
 
@@ -279,7 +302,7 @@ class Idle(InProcessRunner):
     ("runner", "rule"),
     [
         (object, "must return an object with run"),
-        (Mute, "must return the session's final text, not NoneType"),
+        (Mute, "must return a RunResult or the session's final text, not NoneType"),
         (Deaf, "must return the final text of its own request's session"),
         (Inventive, "must execute the request's instruction once, in its session; it did: \\[\\]"),
         (Repeating, "must execute the request's instruction once"),
@@ -290,6 +313,10 @@ class Idle(InProcessRunner):
         (Unimpressed, "must raise CancelledError: it returned 'cancelled, perhaps'"),
         (Stubborn, "must end promptly when it is cancelled"),
         (Idle, "run must end; it did not within"),
+        (Deafened, "stop must ask the session to end"),
+        (Forgetting, "stop must return True for a session that the runner runs"),
+        (Boasting, "stop must return False for a session that it does not run"),
+        (Endless, "must return an object with stop"),
     ],
 )
 async def test_a_runner_that_breaks_a_rule_is_told_which(runner: type[Any], rule: str) -> None:
@@ -316,6 +343,9 @@ asyncio.run(run())
         process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
         output, _ = await process.communicate()
         return output.decode()
+
+    async def stop(self, session_id: str) -> bool:
+        return False
 
 
 async def test_a_runner_elsewhere_is_checked_with_a_plan_and_the_answer_it_leads_to() -> None:

@@ -1,0 +1,269 @@
+"""Stand in, within a child, for what its session has above it: the store, events, plugins, budgets, approvals, display.
+
+Each call crosses to the parent, where `serving` checks and does it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from amplifier_core.events import SessionEvent
+from amplifier_core.storage import SessionRecord
+
+from .link import ask
+from .record_forms import read_value, thaw, write_value
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from amplifier_core.hook_data import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.session import AmplifierSession
+    from amplifier_core.transcript import Message
+
+    from ..events import SessionEmitter
+    from ..sessions.ledger import Ledger, OpenLedger
+    from ..spawning.budget import Limits
+    from .link import Link
+
+STREAMED = (":delta", ":progress")
+"""The ends of the names of events that the session does not wait for: a model's text in pieces."""
+
+
+class StoreAbove:
+    """The `SessionStore` of the parent, for the sessions of this process."""
+
+    def __init__(self, link: Link, blocking: socket.socket) -> None:
+        self._link = link
+        self._blocking = blocking
+
+    async def create(self, record: SessionRecord) -> SessionRecord:
+        """Store a new session below this process's."""
+        return read_value(SessionRecord, await self._link.call("create", record=write_value(record)))
+
+    async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
+        """Add messages."""
+        return int(await self._link.call("append", session_id=session_id, messages=thaw(messages), at=at))
+
+    async def update(self, session_id: str, **changes: Any) -> None:
+        """Change fields of a record."""
+        await self._link.call("update", session_id=session_id, changes=thaw(changes))
+
+    async def get(self, session_id: str) -> SessionRecord:
+        """Return a record."""
+        return read_value(SessionRecord, await self._link.call("get", session_id=session_id))
+
+    async def find(self, prefix: str) -> list[SessionRecord]:
+        """Return sessions by the beginning of their ids."""
+        return [read_value(SessionRecord, each) for each in await self._link.call("find", prefix=prefix)]
+
+    async def sessions(self, **chosen: Any) -> list[SessionRecord]:
+        """Return sessions of a project or a parent."""
+        return [read_value(SessionRecord, each) for each in await self._link.call("sessions", chosen=chosen)]
+
+    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
+        """Return messages."""
+        messages: list[Message] = await self._link.call("read", session_id=session_id, start=start, stop=stop)
+        return messages
+
+    def read_sync(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Message]:
+        """Return messages in the calling thread."""
+        messages: list[Message] = ask(self._blocking, "read", session_id=session_id, start=start, stop=stop)
+        return messages
+
+    async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
+        """Return the questions for approval of a queue."""
+        state: dict[str, Any] = await self._link.call("trigger_state", project=project, trigger=trigger)
+        return state
+
+    async def save_trigger_state(
+        self, project: str, trigger: str, state: Mapping[str, Any], *, merge: bool = False
+    ) -> None:
+        """Store questions for approval."""
+        await self._link.call("save_trigger_state", project=project, trigger=trigger, state=thaw(state), merge=merge)
+
+
+class RouterAbove:
+    """The router of the parent, for the events of this process's sessions."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def emit(
+        self,
+        event_name: str,
+        data: Mapping[str, Any],
+        source_session_id: str | None = None,
+        *,
+        cause: str | None = None,
+        depth: int = 0,
+        project: str | None = None,
+    ) -> SessionEvent:
+        """Publish an event; the parent knows its cause and its depth."""
+        answer = await self._link.call("emit", name=event_name, data=thaw(data), session_id=source_session_id)
+        return read_value(SessionEvent, answer)
+
+    def create_session_emitter(
+        self, session_id: str, *, cause: str | None = None, depth: int = 0, project: str | None = None
+    ) -> SessionEmitter:
+        """Return an emitter for the events of `session_id`."""
+        from ..events import SessionEmitter
+
+        return SessionEmitter(self, session_id, cause, depth, project)
+
+
+class PluginsAbove:
+    """The moment hooks of the parent's plugins; what plugins offer is looked up in this process."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def before_fork(self, request: ForkRequest) -> None:
+        """Ask every plugin."""
+        await self._link.call("plugins", hook="before_fork", value=write_value(request))
+
+    async def after_fork(self, result: ForkResult) -> None:
+        """Tell every plugin."""
+        await self._link.call("plugins", hook="after_fork", value=write_value(result))
+
+    async def before_spawn(self, request: SpawnRequest) -> None:
+        """Ask every plugin."""
+        await self._link.call("plugins", hook="before_spawn", value=write_value(request))
+
+    async def after_spawn(self, result: SpawnOutcome) -> None:
+        """Tell every plugin."""
+        await self._link.call("plugins", hook="after_spawn", value=write_value(result))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_own_plugins(), name)
+
+
+@cache
+def _own_plugins() -> Plugins:
+    from amplifier_core.plugins import load_plugins
+
+    return load_plugins()
+
+
+class BudgetAbove:
+    """One budget of the tree: the parent adds up what all its sessions used."""
+
+    def __init__(self, link: Link, number: int, limits: Limits, scope: str) -> None:
+        self.limits = limits
+        self.scope = scope
+        self._link = link
+        self._number = number
+        self._open: dict[str, tuple[OpenLedger, bool]] = {}
+
+    def begin(self, session_id: str, ledger: OpenLedger, *, is_top: bool) -> None:
+        """Count an open session."""
+        self._open[session_id] = ledger, is_top
+
+    def end(self, session_id: str, ledger: Ledger) -> None:
+        """Count the ledger of a session at its end."""
+        self._open.pop(session_id, None)
+        self._link.tell("end_ledger", number=self._number, session_id=session_id, ledger=ledger.to_dict())
+
+    async def find_denial(self, session_id: str, store: Any, now: datetime, *, begins_turn: bool = True) -> Any:
+        """Return the reason to begin no request, None within the budget."""
+        from .error_forms import read_error
+
+        ledgers = {
+            each: {
+                "ledger": (await ledger.read()).to_dict(),
+                "inherited": ledger.inherited.to_dict(),
+                "tree": ledger.tree_inherited.to_dict(),
+                "is_top": is_top,
+            }
+            for each, (ledger, is_top) in list(self._open.items())
+        }
+        denial = await self._link.call(
+            "find_denial", number=self._number, session_id=session_id, ledgers=ledgers, begins_turn=begins_turn
+        )
+        return read_error(denial) if denial is not None else None
+
+
+class ApprovalsAbove:
+    """The approval system of the parent."""
+
+    def __init__(self, link: Link, *, tells_who: bool) -> None:
+        self.tells_who = tells_who
+        self._link = link
+
+    async def request_approval(
+        self,
+        prompt: str,
+        options: list[str],
+        timeout: float,  # noqa: ASYNC109 - a published signature
+        default: Literal["allow", "deny"],
+    ) -> str:
+        """Return the chosen option."""
+        return str(await self._link.call("approve", prompt=prompt, options=options, timeout=timeout, default=default))
+
+
+class DisplayAbove:
+    """The display of the parent."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def show_message(self, message: str, level: Literal["info", "warning", "error"], source: str = "hook") -> None:
+        """Show a message."""
+        self._link.tell("show", message=message, level=level, source=source)
+
+
+class NestingDisplayAbove(DisplayAbove):
+    """The display of the parent, where that has levels."""
+
+    def push_nesting(self) -> None:
+        """Go one level down."""
+        self._link.tell("nest", by=1)
+
+    def pop_nesting(self) -> None:
+        """Go one level up."""
+        self._link.tell("nest", by=-1)
+
+
+def bridge_events(session: AmplifierSession, link: Link, listened: frozenset[str]) -> None:
+    """Have the parent hear the hook events of a session that it listens to, after the session's own handlers.
+
+    The session waits for what the parent answers, but for streamed events.
+    """
+    known = {"session_id": session.session_id, "parent_id": session.parent_id}
+    link.tell("observe", **known, folder=session.coordinator.get_capability("session.working_dir"))
+
+    async def forward(event: str, data: dict[str, Any]) -> Any:
+        told = {"event": event, "data": _plain(data), **known}
+        if event.endswith(STREAMED):
+            link.tell("hear", **told)
+            return None
+        answer = await link.call("hear", **told)
+        if answer is None:
+            return None
+        from amplifier_core.models import HookResult
+
+        return HookResult.model_validate(answer)
+
+    for name in sorted(listened):
+        session.coordinator.hooks.register(name, forward, _AFTER_OWN, "parent")
+    session.coordinator.register_cleanup(lambda: link.tell("end_session", session_id=session.session_id))
+
+
+_AFTER_OWN = 999_999
+
+
+def _plain(value: Any) -> Any:
+    """Return the data of an event for JSON; what is not plain becomes text."""
+    from collections.abc import Mapping
+
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if dump is not None else repr(value)

@@ -1,0 +1,308 @@
+"""Be the process of one session: read its job, run it, tell what came of it, and end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import pickle
+import socket
+import sys
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from amplifier_core import search_path
+from amplifier_core.errors import LimitReached, SessionProcessEnded
+from amplifier_core.hook_data import SpawnRequest
+from amplifier_core.permissions import PermissionGate, Policy
+from amplifier_core.session import AmplifierSession
+from amplifier_core.transcript import Transcript
+
+from ..bundle.model import Bundle
+from ..bundle.prepared import PreparedBundle
+from ..bundle.sections import DEFAULT_SESSION
+from ..sessions.failures import describe_failure
+from ..spawning.child import Spawn
+from ..spawning.family import TREE, Tree
+from ..spawning.life import ChildBuilder
+from ..spawning.runners import InProcessRunner
+from .above import (
+    ApprovalsAbove,
+    BudgetAbove,
+    DisplayAbove,
+    NestingDisplayAbove,
+    PluginsAbove,
+    RouterAbove,
+    StoreAbove,
+    bridge_events,
+)
+from .error_forms import write_error
+from .jobs import Job
+from .limits import ProcessLimits
+from .link import HEAD, Link, receive
+from .record_forms import thaw
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amplifier_core.storage import SessionStore
+
+    from ..spawning.budget import Budget
+    from .jobs import Above
+
+GRACE = 5.0
+"""Seconds for a session to end its tools when its parent is gone."""
+
+
+def run_job(own: socket.socket, blocking: socket.socket) -> None:
+    """Run the job that comes through the socket `own`, and return at the end of its session."""
+    known = len(sys.modules)
+    rehearse()
+    setting, packed = json.loads(_receive(own)), _receive(own)
+    search_path.replace_all(setting["path"])
+    os.environ.clear()
+    os.environ.update(setting["environ"])
+    if setting["folder"]:
+        os.chdir(setting["folder"])
+    limits = ProcessLimits(**setting["limits"])
+    limits.set()
+    gc.enable()
+    asyncio.run(_Child(packed, limits, blocking, known).run(own))
+
+
+def rehearse() -> None:
+    """Take one turn for nobody, with our own modules where they are installed.
+
+    A forked process copies a page of memory when it first writes there, and Python writes wherever it looks. That takes
+    longer than a short turn itself; a child that waits for its job has done it before.
+    """
+    session = {name: dict(spec) for name, spec in DEFAULT_SESSION.items()}
+    provider = {"module": "provider-playbook", "config": {"otherwise": {"say": "Ready."}}}
+    plan = {"session": session, "providers": [provider]}
+    request = SpawnRequest("rehearsal", "", "rehearsal", "Are you ready?", plan, "")
+    own, other = socket.socketpair()
+    level = logging.root.manager.disable
+    logging.disable()
+    with own, other, suppress(Exception):
+        asyncio.run(_play(pickle.dumps(Job(request)), own, other))
+    logging.disable(level)
+
+
+async def _play(packed: bytes, own: socket.socket, other: socket.socket) -> None:
+    async def answer(name: str, arguments: dict[str, Any]) -> None:
+        """Be a parent that listens to nothing."""
+
+    other.setblocking(False)
+    async with Link(other, answer):
+        await _Child(packed, ProcessLimits(), None).run(own)
+
+
+def _receive(own: socket.socket) -> bytes:
+    (size,) = HEAD.unpack(receive(own, HEAD.size))
+    return receive(own, size)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process at once, with what it printed."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _imported_after(known: int) -> list[str]:
+    """Return the modules after the first `known` ones; the names of those are left alone, in memory that is shared."""
+    return list(islice(reversed(sys.modules), max(0, len(sys.modules) - known)))
+
+
+class _Child:
+    """The session of one job, in the loop of this process."""
+
+    def __init__(self, packed: bytes, limits: ProcessLimits, blocking: socket.socket | None, known: int = 0) -> None:
+        self._known = known
+        self._packed = packed
+        self._limits = limits
+        self._blocking = blocking
+        self._spawn: Spawn | None = None
+        self._is_stopping = False
+        self._task: asyncio.Task[dict[str, Any]] | None = None
+
+    async def run(self, own: socket.socket) -> None:
+        """Run the session while the parent is there; the end of the parent ends the session, too."""
+        own.setblocking(False)
+        async with Link(own, self._serve) as link:
+            handler = _Logs(link)
+            logging.getLogger().addHandler(handler)
+            self._task = asyncio.create_task(self._run_session(link))
+            gone = asyncio.create_task(link.wait_closed())
+            await asyncio.wait({self._task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                self._task.cancel()
+                await asyncio.wait({self._task}, timeout=GRACE)
+            else:
+                await link.call("done", **self._task.result(), imported=_imported_after(self._known))
+                if self._known:
+                    leave(_has_children())
+            logging.getLogger().removeHandler(handler)
+            gone.cancel()
+            await asyncio.wait({gone})
+
+    async def _serve(self, name: str, arguments: dict[str, Any]) -> None:
+        """Do as the parent says: `stop` the session when its tools have finished, or at once, or `cancel` its task."""
+        assert self._task is not None  # it began before the link was read
+        if name == "cancel":
+            self._task.cancel()
+            return
+        self._is_stopping = True
+        if self._spawn is not None:
+            self._spawn.ask_to_stop()
+            if arguments.get("at_once") and self._spawn.child is not None:
+                await self._spawn.child.coordinator.request_cancel(immediate=True)
+
+    async def _run_session(self, link: Link) -> dict[str, Any]:
+        """Return what came of the session; its failure is a part of that."""
+        text, error = "", None
+        turns = 0
+        try:
+            job = self._unpack()
+            turns = job.turns
+            spawn = self._spawn = make_spawn(job, link, self._blocking)
+            spawn.stopping = spawn.stopping or self._is_stopping
+            result = await InProcessRunner().run(spawn.request, ChildBuilder(spawn))
+            text = result.text
+        except asyncio.CancelledError:
+            error = {"name": "CancelledError"}
+        except Exception as failure:
+            error = write_error(self._explain(failure))
+        spawn_ended = self._spawn
+        return {"text": text, "error": error, **(describe_end(spawn_ended, turns) if spawn_ended is not None else {})}
+
+    def _unpack(self) -> Job:
+        try:
+            job: Job = pickle.loads(self._packed)
+        except Exception as error:
+            reason = f"did not begin: its plan cannot be read in another process: {error}"
+            raise SessionProcessEnded("", reason) from error
+        self._packed = b""
+        return job
+
+    def _explain(self, failure: Exception) -> Exception:
+        """Return a failure with the remedy that this process alone can tell; one of a limit names the limit."""
+        if isinstance(failure, MemoryError) and self._limits.memory is not None:
+            session_id = self._spawn.request.session_id if self._spawn is not None else ""
+            return LimitReached(session_id, "memory", self._limits.describe("memory"))
+        describe_failure(failure, self._spawn.child if self._spawn is not None else None)
+        return failure
+
+
+def make_spawn(job: Job, link: Link, blocking: socket.socket | None) -> Spawn:
+    """Return the spawn of a job, with stand-ins for everything above it."""
+    store = StoreAbove(link, blocking) if "store" in job.has and blocking is not None else None
+    approvals = job.approvals
+    if approvals is not None and store is not None:
+        approvals.connect(store, lambda rule: link.tell("allow", rule=rule))
+    elif "approvals" in job.has:
+        approvals = ApprovalsAbove(link, tells_who="tells_who" in job.has)
+    prepared = job.prepared or PreparedBundle.of(Bundle(name=job.request.bundle or "session"))
+    spawn = Spawn(
+        prepared=prepared,
+        request=job.request,
+        parent=_make_parent(job, link, approvals),
+        transcript=Transcript(job.messages),
+        turns=job.turns,
+        begun=job.begun,
+        recorded=job.recorded,
+        resumed=job.resumed,
+        store=cast("SessionStore | None", store),
+        router=RouterAbove(link) if "router" in job.has else None,
+        plugins=cast("Any", PluginsAbove(link)) if "plugins" in job.has else None,
+        cause=job.cause,
+        capabilities={**job.capabilities, TREE: _make_tree(job, link)},
+        approvals=approvals,
+        unattended=job.unattended,
+        acts=job.acts,
+        accepts_unfinished=job.accepts_unfinished,
+        metadata=dict(job.metadata),
+        held=dict(job.held),
+        stopping=job.stopping,
+    )
+    return spawn
+
+
+def _make_parent(job: Job, link: Link, approvals: Any) -> AmplifierSession:
+    """Return a session that stands for the parent; it has no modules and takes no turn."""
+    above = job.above
+    config = above.config if above is not None else dict(job.request.config)
+    display = None
+    if "display" in job.has:
+        display = NestingDisplayAbove(link) if "nests" in job.has else DisplayAbove(link)
+    parent = AmplifierSession(
+        config,
+        session_id=job.request.parent_id or None,
+        approval_system=approvals,
+        display_system=display,
+        permissions=_make_gate(above, link) if above is not None else None,
+    )
+    if above is not None:
+        parent.coordinator.mount_points["module-source-resolver"] = above.resolver
+        parent.coordinator.register_capability("mention_resolver", above.mentions)
+    return parent
+
+
+def _make_gate(above: Above, link: Link) -> PermissionGate | None:
+    if above.policy is None:
+        return None
+    remember = (lambda rule: link.tell("remember", rule=rule)) if above.remembers else None
+    gate = PermissionGate(Policy(above.policy.layers, remember), above.folder)
+    gate.refusal, gate.untrusted, gate.acts = above.refusal, above.untrusted, above.acts
+    return gate
+
+
+def _make_tree(job: Job, link: Link) -> Tree:
+    budgets = [BudgetAbove(link, number, limits, scope) for number, (limits, scope) in enumerate(job.budgets)]
+    return Tree(
+        job.spawn_limits,
+        job.spawned,
+        observers=(lambda session: bridge_events(session, link, job.listened),),
+        budgets=cast("Sequence[Budget]", budgets),
+        accounts=job.accounts,
+    )
+
+
+def describe_end(spawn: Spawn, turns: int) -> dict[str, Any]:
+    """Return the results of an ended spawn for its parent; `turns` is the number of turns before."""
+    return {
+        "turns": spawn.turns - turns,
+        "usage": spawn.usage.to_dict() if spawn.usage is not None else None,
+        "ledger": thaw(spawn.ledger) if spawn.ledger is not None else None,
+        "partial": spawn.partial,
+        "stopped": spawn.stopped,
+        "held": thaw(spawn.held),
+        "marks": thaw(spawn.marks),
+        "taint": thaw(spawn.taint),
+    }
+
+
+class _Logs(logging.Handler):
+    """Hands warnings and errors over to the parent's log."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(logging.WARNING)
+        self._link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record, with secrets redacted."""
+        from amplifier_core.utils.secrets import redact_text
+
+        self._link.tell("log", name=record.name, level=record.levelno, text=redact_text(record.getMessage()))

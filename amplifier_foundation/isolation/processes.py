@@ -1,0 +1,149 @@
+"""Run one child: talk to it, hear of its end, keep the end of what it prints, and kill it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from amplifier_core.errors import LimitReached, SessionProcessEnded
+
+from .link import Link
+
+if TYPE_CHECKING:
+    from .limits import ProcessLimits
+    from .link import Serve
+    from .zygotes import Ends
+
+logger = logging.getLogger(__name__)
+
+TAIL = 4_096
+"""Bytes of the end of its output that an error shows."""
+_THREADS = re.compile(r"cannot be forked: importing '(.+)' starts")
+
+
+class Child:
+    """One process of a session, from its fork until nothing of it is left; `async with`."""
+
+    def __init__(self, session_id: str, ends: Ends, limits: ProcessLimits, serve: Serve) -> None:
+        self.session_id = session_id
+        self.ended: dict[str, Any] | None = None
+        """How the process ended: `status`, `reason`, `cpu` (seconds) and `peak` (KiB)."""
+        self.output = 0
+        """Bytes that it printed."""
+        self._ends = ends
+        self._limits = limits
+        self._tail = b""
+        self._failed = ""
+        self.link = Link(ends.link, serve)
+        self._blocking = Link(ends.blocking, serve)
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def __aenter__(self) -> Self:
+        for each in (self._ends.link, self._ends.blocking):
+            each.setblocking(False)
+        await self.link.__aenter__()
+        await self._blocking.__aenter__()
+        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._drain())]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.kill()
+        await asyncio.wait(self._tasks)
+        await self.link.__aexit__(*exc)
+        await self._blocking.__aexit__(*exc)
+        self._ends.close()
+
+    def send(self, setting: dict[str, Any], packed: bytes) -> None:
+        """Send the job."""
+        if self._limits.processes is not None:
+            self._ends.watch.send(b"P%d;" % self._limits.processes)
+        self.link.send(json.dumps(setting).encode())
+        self.link.send(packed)
+
+    async def wait(self) -> None:
+        """Return when the process has ended, and all its calls are answered."""
+        await asyncio.wait({self._tasks[0]})
+        await self.link.wait_closed()
+        await asyncio.wait({self._tasks[1]})
+
+    @property
+    def unsafe_module(self) -> str | None:
+        """The module for whose threads the process was not forked; None for another reason."""
+        found = _THREADS.match(self._failed)
+        return found[1] if found else None
+
+    def kill(self) -> None:
+        """Kill the process with everything below it, at once; idempotent."""
+        if self.ended is None and not self._failed:
+            with suppress(OSError):
+                self._ends.watch.send(b"K")
+
+    def explain(self) -> Exception:
+        """Return why the process ended without a result."""
+        if self._failed:
+            return SessionProcessEnded(self.session_id, self._failed)
+        ended, said = self.ended or {}, self._said()
+        if ended.get("reason") == "processes":
+            return LimitReached(self.session_id, "processes", self._limits.describe("processes"))
+        if self._limits.output is not None and self.output > self._limits.output:
+            return LimitReached(self.session_id, "output", self._limits.describe("output"))
+        if not ended:
+            return SessionProcessEnded(self.session_id, "was lost: the process that starts sessions has ended", said)
+        status = ended["ended"]
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            if number == signal.SIGXCPU:
+                return LimitReached(self.session_id, "cpu_seconds", self._limits.describe("cpu_seconds"))
+            return SessionProcessEnded(self.session_id, f"was ended by the signal {signal.Signals(number).name}", said)
+        if self.link.failure is not None:
+            return SessionProcessEnded(self.session_id, f"was cut off: {self.link.failure}", said)
+        return SessionProcessEnded(self.session_id, f"ended by itself with exit code {os.WEXITSTATUS(status)}", said)
+
+    def _said(self) -> str:
+        from amplifier_core.utils.secrets import redact_text
+
+        text = redact_text(self._tail.decode(errors="replace"))
+        return " ".join(text.split())[-500:]
+
+    async def _watch(self) -> None:
+        """Hear from the zygote: the start of the process, and its end."""
+        reader, writer = await asyncio.open_connection(sock=self._ends.watch)
+        try:
+            while line := await reader.readline():
+                told = json.loads(line)
+                if "failed" in told:
+                    self._failed = told["failed"]
+                if "ended" in told:
+                    self.ended = told
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        finally:
+            writer.close()
+
+    async def _drain(self) -> None:
+        """Read what the process prints; too much kills it."""
+        reader, writer = await asyncio.open_connection(sock=self._ends.output)
+        most = self._limits.output
+        try:
+            while chunk := await reader.read(2**16):
+                self.output += len(chunk)
+                if logger.isEnabledFor(logging.DEBUG):
+                    self._log(chunk)
+                self._tail = (self._tail + chunk)[-TAIL:]
+                if most is not None and self.output > most:
+                    self.kill()
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        finally:
+            writer.close()
+
+    def _log(self, chunk: bytes) -> None:
+        from amplifier_core.utils.secrets import redact_text
+
+        logger.debug("%s: %s", self.session_id, redact_text(chunk.decode(errors="replace")))

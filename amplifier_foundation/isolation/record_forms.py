@@ -1,0 +1,44 @@
+"""Write the values of a store and of the plugins as JSON, and read them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = TypeVar("Kind")
+
+TIMES = {"created", "updated", "timestamp"}
+"""Fields with a time."""
+
+
+def write_value(value: Any) -> dict[str, Any]:
+    """Return a value (`SessionRecord`, `SessionEvent`, `SpawnRequest`, …) as a mapping for JSON."""
+    return {each.name: _write(getattr(value, each.name)) for each in fields(value)}
+
+
+def read_value(kind: type[Kind], written: Mapping[str, Any]) -> Kind:
+    """Return the value of a mapping. Raises `TypeError` and `ValueError` for one that is none."""
+    data = {
+        name: datetime.fromisoformat(value) if name in TIMES and value is not None else value
+        for name, value in written.items()
+    }
+    return kind(**data)
+
+
+def _write(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return thaw(value)
+
+
+def thaw(value: Any) -> Any:
+    """Return frozen mappings and sequences as plain ones."""
+    from collections.abc import Mapping
+
+    if isinstance(value, Mapping):
+        return {name: thaw(each) for name, each in value.items()}
+    return [thaw(each) for each in value] if isinstance(value, (list, tuple)) else value

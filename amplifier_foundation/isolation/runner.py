@@ -1,0 +1,185 @@
+"""Run spawned sessions in processes of their own: the runner `runner-subprocess`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.entry_points import find_entry_points
+from amplifier_core.errors import SessionNotFound, SessionProcessEnded
+from amplifier_core.hook_data import RunResult
+
+from ..sessions.held import held_of
+from ..sessions.once import marks_of
+from ..sessions.usage import Usage
+from ..spawning.child import Spawn
+from ..spawning.life import ChildBuilder, tell_parent
+from .error_forms import read_error
+from .jobs import Job, make_job
+from .processes import Child
+from .serving import Services
+from .zygotes import Zygotes, module_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from amplifier_core.hook_data import SessionBuilder, SpawnRequest
+
+GRACE = 5.0
+"""Seconds for a cancelled session to store its last messages; then its process is killed."""
+
+
+class SubprocessRunner:
+    """Runs each session in a child of a zygote; at most `MAX_SUBPROCESS` at a time, the others wait."""
+
+    def __init__(self, zygotes: Zygotes | None = None) -> None:
+        self._zygotes = zygotes if zygotes is not None else Zygotes()
+        self._running: dict[str, Child] = {}
+
+    async def run(self, request: SpawnRequest, build: SessionBuilder) -> RunResult:
+        """Run the instruction in a process of its own. Cancelled, ask the session, then kill its process.
+
+        Raises `SessionProcessEnded` and `LimitReached` for a process that ends without a result, `ValueError` for a
+        folder that is none and for impossible limits.
+        """
+        _check_folder(request.working_dir)
+        async with self._zygotes.places.take():
+            if isinstance(build, ChildBuilder):
+                return await self._run_spawn(build)
+            return await self._run_request(request)
+
+    async def stop(self, session_id: str) -> bool:
+        """Ask a session to end when its running tools have finished."""
+        child = self._running.get(session_id)
+        if child is not None:
+            child.link.tell("stop")
+        return child is not None
+
+    async def _run_request(self, request: SpawnRequest) -> RunResult:
+        """Run a session that nobody but its request describes: of installed modules, without a store."""
+        from amplifier_core.session import AmplifierSession
+        from amplifier_core.transcript import Transcript
+
+        from ..bundle.model import Bundle
+        from ..bundle.prepared import PreparedBundle
+
+        parent = AmplifierSession(_with_modules(request.config), session_id=request.parent_id or None)
+        prepared = PreparedBundle.of(Bundle(name=request.bundle or "session"))
+        spawn = Spawn(prepared, request, parent, Transcript())
+        result = await self._run_spawn(ChildBuilder(spawn))
+        usage = spawn.usage.to_dict() if spawn.usage is not None else {}
+        return RunResult(result.text, turns=spawn.turns, usage=usage)
+
+    async def _run_spawn(self, build: ChildBuilder) -> RunResult:
+        spawn = build.spawn
+        services = Services(spawn)
+        build.is_used = True
+        try:
+            job = make_job(spawn, services.observe_child())
+            packed = job.pack()
+            child = await self._run_child(spawn, job, services, packed)
+            while child.unsafe_module is not None:
+                self._zygotes.renounce(child.unsafe_module)
+                child = await self._run_child(spawn, job, services, packed)
+        finally:
+            self._running.pop(spawn.request.session_id, None)
+            self._zygotes.prepare()
+            await services.end()
+            await _take_results(spawn, services.results)
+        results = services.results
+        if results is None:
+            raise child.explain()
+        self._zygotes.learn(results.get("imported") or (), _packages_of(job))
+        if results.get("error") is not None:
+            raise _read_failure(spawn, results["error"])
+        return RunResult(str(results["text"]), turns=spawn.turns)
+
+    async def _run_child(self, spawn: Spawn, job: Job, services: Services, packed: bytes) -> Child:
+        """Run the process of a job to its end."""
+        async with self._start(job, services) as child:
+            self._running[spawn.request.session_id] = child
+            child.send(_describe_setting(job), packed)
+            await self._wait(spawn, child)
+        return child
+
+    def _start(self, job: Job, services: Services) -> Child:
+        session_id = job.request.session_id
+        ends = self._zygotes.fork(session_id)
+        return Child(session_id, ends, job.limits, services.serve)
+
+    async def _wait(self, spawn: Spawn, child: Child) -> None:
+        """Wait for the end of the process; a request to stop reaches it, and a cancellation of this task ends it."""
+        assert spawn.child is not None  # `observe_child` made it
+        token, parents = spawn.child.coordinator.cancellation, spawn.parent.coordinator.cancellation
+        token.on_change(lambda: child.link.tell("stop", at_once=token.is_immediate))
+        parents.register_child(token)
+        if spawn.stopping:
+            token.request_graceful()
+        try:
+            await child.wait()
+        except asyncio.CancelledError:
+            child.link.tell("cancel")
+            waiting = asyncio.ensure_future(child.wait())
+            try:
+                await asyncio.wait({waiting}, timeout=GRACE)
+            finally:
+                child.kill()
+                waiting.cancel()
+            raise
+        finally:
+            parents.unregister_child(token)
+
+
+def _check_folder(folder: str) -> None:
+    if folder and not Path(folder).is_dir():
+        raise ValueError(f"the working folder {folder} does not exist or is not a directory")
+
+
+def _describe_setting(job: Job) -> dict[str, Any]:
+    folder = str(Path(job.request.working_dir).absolute()) if job.request.working_dir else ""
+    return {"path": module_folders(), "environ": dict(os.environ), "folder": folder, "limits": asdict(job.limits)}
+
+
+def _with_modules(config: Mapping[str, Any]) -> dict[str, Any]:
+    from ..bundle.prepared import with_default_session
+
+    return with_default_session(config)
+
+
+def _packages_of(job: Job) -> Iterator[str]:
+    """Yield the packages of the installed modules in the plan of a job."""
+    config = job.request.config
+    session = config.get("session") or {}
+    specs = [session.get("orchestrator"), session.get("context")]
+    specs += [each for section in ("providers", "tools", "hooks") for each in config.get(section) or ()]
+    for spec in specs:
+        entry = {"module": spec} if isinstance(spec, str) else spec
+        if isinstance(entry, dict) and isinstance(entry.get("module"), str) and not entry.get("source"):
+            for found in find_entry_points("amplifier.modules", entry["module"]):
+                yield found.value.partition(":")[0].partition(".")[0]
+
+
+async def _take_results(spawn: Spawn, results: Mapping[str, Any] | None) -> None:
+    """Write down what came of a session, as a session of this process would; of a dead one, what the store knows."""
+    if results is None or "turns" not in results:
+        if spawn.store is not None and spawn.is_kept:
+            try:
+                metadata = (await spawn.store.get(spawn.request.session_id)).metadata
+            except SessionNotFound:
+                return
+            spawn.metadata, spawn.held, spawn.marks = metadata, held_of(metadata), marks_of(metadata)
+        return
+    spawn.turns += int(results["turns"])
+    spawn.usage = Usage.from_dict(results["usage"]) if results["usage"] is not None else None
+    spawn.ledger, spawn.partial, spawn.stopped = results["ledger"], str(results["partial"]), bool(results["stopped"])
+    spawn.held, spawn.marks, spawn.taint = results["held"], results["marks"], results["taint"]
+    tell_parent(spawn, is_tainted=bool(spawn.taint))
+
+
+def _read_failure(spawn: Spawn, written: Mapping[str, Any]) -> Exception:
+    if written.get("name") == "CancelledError":
+        return SessionProcessEnded(spawn.request.session_id, "cancelled its session")
+    return read_error(written)

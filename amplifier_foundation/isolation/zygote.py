@@ -1,0 +1,306 @@
+"""Be a zygote: a prepared process with one thread that forks a child for each job.
+
+A fork of the parent itself would be unsafe: its threads hold locks at that moment, and its memory is large. Here one
+thread runs, all common modules are imported, and the collector leaves their memory alone (`gc.freeze`), so the
+children share it. The zygote reads no job and holds no secret but its environment.
+
+Over its control socket come requests: `{"preload": [modules]}` as JSON, with four descriptors for the new child:
+its link, its blocking link, its output, and a *watch* socket. The zygote writes to the watch socket `{"pid": n}`, then
+`{"ended": status}`, and reads from it `P7;` (at most 7 processes below the child) and `K` (kill it with
+everything below it). The end of a watch socket kills
+its child; the end of the control socket ends the zygote with all children. After `{"retire": true}` the zygote ends
+with its last child.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import gc
+import json
+import os
+import re
+import select
+import signal
+import socket
+import time
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from amplifier_core.entry_points import find_entry_points
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+MOST_DESCRIPTORS = 4
+LOOK = 100
+"""Milliseconds between two looks at the number of processes below the children."""
+SWEEPS = 100
+"""Most rounds to kill what is below a child; each round kills all that it finds."""
+
+
+class Zygote:
+    """The children of this process, by process id."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._watches: dict[int, socket.socket] = {}
+        self._most: dict[int, int | None] = {}
+        self._reasons: dict[int, str] = {}
+        self._preloaded: set[str] = set()
+        self._retires = False
+        self._looked = 0.0
+        self._woken, self._wake = socket.socketpair()
+
+    def serve(self) -> None:
+        """Fork children until the parent is gone."""
+        _control_process(PR_SET_CHILD_SUBREAPER, 1)
+        for each in (self._woken, self._wake):
+            each.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        try:
+            while self._turn() and not (self._retires and not self._watches):
+                pass
+        finally:
+            for pid in list(self._watches):
+                self._kill(pid)
+
+    def _turn(self) -> bool:
+        """Wait for something to do, and do it; return whether the parent is there."""
+        watched = {watch.fileno(): pid for pid, watch in self._watches.items()}
+        poll = select.poll()
+        for descriptor in (self._control.fileno(), self._woken.fileno(), *watched):
+            poll.register(descriptor, select.POLLIN)
+        is_bounded = any(most is not None for most in self._most.values())
+        ready = {descriptor for descriptor, _ in poll.poll(LOOK if is_bounded else None)}
+        if self._woken.fileno() in ready:
+            self._woken.recv(4096)
+        for descriptor in ready & watched.keys():
+            self._listen(watched[descriptor])
+        self._reap()
+        if is_bounded and time.monotonic() > self._looked + LOOK / 1000:
+            self._bound_processes()
+            self._looked = time.monotonic()
+        return self._control.fileno() not in ready or self._take_request()
+
+    def _take_request(self) -> bool:
+        data, descriptors = _receive_descriptors(self._control)
+        if not data:
+            return False
+        request = json.loads(data)
+        if request.get("retire"):
+            self._retires = True
+            return True
+        own, blocking, output, watch = (socket.socket(fileno=each) for each in descriptors)
+        try:
+            problem = self._preload(request.get("preload") or ())
+            pid = os.fork() if not problem else 0
+        except OSError as error:
+            problem, pid = f"cannot be started: {error.strerror}", 0
+        if problem:
+            _tell(watch, failed=problem)
+        elif pid == 0:
+            self._become_child(own, blocking, output, watch)
+        else:
+            self._watches[pid], self._most[pid] = watch, None
+            _tell(watch, pid=pid)
+        for each in (own, blocking, output, *([watch] if problem else [])):
+            each.close()
+        return True
+
+    def _preload(self, modules: Any) -> str:
+        """Import modules, so that all children share them; return the reason to do without."""
+        fresh = [module for module in modules if module not in self._preloaded]
+        if not fresh:
+            return ""
+        for module in fresh:
+            self._preloaded.add(module)
+            with suppress(BaseException):  # the child that needs it will fail with its error
+                import_module(module)
+            if threads := count_threads() - 1:
+                return f"cannot be forked: importing '{module}' starts {threads} threads"
+        _prepare()
+        return ""
+
+    def _become_child(self, own: socket.socket, blocking: socket.socket, output: socket.socket, watch: Any) -> None:
+        """Be a child from here on, to the end of the process."""
+        from .child import leave, run_job
+
+        code = 70  # EX_SOFTWARE
+        try:
+            _control_process(PR_SET_PDEATHSIG, signal.SIGKILL)
+            _control_process(PR_SET_CHILD_SUBREAPER, 1)
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for each in (self._control, self._woken, self._wake, watch, *self._watches.values()):
+                each.close()
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+            output.close()
+            run_job(own, blocking)
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            leave(code)
+
+    def _listen(self, pid: int) -> None:
+        """Do what the parent says of a child; kill the child when the parent is gone."""
+        said = b"K"
+        with suppress(OSError):
+            said = self._watches[pid].recv(64) or said
+        for number in re.findall(rb"P([0-9]+);", said):
+            self._most[pid] = int(number)
+        if b"K" in said:
+            self._kill(pid)
+
+    def _kill(self, pid: int, reason: str = "") -> None:
+        """Kill a child with everything below it; its end is told when it is reaped."""
+        if reason:
+            self._reasons[pid] = reason
+        _signal(pid, signal.SIGSTOP)
+        for _ in range(SWEEPS):  # a stopped process starts nothing; what is found is stopped at once
+            below = find_below([pid])
+            if not below:
+                break
+            for each in below:
+                _signal(each, signal.SIGKILL)
+            self._reap_strays()
+        _signal(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        """Tell the end of each child, and kill what it left behind: that is below this process now."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            watch = self._watches.pop(pid, None)
+            self._most.pop(pid, None)
+            if watch is not None:
+                if status:
+                    self._kill_strays()
+                cpu = usage.ru_utime + usage.ru_stime
+                _tell(watch, ended=status, reason=self._reasons.pop(pid, ""), cpu=cpu, peak=usage.ru_maxrss)
+                watch.close()
+                if not status:  # it says that it has no children, and that is looked at while nobody waits
+                    self._kill_strays()
+
+    def _kill_strays(self) -> None:
+        """Kill processes whose child has ended."""
+        for _ in range(SWEEPS):
+            strays = [pid for pid in children_of(os.getpid()) if pid not in self._watches]
+            below = [*strays, *find_below(strays)]
+            if not below:
+                return
+            for pid in below:
+                _signal(pid, signal.SIGKILL)
+            self._reap_strays()
+
+    def _reap_strays(self) -> None:
+        for pid in children_of(os.getpid()):
+            if pid not in self._watches:
+                try:
+                    os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    continue
+
+    def _bound_processes(self) -> None:
+        """Kill a child with more processes than it may have: the system limits those of a user, not of a session."""
+        for pid, most in list(self._most.items()):
+            if most is not None and len(find_below([pid])) > most:
+                self._kill(pid, "processes")
+
+
+def main(descriptor: int) -> None:
+    """Be a zygote with this control socket, until the parent is gone."""
+    from . import child  # noqa: F401 - the children share what it imports
+
+    gc.disable()
+    _prepare()
+    Zygote(socket.socket(fileno=descriptor)).serve()
+
+
+def find_below(pids: list[int]) -> list[int]:
+    """Return all living processes below some, those themselves left out."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _parents().items():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    heads = list(pids)
+    while heads:
+        below = children.get(heads.pop(), [])
+        found += below
+        heads += below
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the children of a process, ended ones that nobody waited for included."""
+    return [each for each, parent in _parents(ended=True).items() if parent == pid]
+
+
+def count_threads() -> int:
+    """Return the number of threads of this process."""
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+def _parents(*, ended: bool = False) -> dict[int, int]:
+    """Return the parent of each process."""
+    parents = {}
+    with os.scandir("/proc") as entries:
+        pids = [entry.name for entry in entries if entry.name.isdigit()]
+    for pid in pids:
+        try:
+            state, parent = Path("/proc", pid, "stat").read_bytes().rpartition(b")")[2].split()[:2]
+        except OSError:
+            continue
+        if ended or state != b"Z":
+            parents[int(pid)] = int(parent)
+    return parents
+
+
+def _prepare() -> None:
+    """Do once what each child would do at first: find the modules, and build the models of messages."""
+    find_entry_points("amplifier.modules")
+    kinds: list[type[BaseModel]] = [BaseModel]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        if not kind.__pydantic_complete__:
+            with suppress(Exception):
+                kind.model_rebuild()
+    gc.collect()
+    gc.freeze()
+
+
+def _control_process(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _tell(watch: socket.socket, **said: Any) -> None:
+    with suppress(OSError):  # nobody waits any more
+        watch.sendall(json.dumps(said).encode() + b"\n")
+
+
+def _receive_descriptors(control: socket.socket) -> tuple[bytes, list[int]]:
+    descriptors = array.array("i")
+    room = socket.CMSG_LEN(MOST_DESCRIPTORS * descriptors.itemsize)
+    data, ancillary, _, _ = control.recvmsg(65_536, room)
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+    return data, list(descriptors)

@@ -1,0 +1,219 @@
+"""Start a zygote, and have it fork children; one zygote serves all event loops of a process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections import deque
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amplifier_core.errors import SessionProcessEnded
+from amplifier_core.process_forks import close_in_forks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+MAX_SUBPROCESS = 4
+"""Sessions in processes of their own at a time; the others wait."""
+_OWN = ("amplifier_core", "amplifier_foundation", "pydantic", "pydantic_core")
+_BEGIN = """
+import json, socket, sys
+own = socket.socket(fileno=int(sys.argv[1]))
+sys.path[:] = json.loads(own.recv(1 << 20))
+from amplifier_foundation.isolation import zygote
+zygote.main(own.detach())
+"""
+
+
+class Ends(NamedTuple):
+    """The parent's ends of the sockets of one child."""
+
+    link: socket.socket
+    blocking: socket.socket
+    output: socket.socket
+    watch: socket.socket
+
+    def close(self) -> None:
+        """Close all; the zygote kills the child."""
+        for each in self:
+            each.close()
+
+
+class Zygotes:
+    """At most one living zygote, started when it is first needed; a dead one is replaced."""
+
+    def __init__(self, most: int = MAX_SUBPROCESS) -> None:
+        self.places = Places(most)
+        self._lock = threading.Lock()
+        self._control: socket.socket | None = None
+        self._ends: list[weakref.finalize[..., Zygotes]] = []
+        self._unsafe: set[str] = set()
+        self._learnt: set[str] = set()
+        self._spares: deque[Ends] = deque()
+
+    def fork(self, session_id: str) -> Ends:
+        """Return the sockets to a child that waits for its job. Raises `SessionProcessEnded`."""
+        try:
+            with self._lock:
+                return self._spares.popleft() if self._spares else self._ask()
+        except OSError as error:
+            reason = f"cannot be started: {error.strerror or error}"
+            raise SessionProcessEnded(session_id, reason) from error
+
+    def prepare(self) -> None:
+        """Have a child ready for the next session."""
+        with self._lock, suppress(OSError):
+            if not self._spares:
+                self._spares.append(self._ask())
+
+    def _ask(self) -> Ends:
+        """Ask the zygote for a child."""
+        pairs = [socket.socketpair() for _ in Ends._fields]
+        ours, theirs = Ends(*(close_in_forks(pair[0]) for pair in pairs)), [pair[1] for pair in pairs]
+        request = {"preload": sorted(self._learnt - self._unsafe)}
+        try:
+            self._send(json.dumps(request).encode(), [each.fileno() for each in theirs])
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            for each in theirs:
+                each.close()
+        return ours
+
+    def learn(self, imported: Iterable[Any], packages: Iterable[str]) -> None:
+        """Have later children share what an ended one had to import, of our own and of these packages.
+
+        A child may say anything, so these names alone are imported.
+        """
+        known = {*_OWN, *packages}
+        fresh = {
+            name
+            for name in imported
+            if isinstance(name, str) and name.partition(".")[0] in known and not name.endswith("__main__")
+        }
+        with self._lock:
+            if not fresh <= self._learnt:
+                self._learnt |= fresh
+                self._drop_spares()
+
+    def renounce(self, module: str) -> None:
+        """Have later zygotes not import a module that starts threads."""
+        with self._lock:
+            self._unsafe.add(module)
+            if self._control is not None:
+                with suppress(OSError):
+                    self._control.send(b'{"retire": true}')  # its children run on
+            self._control = None
+            self._drop_spares()
+
+    def _drop_spares(self) -> None:
+        while self._spares:
+            self._spares.popleft().close()
+
+    def close(self) -> None:
+        """End the zygote with all its children."""
+        with self._lock:
+            self._control = None
+            self._drop_spares()
+            while self._ends:
+                self._ends.pop()()
+
+    def _send(self, data: bytes, descriptors: list[int]) -> None:
+        for attempt in (1, 2):
+            control = self._control if self._control is not None else self._start()
+            try:
+                socket.send_fds(control, [data], descriptors)
+            except (BrokenPipeError, ConnectionResetError):
+                self._control = None  # somebody killed it
+                if attempt == 2:
+                    raise
+            else:
+                return
+
+    def _start(self) -> socket.socket:
+        if sys.platform != "linux":
+            raise OSError(0, "sessions in processes of their own need Linux")
+        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-c", _BEGIN, str(other.fileno())],
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        own.send(json.dumps(module_folders()).encode())
+        self._control = close_in_forks(own)
+        self._ends.append(weakref.finalize(self, _end_zygote, own, process))
+        return own
+
+
+def module_folders() -> list[str]:
+    """Return the folders that Python looks for modules in, as absolute paths."""
+    return [str(Path(each).absolute()) for each in sys.path]
+
+
+def _end_zygote(control: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    control.close()
+    with suppress(OSError):
+        process.wait(timeout=10)
+
+
+class Places:
+    """A number of places for all event loops of a process, given in the order of asking."""
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def take(self) -> AsyncIterator[None]:
+        """Have a place while the block runs."""
+        await self._wait()
+        try:
+            yield
+        finally:
+            self._give_back()
+
+    async def _wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            self._waiting.append((loop, place))
+        try:
+            await place
+        except asyncio.CancelledError:
+            with self._lock:
+                is_given = (loop, place) not in self._waiting
+                if not is_given:
+                    self._waiting.remove((loop, place))
+            if is_given:
+                self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        with self._lock:
+            while self._waiting:
+                loop, place = self._waiting.popleft()
+                with suppress(RuntimeError):  # its loop is closed
+                    loop.call_soon_threadsafe(_resolve, place)
+                    return
+            self._free += 1
+
+
+def _resolve(place: asyncio.Future[None]) -> None:
+    if not place.done():
+        place.set_result(None)
