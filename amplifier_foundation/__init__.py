@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from .spawn import SpawnHandle, SpawnResult, spawn_bundle
     from .spawning.conversation import Turn, converse
     from .spawning.runners import InProcessRunner
+    from .subprocess_runner import SubprocessResult, configure_subprocess_limit, run_session_in_subprocess
 
 _HOMES = {
     ".bundle.background_config": "BackgroundSessionConfig TriggerConfig",
@@ -133,6 +134,7 @@ _HOMES = {
     ),
     ".sessions.recording": "SessionRecorder",
     ".spawning.runners": "InProcessRunner",
+    ".subprocess_runner": "SubprocessResult configure_subprocess_limit run_session_in_subprocess",
     ".sessions.serialising": "sanitize_for_json sanitize_message",
     ".sources": (
         "DiskCache ParsedURI SimpleCache SimpleSourceResolver SourceHandlerProtocol SourceResolverProtocol "
@@ -189,6 +191,7 @@ __all__ = [
     "SourceStatus",
     "SpawnHandle",
     "SpawnResult",
+    "SubprocessResult",
     "SubscriberLagged",
     "Subscription",
     "TriggerConfig",
@@ -204,6 +207,7 @@ __all__ = [
     "apply_provider_preferences",
     "apply_provider_preferences_with_resolution",
     "bridge_child_cost",
+    "configure_subprocess_limit",
     "construct_agent_path",
     "construct_context_path",
     "converse",
@@ -231,6 +235,7 @@ __all__ = [
     "read_yaml",
     "resolve_model_pattern",
     "run_background",
+    "run_session_in_subprocess",
     "sanitize_for_json",
     "sanitize_message",
     "set_nested",

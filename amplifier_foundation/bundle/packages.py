@@ -28,6 +28,7 @@ OURS = frozenset(
         "provider-openai",
         "provider-playbook",
         "provider-replay",
+        "runner-subprocess",
         "storage-jsonl",
         "storage-sqlite",
         "tool-bash",
@@ -41,7 +42,7 @@ OURS = frozenset(
         "trigger-webhook",
     }
 )
-"""The modules, triggers and storages shipped with the project: NAME is in the package `amplifier-NAME`."""
+"""The modules, runners, storages and triggers shipped with the project: NAME is in the package `amplifier-NAME`."""
 ARCHIVES = (".whl", ".zip", ".tar.gz")
 
 

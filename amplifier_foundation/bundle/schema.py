@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from ..documents.fields import MODULE_ID, PACKAGE, PermissionsSection, Section
+from ..documents.fields import MODULE_ID, PACKAGE, PermissionsSection, Seconds, Section
+from ..settings.schema import Size
 from .background_config import BackgroundSessionConfig
 from .budget_config import BudgetConfig
 from .names import is_bundle_name
@@ -51,6 +52,22 @@ class Preference(Section):
     """Merged into its configuration if it is the first, without keys for credentials and addresses."""
 
 
+class LimitsSection(Section):
+    """What the process of a session, and each that it starts, may use, with `runner: subprocess`; None: no limit."""
+
+    memory: Size | None = None
+    """Address space of one process: bytes, or text such as `2 GiB`."""
+    cpu_seconds: Seconds | None = None
+    """Time on a processor of one process."""
+    open_files: int | None = Field(default=None, gt=0)
+    processes: int | None = Field(default=256, gt=0)
+    """Processes below the session."""
+    file_size: Size | None = None
+    """Bytes of one written file."""
+    output: Size | None = 64 * 1024 * 1024
+    """Bytes printed on stdout and stderr together."""
+
+
 class RedactSection(Section):
     """Places besides errors, logs and exports where secrets are hidden."""
 
@@ -78,6 +95,7 @@ class SessionSection(Section):
     budget: BudgetConfig | None = None
     """The budget of each session alone, without the sessions below it."""
     redact: RedactSection | None = None
+    limits: LimitsSection | None = None
     reload_context: bool = False
     """Read changed context files and mentioned files again between turns; otherwise once a session."""
     raw: bool = False
@@ -179,6 +197,8 @@ class AgentSections(BaseModel):
     context: ContextSection | None = None
     spawn: SpawnSection | None = None
     permissions: PermissionsSection | None = None
+    runner: str | None = Field(default=None, pattern=MODULE_ID)
+    """The runner of its sessions; None: the process of the session above."""
     provider_preferences: list[dict[str, Any]] | None = None
     model_role: str | list[str] | None = None
     instruction: str | None = None

@@ -24,7 +24,7 @@ from .serving import Services
 from .zygotes import Zygotes, module_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from amplifier_core.hook_data import SessionBuilder, SpawnRequest
 
@@ -35,9 +35,22 @@ GRACE = 5.0
 class SubprocessRunner:
     """Runs each session in a child of a zygote; at most `MAX_SUBPROCESS` at a time, the others wait."""
 
-    def __init__(self, zygotes: Zygotes | None = None) -> None:
+    def __init__(self, zygotes: Zygotes | None = None, paths: Iterable[str | Path] = ()) -> None:
         self._zygotes = zygotes if zygotes is not None else Zygotes()
+        self._paths = [str(Path(each).absolute()) for each in paths]
         self._running: dict[str, Child] = {}
+
+    def with_paths(self, paths: Iterable[str | Path]) -> SubprocessRunner:
+        """Return a runner of the same processes whose sessions look for modules in these folders, too."""
+        return SubprocessRunner(self._zygotes, paths)
+
+    def pids(self) -> list[int]:
+        """Return the ids of the processes that fork."""
+        return self._zygotes.pids()
+
+    def close(self) -> None:
+        """End all processes."""
+        self._zygotes.close()
 
     async def run(self, request: SpawnRequest, build: SessionBuilder) -> RunResult:
         """Run the instruction in a process of its own. Cancelled, ask the session, then kill its process.
@@ -101,7 +114,7 @@ class SubprocessRunner:
         """Run the process of a job to its end."""
         async with self._start(job, services) as child:
             self._running[spawn.request.session_id] = child
-            child.send(_describe_setting(job), packed)
+            child.send(self._describe_setting(job), packed)
             await self._wait(spawn, child)
         return child
 
@@ -109,6 +122,11 @@ class SubprocessRunner:
         session_id = job.request.session_id
         ends = self._zygotes.fork(session_id)
         return Child(session_id, ends, job.limits, services.serve)
+
+    def _describe_setting(self, job: Job) -> dict[str, Any]:
+        folder = str(Path(job.request.working_dir).absolute()) if job.request.working_dir else ""
+        path = [*module_folders(), *self._paths]
+        return {"path": path, "environ": dict(os.environ), "folder": folder, "limits": asdict(job.limits)}
 
     async def _wait(self, spawn: Spawn, child: Child) -> None:
         """Wait for the end of the process; a request to stop reaches it, and a cancellation of this task ends it."""
@@ -136,11 +154,6 @@ class SubprocessRunner:
 def _check_folder(folder: str) -> None:
     if folder and not Path(folder).is_dir():
         raise ValueError(f"the working folder {folder} does not exist or is not a directory")
-
-
-def _describe_setting(job: Job) -> dict[str, Any]:
-    folder = str(Path(job.request.working_dir).absolute()) if job.request.working_dir else ""
-    return {"path": module_folders(), "environ": dict(os.environ), "folder": folder, "limits": asdict(job.limits)}
 
 
 def _with_modules(config: Mapping[str, Any]) -> dict[str, Any]:

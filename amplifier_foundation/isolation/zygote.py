@@ -67,6 +67,8 @@ class Zygote:
         finally:
             for pid in list(self._watches):
                 self._kill(pid)
+            while self._watches:
+                self._reap(0)
 
     def _turn(self) -> bool:
         """Wait for something to do, and do it; return whether the parent is there."""
@@ -122,7 +124,7 @@ class Zygote:
                 import_module(module)
             if threads := count_threads() - 1:
                 return f"cannot be forked: importing '{module}' starts {threads} threads"
-        _prepare()
+        prepare()
         return ""
 
     def _become_child(self, own: socket.socket, blocking: socket.socket, output: socket.socket, watch: Any) -> None:
@@ -175,11 +177,11 @@ class Zygote:
             self._reap_strays()
         _signal(pid, signal.SIGKILL)
 
-    def _reap(self) -> None:
+    def _reap(self, options: int = os.WNOHANG) -> None:
         """Tell the end of each child, and kill what it left behind: that is below this process now."""
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, options)
             except ChildProcessError:
                 break
             if pid == 0:
@@ -221,19 +223,10 @@ class Zygote:
                 self._kill(pid, "processes")
 
 
-def main(descriptor: int) -> None:
-    """Be a zygote with this control socket, until the parent is gone."""
-    from . import child  # noqa: F401 - the children share what it imports
-
-    gc.disable()
-    _prepare()
-    Zygote(socket.socket(fileno=descriptor)).serve()
-
-
 def find_below(pids: list[int]) -> list[int]:
     """Return all living processes below some, those themselves left out."""
     children: dict[int, list[int]] = {}
-    for pid, parent in _parents().items():
+    for pid, parent in parents_of_all().items():
         children.setdefault(parent, []).append(pid)
     found: list[int] = []
     heads = list(pids)
@@ -246,7 +239,7 @@ def find_below(pids: list[int]) -> list[int]:
 
 def children_of(pid: int) -> list[int]:
     """Return the children of a process, ended ones that nobody waited for included."""
-    return [each for each, parent in _parents(ended=True).items() if parent == pid]
+    return [each for each, parent in parents_of_all(ended=True).items() if parent == pid]
 
 
 def count_threads() -> int:
@@ -254,7 +247,7 @@ def count_threads() -> int:
     return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
-def _parents(*, ended: bool = False) -> dict[int, int]:
+def parents_of_all(*, ended: bool = False) -> dict[int, int]:
     """Return the parent of each process."""
     parents = {}
     with os.scandir("/proc") as entries:
@@ -269,8 +262,11 @@ def _parents(*, ended: bool = False) -> dict[int, int]:
     return parents
 
 
-def _prepare() -> None:
-    """Do once what each child would do at first: find the modules, and build the models of messages."""
+def prepare() -> None:
+    """Do once what each child would do at first: import, find the modules, and build the models of messages."""
+    from . import child  # noqa: F401 - the children share what it imports
+
+    gc.disable()
     find_entry_points("amplifier.modules")
     kinds: list[type[BaseModel]] = [BaseModel]
     for kind in kinds:

@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 MAX_SUBPROCESS = 4
 """Sessions in processes of their own at a time; the others wait."""
 _OWN = ("amplifier_core", "amplifier_foundation", "pydantic", "pydantic_core")
-_BEGIN = """
-import json, socket, sys
-own = socket.socket(fileno=int(sys.argv[1]))
-sys.path[:] = json.loads(own.recv(1 << 20))
-from amplifier_foundation.isolation import zygote
-zygote.main(own.detach())
-"""
+_BEGIN = Path(__file__).with_name("begin.py")
 
 
 class Ends(NamedTuple):
@@ -118,6 +112,12 @@ class Zygotes:
         while self._spares:
             self._spares.popleft().close()
 
+    def pids(self) -> list[int]:
+        """Return the ids of the living zygotes."""
+        with self._lock:
+            known = [end.peek() for end in self._ends]
+        return [each[2][1].pid for each in known if each is not None and each[2][1].poll() is None]
+
     def close(self) -> None:
         """End the zygote with all its children."""
         with self._lock:
@@ -144,7 +144,7 @@ class Zygotes:
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _BEGIN, str(other.fileno())],
+                [sys.executable, "-I", str(_BEGIN), str(other.fileno())],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

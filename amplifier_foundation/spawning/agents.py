@@ -28,6 +28,7 @@ from ..sessions.records import AGENT
 from ..spawn import describe_result, spawn_prepared
 from .child import Spawn, spawn_request
 from .inheritance import Depth, Inherit, Scope, child_config, inherit_history
+from .runners import InProcessRunner, find_runner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,6 +56,7 @@ class Terms:
     orchestrator_config: Mapping[str, Any] | None = None
     provider_preferences: Sequence[Any] | None = None
     self_delegation_depth: int = 0
+    runner: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON, with secrets redacted."""
@@ -128,7 +130,8 @@ class AgentSpawner:
         The agent has its own modules over those of the parent. `tool_inheritance` and `hook_inheritance` exclude some
         of the parent's tools and hooks (`exclude_tools`), or list the only ones (`inherit_tools`). `parent_messages`
         are the beginning of the history. `provider_override` and `model_override` are a preference, unless there are
-        `provider_preferences`; a model without a provider is for the provider with the highest priority. Raises
+        `provider_preferences`; a model without a provider is for the provider with the highest priority. With
+        `use_subprocess`, or a `runner` in the agent's entry, the session does not run in this process. Raises
         `UnknownName`, and the errors of `spawn_bundle`.
         """
         parent = self._parent(parent_session)
@@ -140,7 +143,12 @@ class AgentSpawner:
             provider = provider_override or _first_provider(prepared.mount_plan) or _first_provider(parent.config)
             provider_preferences = [ProviderPreference(provider, model_override)]
         terms = Terms(
-            tool_inheritance, hook_inheritance, orchestrator_config, provider_preferences, self_delegation_depth
+            tool_inheritance,
+            hook_inheritance,
+            orchestrator_config,
+            provider_preferences,
+            self_delegation_depth,
+            self._runner_of(agent_name, agent_configs, use_subprocess=use_subprocess),
         )
         spawn = await self._spawn(agent_name, prepared, terms, parent, instruction, sub_session_id)
         if parent_messages is not None:
@@ -219,6 +227,12 @@ class AgentSpawner:
             return await bundle.prepare()
         raise UnknownName("agent", agent, [*known, SELF])
 
+    def _runner_of(self, agent: str, configs: Mapping[str, Any] | None, *, use_subprocess: bool) -> str | None:
+        """Return the name of an agent's runner; None: the process of its parent."""
+        entry = {**self.prepared.bundle.agents, **(configs or {})}.get(agent)
+        named = entry.get("runner") if isinstance(entry, dict) else None
+        return str(named) if named else ("subprocess" if use_subprocess else None)
+
     def _config(self, prepared: PreparedBundle, parent: AmplifierSession, terms: Terms) -> dict[str, Any]:
         own = self.prepared.bundle.spawn
         config = child_config(
@@ -244,6 +258,7 @@ class AgentSpawner:
             wanted = terms.provider_preferences
             config = await prefer_providers_with_resolution(config, wanted, parent.coordinator)
         name = prepared.bundle.name if agent == SELF or _is_place(agent, {}) else agent.rpartition(":")[2]
+        runner = InProcessRunner() if terms.runner is None else find_runner(self.plugins, terms.runner)
         return Spawn(
             prepared=prepared,
             request=spawn_request(parent, prepared, instruction, config, session_id, name),
@@ -252,6 +267,7 @@ class AgentSpawner:
             store=self.store,
             router=self.router,
             plugins=self.plugins,
+            runner=runner,
             capabilities={"self_delegation_depth": terms.self_delegation_depth},
         )
 

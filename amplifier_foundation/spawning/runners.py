@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amplifier_core.errors import UnknownName
 from amplifier_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -43,10 +44,12 @@ class InProcessRunner:
         return session is not None
 
 
-def find_runner(plugins: Plugins, name: str) -> Runner:
+def find_runner(plugins: Plugins | None, name: str) -> Runner:
     """Return a runner by its registered name, with or without `runner-`. Raises `UnknownName`."""
-    full = f"runner-{name}"
-    return plugins.runners.get(full if name not in plugins.runners and full in plugins.runners else name)()
+    if plugins is None:
+        raise UnknownName("runner", name, ())
+    full = name if name.startswith("runner-") or name in plugins.runners else f"runner-{name}"
+    return plugins.runners.get(full)()
 
 
 @hookimpl

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         ("session: {loop: x}\n",
          "3:11: error[AMP102] session.loop: unknown key; known here: orchestrator, context, orchestrator_source, "
          "context_source, injection_budget_per_turn, injection_size_limit, mount_timeout, provider_preferences, "
-         "persistence, budget, redact, reload_context, raw, debug, "
+         "persistence, budget, redact, limits, reload_context, raw, debug, "
          "raw_debug, metadata"),
         ("session: {persistence: often}\n",
          "3:24: error[AMP104] session.persistence: must be 'message', 'turn' or 'end'"),

@@ -1,0 +1,21 @@
+"""Begin a zygote: a script, so that it runs before any package can be found. Its argument is a socket's number."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+
+
+def main() -> None:
+    """Read where modules are, and be a zygote."""
+    own = socket.socket(fileno=int(sys.argv[1]))
+    sys.path[:] = json.loads(own.recv(1 << 20))
+    from amplifier_foundation.isolation.zygote import Zygote, prepare
+
+    prepare()
+    Zygote(own).serve()
+
+
+if __name__ == "__main__":
+    main()

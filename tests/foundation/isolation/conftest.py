@@ -1,0 +1,89 @@
+"""A mount plan with a tool that does what the prompt says, in a session with a process of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_foundation.isolation.runner import SubprocessRunner
+from amplifier_foundation.isolation.zygote import find_below, parents_of_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+ACTING = """
+from amplifier_core import ToolResult
+
+
+class Act:
+    name = "act"
+    description = "Runs Python."
+    input_schema = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
+
+    def __init__(self, coordinator):
+        self.coordinator = coordinator
+
+    async def execute(self, arguments):
+        scope = {"coordinator": self.coordinator}
+        exec("async def act():\\n" + "\\n".join("    " + line for line in arguments["code"].splitlines()), scope)
+        return ToolResult(success=True, output=str(await scope["act"]()))
+
+
+async def mount(coordinator, config):
+    await coordinator.mount("tools", Act(coordinator))
+"""
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[SubprocessRunner]:
+    """A runner with processes of its own; none of them is left at the end."""
+    made = SubprocessRunner()
+    yield made
+    zygotes = made.pids()
+    started = {*zygotes, *find_below(zygotes)}
+    made.close()
+    assert started & living() == set()
+
+
+def living() -> set[int]:
+    """Return the ids of all processes that have not ended."""
+    return set(parents_of_all())
+
+
+@pytest.fixture
+def module_paths(tmp_path: Path) -> dict[str, Path]:
+    """The file of the tool `act`."""
+    path = tmp_path / "modules" / "act.py"
+    path.parent.mkdir()
+    path.write_text(ACTING)
+    return {"tool-act": path}
+
+
+@pytest.fixture
+def plan(module_paths: dict[str, Path]) -> Callable[..., dict[str, Any]]:
+    """Return a plan whose session runs `code` with its tool, then answers with what came of it."""
+
+    def make(code: str = "return 'done'", **session: Any) -> dict[str, Any]:
+        rules = [
+            {"when": {"tool": "act", "output": "(?s)(?P<what>.*)"}, "say": "It says: {what}"},
+            {
+                "when": {"user": "."},
+                "call": {"tool": "act", "input": {"code": code.replace("{", "{{").replace("}", "}}")}},
+            },
+        ]
+        return {
+            "session": {"orchestrator": "loop-basic", "context": "context-simple", **session},
+            "providers": [{"module": "provider-playbook", "config": {"rules": rules}}],
+            "tools": [{"module": "tool-act", "source": str(module_paths["tool-act"])}],
+        }
+
+    return make
+
+
+def read(result: str) -> dict[str, Any]:
+    """Return a result as published programs read it."""
+    told: dict[str, Any] = json.loads(result)
+    return told
