@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from amplifier_core import search_path
 from amplifier_core.errors import LimitReached, SessionProcessEnded
+from amplifier_core.events import TOOL_ERROR
 from amplifier_core.hook_data import SpawnRequest
 from amplifier_core.permissions import PermissionGate, Policy
 from amplifier_core.session import AmplifierSession
@@ -136,6 +137,7 @@ class _Child:
         self._blocking = blocking
         self._spawn: Spawn | None = None
         self._is_stopping = False
+        self._is_out_of_memory = False
         self._task: asyncio.Task[dict[str, Any]] | None = None
 
     async def run(self, own: socket.socket) -> None:
@@ -179,14 +181,28 @@ class _Child:
             turns = job.turns
             spawn = self._spawn = make_spawn(job, link, self._blocking)
             spawn.stopping = spawn.stopping or self._is_stopping
+            if self._limits.memory is not None:
+                spawn.observe = self._watch_memory
             result = await InProcessRunner().run(spawn.request, ChildBuilder(spawn))
             text = result.text
+            if self._is_out_of_memory:
+                raise MemoryError
         except asyncio.CancelledError:
             error = {"name": "CancelledError"}
         except Exception as failure:
             error = write_error(self._explain(failure))
-        spawn_ended = self._spawn
-        return {"text": text, "error": error, **(describe_end(spawn_ended, turns) if spawn_ended is not None else {})}
+        ended = describe_end(self._spawn, turns) if self._spawn is not None else {}
+        return {"text": text, "error": error, **ended}
+
+    def _watch_memory(self, session: AmplifierSession) -> None:
+        """End the session when a tool finds no more memory: other calls may fail of it halfway."""
+
+        def end(event: str, data: dict[str, Any]) -> None:
+            if (data.get("error") or {}).get("type") == "MemoryError":
+                self._is_out_of_memory = True
+                session.coordinator.cancellation.request_immediate()
+
+        session.coordinator.hooks.register(TOOL_ERROR, end, name="memory-limit")
 
     def _unpack(self) -> Job:
         try:

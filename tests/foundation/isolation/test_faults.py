@@ -1,0 +1,244 @@
+"""What a session in a process of its own may do to itself, and what is told of it; nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core.errors import LimitReached, SessionProcessEnded
+from amplifier_core.testing import MemoryStore
+from amplifier_foundation import run_session_in_subprocess
+from amplifier_foundation.isolation.runner import SubprocessRunner
+from amplifier_foundation.isolation.zygote import find_below
+
+from .conftest import living
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Plan = Callable[..., dict[str, Any]]
+
+SLEEPER = "[sys.executable, '-c', 'import time; time.sleep(600)']"
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import os; os._exit(7)", "ended by itself with exit code 7"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "was ended by the signal SIGSEGV"),
+        ("import os; os.abort()", "was ended by the signal SIGABRT"),
+        ("import os; os.closerange(3, 1000); await __import__('asyncio').sleep(600)", "the process of session"),
+    ],
+)
+async def test_a_process_that_ends_early_is_an_error_that_says_how(
+    runner: SubprocessRunner, plan: Plan, tmp_path: Path, code: str, told: str
+) -> None:
+    with pytest.raises(SessionProcessEnded, match=told):
+        await run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "told"),
+    [
+        ({"memory": "512 MiB"}, "return len(bytearray(10_000_000_000))", "memory: 512 MiB"),
+        ({"cpu_seconds": 1}, "while True: pass", "cpu_seconds: 1"),
+        ({"output": "1 MiB"}, "import os\nwhile True: os.write(1, b'x' * 65536)", "output: 1 MiB"),
+        (
+            {"processes": 20},
+            "import os, time\nfor _ in range(60):\n    if not os.fork():\n        time.sleep(600)\ntime.sleep(600)",
+            "processes: 20",
+        ),
+    ],
+)
+async def test_a_limit_that_is_reached_is_an_error_that_names_it(
+    runner: SubprocessRunner, plan: Plan, tmp_path: Path, limits: dict[str, Any], code: str, told: str
+) -> None:
+    with pytest.raises(LimitReached, match=told) as caught:
+        await run_session_in_subprocess(plan(code, limits=limits), "Go", "p", tmp_path, runner=runner, timeout=60)
+    assert "limits" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "told"),
+    [
+        ({"open_files": 64}, "files = [open('/dev/null') for _ in range(100)]", "Too many open files"),
+        ({"file_size": "1 MiB"}, "open('large', 'wb').write(b'x' * 2_000_000)", "File too large"),
+    ],
+)
+async def test_a_limit_of_files_is_an_error_of_the_tool(
+    runner: SubprocessRunner, plan: Plan, tmp_path: Path, limits: dict[str, Any], code: str, told: str
+) -> None:
+    code = f"try:\n    {code}\nexcept OSError as error:\n    return error.strerror"
+    result = await run_session_in_subprocess(plan(code, limits=limits), "Go", "p", tmp_path, runner=runner)
+    assert result.output == f"It says: {told}"
+
+
+@pytest.mark.parametrize(
+    "limits", [{"memory": 0}, {"memory": "lots"}, {"cpu_seconds": -1}, {"colour": 1}, {"processes": True}]
+)
+async def test_an_impossible_limit_is_refused_before_anything_runs(
+    runner: SubprocessRunner, plan: Plan, tmp_path: Path, limits: dict[str, Any]
+) -> None:
+    result = await run_session_in_subprocess(plan(limits=limits), "Go", "p", tmp_path, runner=runner)
+    assert result.status == "error"
+    assert "session.limits" in str(result.error)
+
+
+async def test_a_fork_bomb_is_killed_with_all_that_it_started(
+    runner: SubprocessRunner, plan: Plan, tmp_path: Path
+) -> None:
+    before = living()
+    code = "import os\nfor _ in range(400):\n    os.fork()\n    __import__('time').sleep(0.002)"
+    with pytest.raises((LimitReached, SessionProcessEnded)):
+        await run_session_in_subprocess(
+            plan(code, limits={"processes": 30}), "Go", "p", tmp_path, runner=runner, timeout=60
+        )
+    runner._zygotes.prepare()
+    assert {pid for pid in living() - before if pid in find_below(runner.pids())} <= set(find_below(runner.pids()))
+
+
+async def test_a_gigabyte_of_output_leaves_the_parent_small(
+    runner: SubprocessRunner, plan: Plan, tmp_path: Path
+) -> None:
+    code = "import os\nfor _ in range(1000): os.write(1, b'x' * 1_000_000)\nreturn 'printed'"
+    before = resident()
+    result = await run_session_in_subprocess(
+        plan(code, limits={"output": "2 GB"}), "Go", "p", tmp_path, runner=runner, timeout=120
+    )
+    assert result.output == "It says: printed"
+    assert resident() - before < 20_000_000
+
+
+@pytest.mark.parametrize("started", ["Popen(SLEEPER)", "Popen(SLEEPER, start_new_session=True)"])
+async def test_what_a_session_leaves_running_ends_with_it(
+    runner: SubprocessRunner, plan: Plan, tmp_path: Path, started: str
+) -> None:
+    code = f"import subprocess, sys\nreturn subprocess.{started.replace('SLEEPER', SLEEPER)}.pid"
+    result = await run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner)
+    assert int(result.output.rpartition(" ")[2]) not in living()
+
+
+async def test_a_session_that_ignores_sigterm_is_cancelled_all_the_same(
+    runner: SubprocessRunner, plan: Plan, tmp_path: Path
+) -> None:
+    code = (
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open('began', 'w').write(str(os.getpid())); os.rename('began', 'begun')\nwhile True: time.sleep(1)"
+    )
+    running = asyncio.ensure_future(run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner))
+    while not (tmp_path / "begun").exists():
+        await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert int((tmp_path / "begun").read_text()) not in living()
+
+
+async def test_sessions_end_with_the_process_that_wants_them(plan: Plan, tmp_path: Path) -> None:
+    code = (
+        "import os, subprocess, sys, time\n"
+        f"child = subprocess.Popen({SLEEPER}, start_new_session=True)\n"
+        "open('began', 'w').write(f'{os.getpid()} {child.pid}'); os.rename('began', 'begun')\ntime.sleep(600)"
+    )
+    program = (
+        "import asyncio, json, sys\nfrom amplifier_foundation import run_session_in_subprocess\n"
+        "asyncio.run(run_session_in_subprocess(json.loads(sys.argv[1]), 'Go', 'p', sys.argv[2]))"
+    )
+    import json
+
+    parent = subprocess.Popen([sys.executable, "-c", program, json.dumps(plan(code)), str(tmp_path)])
+    while not (tmp_path / "begun").exists():
+        await asyncio.sleep(0.01)
+    below = {*find_below([parent.pid]), *map(int, (tmp_path / "begun").read_text().split())}
+    assert len(below) >= 3
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    while below & living():
+        await asyncio.sleep(0.01)
+
+
+async def test_a_killed_zygote_is_replaced(plan: Plan, tmp_path: Path) -> None:
+    runner = SubprocessRunner()
+    for _ in range(2):
+        result = await run_session_in_subprocess(plan(), "Go", "p", tmp_path, runner=runner)
+        assert result.output == "It says: done"
+        [pid] = runner.pids()
+        os.kill(pid, signal.SIGKILL)
+        while runner.pids():
+            await asyncio.sleep(0.01)
+    runner.close()
+
+
+async def test_a_session_whose_zygote_is_killed_is_lost_and_says_so(plan: Plan, tmp_path: Path) -> None:
+    runner = SubprocessRunner()
+    code = "import asyncio\nopen('begun', 'w').close()\nawait asyncio.sleep(600)"
+    running = asyncio.ensure_future(run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner))
+    while not (tmp_path / "begun").exists():
+        await asyncio.sleep(0.01)
+    [pid] = runner.pids()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(SessionProcessEnded, match="was lost"):
+        await running
+    runner.close()
+
+
+async def test_a_module_that_starts_threads_is_imported_by_each_child(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = SubprocessRunner()
+    (tmp_path / "restless_module.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    runner._zygotes.learn(["restless_module"], ["restless_module"])
+    code = "import threading, restless_module\nreturn threading.active_count() > 1"
+    result = await run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner)
+    assert result.output == "It says: True"
+    runner.close()
+
+
+async def test_killed_at_random_nothing_acknowledged_is_lost(
+    runner: SubprocessRunner, plan: Plan, tmp_path: Path
+) -> None:
+    store, chance = MemoryStore(), random.Random(7)
+    code = (
+        "import os, signal, threading\n"
+        "threading.Timer({delay}, os.kill, (os.getpid(), signal.SIGKILL)).start()\n"
+        "for number in range(50): await coordinator.get('context').add_message({'role': 'user', 'content': str(number)})\n"
+        "return 'written'"
+    )
+    ended = 0
+    for number in range(KILLS):
+        session_id = f"s{number}"
+        config = plan(code.replace("{delay}", f"{chance.random() * 0.02:.5f}"))
+        try:
+            result = await run_session_in_subprocess(
+                config, "Go", "p", tmp_path, session_id, store=store, runner=runner
+            )
+            assert result.output == "It says: written"
+        except SessionProcessEnded:
+            ended += 1
+        messages = await store.read(session_id)
+        record = await store.get(session_id)
+        assert record.message_count == len(messages) >= 2
+        assert record.status in ("completed", "failed")
+        faults = {finding.kind for finding in await store.examine(session_id)} - {"missing_parent"}
+        assert not faults or record.status == "failed"
+    assert ended > 0
+
+
+KILLS = int(os.environ.get("KILLS", "10"))
+
+
+def resident() -> int:
+    """Return the bytes of this process in memory."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
