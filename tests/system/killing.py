@@ -17,12 +17,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from amplifier_core import Delivery, TriggerEvent, TriggerType, load_plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import open_inbox
+from amplifier_foundation.isolation.zygote import find_below, parents_of_all
 from amplifier_foundation.sessions.history import final_answer, open_calls, turn_starts
 
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
@@ -87,6 +89,7 @@ providers:
 tools: [{{module: tool-filesystem}}, {{module: tool-emit}}]
 background_sessions:
   - name: files
+    runner: {runner}
     triggers: [{{type: file_change, config: {{patterns: ["in/*.txt"], debounce_ms: 20}}}}]
     on_complete_emit: work:done
     max_attempts: 100
@@ -95,9 +98,11 @@ background_sessions:
     triggers: [{{type: session_event, config: {{event_names: ["work:done"]}}}}]
     max_attempts: 100
   - name: ticks
+    runner: {runner}
     triggers: [{{type: timer, config: {{interval: 1500ms, catch_up: all}}}}]
     max_attempts: 100
   - name: hook
+    runner: {runner}
     triggers: [{{type: webhook, config: {{port: {port}, rate: null}}}}]
     max_attempts: 100
   - name: notes
@@ -110,18 +115,21 @@ background_sessions:
 class Chaos:
     """One folder that `up` runs in again and again, and the ledger of what was accepted there."""
 
-    def __init__(self, folder: Path, seed: str) -> None:
+    def __init__(self, folder: Path, seed: str, runner: str = "inprocess") -> None:
         self.folder, self.chance = folder, random.Random(seed)
+        self._isolates = runner == "subprocess"
         self.files: set[str] = set()
         self.watched: set[str] = set()
         """Those of the files that were written when the watcher knew already what was there before."""
         self.posted: set[int] = set()
         self.offered: set[int] = set()
         self.ends: Counter[str] = Counter()
+        self._seen: set[int] = set()
+        """Processes of sessions."""
         self._number = 0
         self._port = _free_port()
         (folder / "in").mkdir(parents=True)
-        (folder / "bundle.md").write_text(BUNDLE.format(port=self._port))
+        (folder / "bundle.md").write_text(BUNDLE.format(port=self._port, runner=runner))
         killer = folder / "killer"
         (killer / "chaos_killer-1.dist-info").mkdir(parents=True)
         (killer / "chaos_killer.py").write_text(KILLER)
@@ -162,7 +170,9 @@ class Chaos:
                 await self._ended(process, PATIENCE)
             at_the_step = process.poll() == -signal.SIGKILL
             self.ends[f"{step}: {'there' if at_the_step else 'elsewhere'}"] += 1
+            below = set(find_below([process.pid]))
             _end_all(process)
+        await self._all_ended({*below, *self._seen})
         self.examine()
 
     async def _work(self, process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -174,7 +184,26 @@ class Chaos:
             self._write(f"in/{self._number}.txt", watched=await self._offer(self._number))
             if await asyncio.to_thread(self._post, self._number) and not answered:
                 answered, until = True, time.monotonic() + seconds
+            if self._isolates:
+                self._kill_below(process)
             await self._ended(process, 0.1)
+
+    def _kill_below(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill, now and then, a session's process, what it started, or the process that forks them."""
+        below = find_below([process.pid])
+        self._seen.update(below)
+        if below and self.chance.random() < 0.2:
+            with suppress(ProcessLookupError):
+                os.kill(self.chance.choice(below), signal.SIGKILL)
+            self.ends["below"] += 1
+
+    async def _all_ended(self, below: set[int]) -> None:
+        """Assert that processes of sessions end with the program, however it ends."""
+        until = time.monotonic() + PATIENCE
+        while left := below & set(parents_of_all()):
+            assert time.monotonic() < until, f"it left processes behind: {left}"
+            await asyncio.sleep(0.005)
+        self._seen.clear()
 
     async def _ended(self, process: subprocess.Popen[bytes], seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -62,9 +62,12 @@ background_sessions:
 """
 
 
+@pytest.mark.parametrize("runner", ["inprocess", "subprocess"])
 @pytest.mark.parametrize("number", range(-(-KILLS // ROUND)))
-async def test_whatever_is_killed_when_everything_accepted_is_done_once(number: int, tmp_path: Path) -> None:
-    chaos = Chaos(tmp_path / "project", f"{SEED}-{number}")
+async def test_whatever_is_killed_when_everything_accepted_is_done_once(
+    number: int, runner: str, tmp_path: Path
+) -> None:
+    chaos = Chaos(tmp_path / "project", f"{SEED}-{number}", runner)
     kills = min(ROUND, KILLS - number * ROUND)
     first = number * ROUND + random.Random(SEED).randrange(len(STEPS))
     for kill in range(first, first + kills):
