@@ -51,6 +51,7 @@ class Zygotes:
         self._unsafe: set[str] = set()
         self._learnt: set[str] = set()
         self._spares: deque[Ends] = deque()
+        weakref.finalize(self, _close_all, self._spares)
 
     def fork(self, session_id: str) -> Ends:
         """Return the sockets to a child that waits for its job. Raises `SessionProcessEnded`."""
@@ -96,7 +97,7 @@ class Zygotes:
         with self._lock:
             if not fresh <= self._learnt:
                 self._learnt |= fresh
-                self._drop_spares()
+                _close_all(self._spares)
 
     def renounce(self, module: str) -> None:
         """Have later zygotes not import a module that starts threads."""
@@ -106,11 +107,7 @@ class Zygotes:
                 with suppress(OSError):
                     self._control.send(b'{"retire": true}')  # its children run on
             self._control = None
-            self._drop_spares()
-
-    def _drop_spares(self) -> None:
-        while self._spares:
-            self._spares.popleft().close()
+            _close_all(self._spares)
 
     def pids(self) -> list[int]:
         """Return the ids of the living zygotes."""
@@ -122,7 +119,7 @@ class Zygotes:
         """End the zygote with all its children."""
         with self._lock:
             self._control = None
-            self._drop_spares()
+            _close_all(self._spares)
             while self._ends:
                 self._ends.pop()()
 
@@ -160,6 +157,11 @@ class Zygotes:
 def module_folders() -> list[str]:
     """Return the folders that Python looks for modules in, as absolute paths."""
     return [str(Path(each).absolute()) for each in sys.path]
+
+
+def _close_all(spares: deque[Ends]) -> None:
+    while spares:
+        spares.popleft().close()
 
 
 def _end_zygote(control: socket.socket, process: subprocess.Popen[bytes]) -> None:

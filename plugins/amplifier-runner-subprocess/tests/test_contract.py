@@ -1,0 +1,23 @@
+"""The contract of runners, for the runner that this package offers."""
+
+from __future__ import annotations
+
+from amplifier_core import load_plugins
+from amplifier_core.testing import check_runner
+
+PLAN = {
+    "session": {"orchestrator": "loop-basic", "context": "context-simple"},
+    "providers": [{"module": "provider-playbook", "config": {"rules": [{"when": {"user": "yes"}, "say": "Yes."}]}}],
+}
+
+
+async def test_the_runner_keeps_the_contract() -> None:
+    make = load_plugins().runners.get("runner-subprocess")
+    await check_runner(make, config=PLAN, instruction="Say yes", answer="Yes.", patience=60)
+
+
+def test_all_runners_of_a_program_share_one_limit() -> None:
+    plugins = load_plugins()
+    make = plugins.runners.get("runner-subprocess")
+    assert make() is make()
+    assert make() is not load_plugins().runners.get("runner-subprocess")()
