@@ -30,8 +30,15 @@ if TYPE_CHECKING:
 
 LONGEST_COMMAND = 65_536
 """Characters of a command."""
+LONGEST_DECODED = 16_384
+"""Characters of a command that may need no question."""
 _DEEPEST = 5
 """Shells within shells."""
+_MOST_WRAPPERS = 20
+"""Programs that run one another."""
+_MOST_READINGS = 200
+"""Readings of all commands, also those that only a refusal looks at."""
+_LONGEST_FRAGMENT = 4_096
 
 _FORBIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -63,16 +70,22 @@ def describe_command(text: str, folder: str, where: str = ".", *, is_confined: b
     """
     if problem := _why_refused(text):
         return [Access("command", _shorten(text), problem, "opaque")]
+    if len(text) > LONGEST_DECODED:
+        return [Access("command", text, "", "opaque"), *_guess_accesses(text, folder)]
     decoder = _Decoder(folder, where, is_confined=is_confined)
     try:
         decoder.add_all(parse(text))
     except (Unfinished, TooManyCommands) as error:
         return [Access("command", _shorten(text), f"no shell can read it: {error}", "opaque")]
-    except Opaque:
+    except (Opaque, _TooMuch):
         return [Access("command", text, "", "opaque"), *_guess_accesses(text, folder)]
     if decoder.is_opaque:
         decoder.accesses.insert(0, Access("command", text, "", "opaque"))
     return list(dict.fromkeys(decoder.accesses))
+
+
+class _TooMuch(Exception):
+    """A command has more wrappers than are looked at."""
 
 
 def _why_refused(text: str) -> str:
@@ -90,9 +103,10 @@ def _guess_accesses(text: str, folder: str) -> Iterable[Access]:
     """Return what the fragments of an undecoded text may reach; only a refusal looks at them."""
     decoder = _Decoder(folder, ".", is_confined=True, only_refuses=True)
     for fragment in _FRAGMENTS.split(text)[: 4 * MOST_COMMANDS]:
+        fragment = fragment[:_LONGEST_FRAGMENT]
         try:
             decoder.add_all(parse(fragment))
-        except (Unfinished, TooManyCommands, Opaque):
+        except (Unfinished, TooManyCommands, Opaque, _TooMuch):
             words = [Word(word) for word in re.sub(r"[\\'\"]", "", fragment).split()]
             while words and _ASSIGNED.match(words[0].text):
                 del words[0]
@@ -130,6 +144,8 @@ class _Decoder:
         self._is_confined = is_confined
         self._only_refuses = only_refuses
         self._depth = 0
+        self._wrappers = 0
+        self._readings = 0
 
     def add_all(self, commands: Iterable[SimpleCommand]) -> None:
         """Add simple commands. Raises `Opaque` for a text within them that is not decoded."""
@@ -173,6 +189,16 @@ class _Decoder:
         self, words: Sequence[Word], redirections: Sequence[Redirection] = (), *, is_vague: bool = False
     ) -> None:
         """Add a command by its words; a vague one gets more words, or an environment, that nobody knows."""
+        self._readings += 1
+        if self._wrappers == _MOST_WRAPPERS or self._readings > _MOST_READINGS:
+            raise _TooMuch("programs that run one another")
+        self._wrappers += 1
+        try:
+            self._add_words(words, redirections, is_vague=is_vague)
+        finally:
+            self._wrappers -= 1
+
+    def _add_words(self, words: Sequence[Word], redirections: Sequence[Redirection], *, is_vague: bool) -> None:
         name = words[0].text.rpartition("/")[2]
         if words[0].text in (f"/bin/{name}", f"/usr/bin/{name}"):
             words = [Word(name), *words[1:]]
@@ -234,7 +260,8 @@ class _Decoder:
             self.add_words(words)
         except (Opaque, Unfinished, TooManyCommands):
             self.add_guess(words)
-        self._only_refuses = previous
+        finally:
+            self._only_refuses = previous
 
     def _change_folder(self, folder: Word) -> None:
         self._add_path("read", folder.text)
