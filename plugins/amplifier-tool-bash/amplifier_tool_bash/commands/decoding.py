@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.permissions import Access
 
+from ..repositories import runs_programs_to_read
 from .parsing import MOST_COMMANDS, Redirection, TooManyCommands, parse
 from .reading import find_read_paths
 from .words import Opaque, Unfinished, Word
@@ -79,6 +80,8 @@ def describe_command(text: str, folder: str, where: str = ".", *, is_confined: b
         return [Access("command", _shorten(text), f"no shell can read it: {error}", "opaque")]
     except (Opaque, _TooMuch):
         return [Access("command", text, "", "opaque"), *_guess_accesses(text, folder)]
+    if decoder.acts:
+        decoder.accesses += decoder.git_readings
     if decoder.is_opaque:
         decoder.accesses.insert(0, Access("command", text, "", "opaque"))
     return list(dict.fromkeys(decoder.accesses))
@@ -114,6 +117,12 @@ def _guess_accesses(text: str, folder: str) -> Iterable[Access]:
     return dict.fromkeys(decoder.accesses)
 
 
+def _describe_words(words: Sequence[Word], form: Form) -> Access:
+    text = shlex.join(word.text for word in words)
+    hides = form == "decoded" and _FORBIDDEN.search(text) is not None
+    return Access("command", text, "", "opaque" if hides else form)
+
+
 def _is_fed(program: Word, redirections: Sequence[Redirection]) -> bool:
     """Return whether a command gets a text that no rule sees, and may run it."""
     operators = {redirection.operator for redirection in redirections}
@@ -137,6 +146,8 @@ class _Decoder:
 
     def __init__(self, folder: str, where: str, *, is_confined: bool, only_refuses: bool = False) -> None:
         self.accesses: list[Access] = []
+        self.git_readings: list[Access] = []
+        """Commands of git that need a question if the call acts: an earlier command may plant a repository."""
         self.is_opaque = False
         self._folder = folder
         self._where: str | None = where
@@ -146,6 +157,11 @@ class _Decoder:
         self._depth = 0
         self._wrappers = 0
         self._readings = 0
+
+    @property
+    def acts(self) -> bool:
+        """Whether the call may do more than read."""
+        return any(each.kind == "write" or each.form in ("decoded", "opaque") for each in self.accesses)
 
     def add_all(self, commands: Iterable[SimpleCommand]) -> None:
         """Add simple commands. Raises `Opaque` for a text within them that is not decoded."""
@@ -240,7 +256,7 @@ class _Decoder:
         paths = find_read_paths(words)
         for path in paths or ():
             self._add_path("read", path)
-        if self._only_refuses or (paths is not None and self._is_confined and not is_vague):
+        if self._only_refuses or (paths is not None and not is_vague and self._is_harmless(words)):
             self._append_command(words, "harmless")
             return
         is_vague = is_vague or any(word.glob is not None for word in words)
@@ -248,10 +264,17 @@ class _Decoder:
         if is_vague:
             self._append_command(words, "harmless")
 
+    def _is_harmless(self, words: Sequence[Word]) -> bool:
+        """Return whether a command that only reads needs no question."""
+        if not self._is_confined or words[0].text != "git":
+            return self._is_confined
+        self.git_readings.append(_describe_words(words, "decoded"))
+        if self._where is None:
+            return False
+        return not runs_programs_to_read(self._folder, str(Path(self._folder, self._where)))
+
     def _append_command(self, words: Sequence[Word], form: Form) -> None:
-        text = shlex.join(word.text for word in words)
-        hides = form == "decoded" and _FORBIDDEN.search(text) is not None
-        self.accesses.append(Access("command", text, "", "opaque" if hides else form))
+        self.accesses.append(_describe_words(words, form))
 
     def _add_for_refusals(self, words: Sequence[Word]) -> None:
         """Add a second reading of a command: a rule that refuses it counts, and no question comes from it."""

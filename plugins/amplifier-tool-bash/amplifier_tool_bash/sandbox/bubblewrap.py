@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..repositories import find_outer_repository, is_linked
 from .contracts import Launch, Run, find_home, make_environment, make_shell
-from .protection import Guarded, find_outer_repository, is_linked
+from .protection import Guarded
 from .seccomp import AF_INET, AF_INET6, AF_NETLINK, make_filter
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ anything that git would run is moved aside, the rest is named.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import stat
 from contextlib import suppress
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.permissions import is_secret, what_obeys
 
+from ..repositories import OBEYED, runs_programs
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -24,15 +25,6 @@ MOST_ENTRIES = 20_000
 """Files and folders of a walk; a larger working folder is looked at in part."""
 MOST_GUARDED = 500
 _SKIPPED = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".pytest_cache", ".hg"})
-_IN_GIT = ("config", "config.worktree", "hooks", "info", "commondir", "gitdir")
-"""What git obeys in a repository, or what says where that is."""
-_PLAIN_KEYS = re.compile(
-    r"core\.(?:repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks)"
-    r"|remote\..*\.(?:url|fetch)|branch\..*\.(?:remote|merge)|user\.(?:name|email)|init\.defaultbranch"
-    r"|extensions\.objectformat"
-)
-_SECTION = re.compile(r"\[([A-Za-z.-]+)(?:\s+\"([^\"\\\n]*)\")?\]")
-_VALUE = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*=\s*([^\\\n]*)")
 
 
 class Guarded(NamedTuple):
@@ -90,7 +82,7 @@ def _describe(folder: str, obeyed: list[str], secret: list[str], *, is_complete:
     repositories = [path for path in obeyed if path.rpartition("/")[2].lower() == ".git"]
     repositories += [module for path in repositories for module in _find_modules(folder, path)]
     parts = {
-        path: tuple(part for part in _IN_GIT if os.path.lexists(f"{folder}/{path}/{part}")) for path in repositories
+        path: tuple(part for part in OBEYED if os.path.lexists(f"{folder}/{path}/{part}")) for path in repositories
     }
     identities = {}
     for path in (*obeyed, *secret, *parts):
@@ -122,29 +114,6 @@ def _count_names(path: str) -> int:
     return status.st_nlink if stat.S_ISREG(status.st_mode) else 1
 
 
-def is_linked(path: str) -> bool:
-    """Return whether a repository's hooks or settings are links: then nothing in it can be guarded one by one."""
-    return any(Path(path, part).is_symlink() for part in _IN_GIT)
-
-
-def find_outer_repository(folder: str) -> str | None:
-    """Return the repository of a linked worktree, to be read; None for any other folder.
-
-    The repository names the worktree, too: a file `.git` that a command wrote leads nowhere.
-    """
-    pointer = Path(folder, ".git")
-    try:
-        if not stat.S_ISREG(pointer.lstat().st_mode):
-            return None
-        own = Path(folder, pointer.read_text().removeprefix("gitdir:").strip()).resolve()
-        back = Path(own, (own / "gitdir").read_text().strip())
-        common = (own / (own / "commondir").read_text().strip()).resolve()
-    except (OSError, ValueError):
-        return None
-    is_real = back == pointer and own.is_relative_to(common) and not own.is_relative_to(folder)
-    return str(common) if is_real and (common / "HEAD").is_file() else None
-
-
 def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[str]:
     """Move aside what a command has created for git to obey; return a sentence about each new guarded file.
 
@@ -155,7 +124,7 @@ def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[
     for path in (*after.obeyed, *(path for path in after.secret if what_obeys(path))):
         if after.identities.get(path) in earlier:
             continue
-        if path.rpartition("/")[2].lower() == ".git" and _may_run_programs(Path(folder, path)):
+        if path.rpartition("/")[2].lower() == ".git" and runs_programs(Path(folder, path)):
             said.append(f"{path} would run programs on your machine: it is now {_hold(folder, path)}")
         else:
             said.append(f"{path} is new: {what_obeys(path)} obeys it")
@@ -176,33 +145,3 @@ def _hold(folder: str, path: str) -> str:
     except FileNotFoundError:  # another call has moved it
         return "gone"
     return held
-
-
-def _may_run_programs(repository: Path) -> bool:
-    """Return whether git would run a program for what stands in a repository."""
-    if not repository.is_dir() or is_linked(str(repository)):
-        return True
-    if any((repository / part).exists() for part in ("commondir", "config.worktree", "modules", "info/attributes")):
-        return True
-    hooks = repository / "hooks"
-    if hooks.is_dir() and any(not each.name.endswith(".sample") for each in hooks.iterdir()):
-        return True
-    try:
-        return not _has_plain_settings((repository / "config").read_text())
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError):
-        return True
-
-
-def _has_plain_settings(text: str) -> bool:
-    section = ""
-    for line in text.splitlines():
-        line = line.strip()
-        if (found := _SECTION.fullmatch(line)) is not None:
-            section = found[1].lower() + (f".{found[2]}" if found[2] is not None else "")
-        elif line:
-            value = _VALUE.fullmatch(line)
-            if value is None or not _PLAIN_KEYS.fullmatch(f"{section}.{value[1].lower()}") or "::" in value[2]:
-                return False
-    return True
