@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -106,8 +107,10 @@ class Shell:
             self._find_where(where)
         except InvalidInput as error:
             return [Access("command", where, str(error), "opaque")]
-        accesses = describe_command(command, self._folder, where, is_confined=self._is_confined())
-        return [*accesses, Access("host", "*")] if arguments.get("network") else accesses
+        closed = self._find_closed()
+        accesses = describe_command(command, self._folder, where, is_confined=self._is_confined(), closed=closed)
+        inside = [] if where == "." else [Access("read", where)]
+        return [*accesses, *inside, *([Access("host", "*")] if arguments.get("network") else [])]
 
     async def run(self, given: dict[str, Any]) -> dict[str, Any]:
         """Run a command to its end, or start it in the background."""
@@ -241,6 +244,13 @@ class Shell:
             return False
         access = Access("read" if kind == "read" else "write", path)
         return gate.policy.decide(Call("bash", (access,), {})).effect == "allow"
+
+    def _find_closed(self) -> list[str]:
+        """Return the patterns of rules that refuse or ask for paths: without a blank, and with `/`, `.` or `**`."""
+        gate = self._coordinator.permissions
+        rules = [rule for layer in gate.policy.layers for rule in layer.rules] if gate is not None else []
+        patterns = [rule.pattern or "" for rule in rules if rule.effect != "allow" and rule.names("bash")]
+        return [each for each in patterns if re.search(r"[/.]|\*\*", each) and not re.search(r"\s", each)]
 
     def _make_listener(self) -> Callable[[str], Awaitable[None]] | None:
         """Return what is told of a command's output; None when nobody listens."""

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from amplifier_core.permissions import Access
 
 from ..repositories import runs_programs_to_read
+from .files import Closed, TooManyFiles, expand
 from .parsing import MOST_COMMANDS, Redirection, TooManyCommands, parse
-from .reading import find_read_paths
+from .reading import find_read_paths, shows_files, walks
 from .words import Opaque, Unfinished, Word
 from .wrappers import find_inner_commands, reads_program, runs_another, unwrap
 
@@ -64,16 +65,19 @@ _SHELL_HOST = re.compile(r"/dev/(?:tcp|udp)/([^/]*)")
 _GIT_VALUES = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"))
 
 
-def describe_command(text: str, folder: str, where: str = ".", *, is_confined: bool) -> list[Access]:
+def describe_command(
+    text: str, folder: str, where: str = ".", *, is_confined: bool, closed: Sequence[str] = ()
+) -> list[Access]:
     """Return what a command reaches; `where` is its folder, relative to the session's working folder or absolute.
 
-    Without a sandbox (`is_confined`), no command is harmless.
+    Without a sandbox (`is_confined`), no command is harmless. `closed` are the patterns of paths that rules refuse or
+    ask for: a command is asked for that may read them below a folder, or in the history of a repository.
     """
     if problem := _why_refused(text):
         return [Access("command", _shorten(text), problem, "opaque")]
     if len(text) > LONGEST_DECODED:
         return [Access("command", text, "", "opaque"), *_guess_accesses(text, folder)]
-    decoder = _Decoder(folder, where, is_confined=is_confined)
+    decoder = _Decoder(folder, where, is_confined=is_confined, closed=closed)
     try:
         decoder.add_all(parse(text))
     except (Unfinished, TooManyCommands) as error:
@@ -81,7 +85,7 @@ def describe_command(text: str, folder: str, where: str = ".", *, is_confined: b
     except (Opaque, _TooMuch):
         return [Access("command", text, "", "opaque"), *_guess_accesses(text, folder)]
     if decoder.acts:
-        decoder.accesses += decoder.git_readings
+        decoder.accesses += decoder.doubted
     if decoder.is_opaque:
         decoder.accesses.insert(0, Access("command", text, "", "opaque"))
     return list(dict.fromkeys(decoder.accesses))
@@ -144,16 +148,19 @@ class _Decoder:
     `is_opaque` afterwards means that the call must be asked for as a whole, whatever the rules allow.
     """
 
-    def __init__(self, folder: str, where: str, *, is_confined: bool, only_refuses: bool = False) -> None:
+    def __init__(
+        self, folder: str, where: str, *, is_confined: bool, only_refuses: bool = False, closed: Sequence[str] = ()
+    ) -> None:
         self.accesses: list[Access] = []
-        self.git_readings: list[Access] = []
-        """Commands of git that need a question if the call acts: an earlier command may plant a repository."""
+        self.doubted: list[Access] = []
+        """Commands that need a question if the call acts: an earlier one may change what they read, or run."""
         self.is_opaque = False
         self._folder = folder
         self._where: str | None = where
         self._changed_folder = False
         self._is_confined = is_confined
         self._only_refuses = only_refuses
+        self._closed = Closed(closed)
         self._depth = 0
         self._wrappers = 0
         self._readings = 0
@@ -256,7 +263,7 @@ class _Decoder:
         paths = find_read_paths(words)
         for path in paths or ():
             self._add_path("read", path)
-        if self._only_refuses or (paths is not None and not is_vague and self._is_harmless(words)):
+        if self._only_refuses or (paths is not None and not is_vague and self._is_harmless(words, paths)):
             self._append_command(words, "harmless")
             return
         is_vague = is_vague or any(word.glob is not None for word in words)
@@ -264,14 +271,37 @@ class _Decoder:
         if is_vague:
             self._append_command(words, "harmless")
 
-    def _is_harmless(self, words: Sequence[Word]) -> bool:
+    def _is_harmless(self, words: Sequence[Word], paths: Sequence[str]) -> bool:
         """Return whether a command that only reads needs no question."""
-        if not self._is_confined or words[0].text != "git":
-            return self._is_confined
-        self.git_readings.append(_describe_words(words, "decoded"))
-        if self._where is None:
+        if not self._is_confined:
             return False
-        return not runs_programs_to_read(self._folder, str(Path(self._folder, self._where)))
+        is_git, has_pattern = words[0].text == "git", any(word.glob is not None for word in words)
+        if (is_git or has_pattern) and self._where is None:
+            return False
+        where = str(Path(self._folder, self._where or "."))
+        if has_pattern and not self._add_matches(words, where):
+            return False
+        if is_git or has_pattern:
+            self.doubted.append(_describe_words(words, "opaque" if has_pattern else "decoded"))
+        if self._closed and self._may_read_closed(words, paths, where):
+            self.is_opaque = True
+        return not is_git or not runs_programs_to_read(self._folder, where)
+
+    def _add_matches(self, words: Sequence[Word], where: str) -> bool:
+        """Add the files that fit patterns; return whether all are known, and none may be taken for an option."""
+        try:
+            found = [(word, expand(word.pattern, where)) for word in words if word.glob is not None]
+        except TooManyFiles:
+            return False
+        for path in (path for _, paths in found for path in paths):
+            self._add_path("read", path)
+        return not any(word.glob == 0 and path.startswith("-") for word, paths in found for path in paths)
+
+    def _may_read_closed(self, words: Sequence[Word], paths: Sequence[str], where: str) -> bool:
+        if words[0].text == "git":
+            return shows_files(words) and any(not each.startswith(("/", "~")) for each in self._closed.patterns)
+        roots = [str(Path(where, path)) for path in paths or ["."]]
+        return walks(words) and any(self._closed.fits_below(root, self._folder) for root in roots)
 
     def _append_command(self, words: Sequence[Word], form: Form) -> None:
         self.accesses.append(_describe_words(words, form))
