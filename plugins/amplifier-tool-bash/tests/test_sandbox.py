@@ -253,7 +253,30 @@ async def test_a_repository_below_is_guarded_too(bash: Any, work: Path) -> None:
     assert (work / "deep" / "sub" / ".git" / "config").read_text() == before
 
 
-async def test_a_repository_in_the_place_of_a_moved_one_is_new(bash: Any, work: Path) -> None:
+@pytest.mark.parametrize(
+    "path", ["pkg/bundle.md", "pkg/deep/.vscode/x", "pkg/.env", "pkg/.git/config", "pkg/.git/modules/m/n/config"]
+)
+async def test_a_folder_above_a_guarded_file_cannot_be_replaced(bash: Any, work: Path, path: str) -> None:
+    (work / path).parent.mkdir(parents=True)
+    (work / path).write_text("mine")
+    for head in work.glob("pkg/.git/**/n"):
+        (head / "HEAD").write_text("ref: refs/heads/main\n")
+    for above in list(Path(path).parents)[:-1]:
+        result = await bash(
+            f"mv {above} {above}2; cp -r {above}2 {above}; echo theirs >{path}; echo moved >a; mv a pkg/a"
+        )
+        assert "Device or resource busy" in result.output["output"] or "Read-only" in result.output["output"]
+        assert (work / path).read_text() == "mine"
+        assert (work / "pkg" / "a").read_text() == "moved\n"
+
+
+@needs_landlock
+async def test_a_repository_in_the_place_of_a_moved_one_is_new(mount_tools: Any, work: Path) -> None:
+    tool = (await mount_tools(sandbox="landlock")).get("tools", "bash")
+
+    async def bash(command: str) -> Any:
+        return await tool.execute({"command": command})
+
     (work / "sub").mkdir()
     git(work / "sub", "init", "-q")
     git(work / "sub", "config", "alias.mine", "!true")

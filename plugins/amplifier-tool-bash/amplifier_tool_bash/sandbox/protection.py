@@ -117,7 +117,7 @@ def _count_names(path: str) -> int:
 def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[str]:
     """Move aside what a command has created for git to obey; return a sentence about each new guarded file.
 
-    A file is the same one while its inode is: a guarded one cannot be deleted, and moves only with a folder above it.
+    A file is the same one while its inode is: under Landlock it may move with a folder above it.
     """
     earlier = {identity: path for path, identity in before.identities.items()}
     said = []
