@@ -11,8 +11,10 @@ import stat
 import struct
 from pathlib import Path
 
-OBEYED = ("config", "config.worktree", "hooks", "info", "commondir", "gitdir")
+OBEYED = ("config", "config.worktree", "hooks", "info", "commondir", "gitdir", "remotes", "branches", "worktrees")
 """What git obeys in a repository, or what says where that is."""
+_REBASING = "rebase-merge"
+_RUNS_WHEN_CONTINUED = re.compile(rb"^[ \t]*(?:x|exec)(?:[ \t]|$)", re.MULTILINE)
 _PLAIN_KEYS = (
     r"core\.(?:repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol"
     r"|safecrlf|quotepath|whitespace|abbrev|compression|untrackedcache|preloadindex|longpaths|sparsecheckout(?:cone)?)"
@@ -108,7 +110,8 @@ def runs_programs(repository: Path) -> bool:
     """Return whether git would run a program for what stands in a repository, whatever it is asked for."""
     if not repository.is_dir() or is_linked(str(repository)):
         return True
-    if any((repository / part).exists() for part in ("commondir", "config.worktree", "modules", "info/attributes")):
+    parts = {part for part in find_obeyed(str(repository)) if is_harmful(repository, part)} - {"config", "hooks"}
+    if parts or os.path.lexists(repository / "modules"):
         return True
     hooks = repository / "hooks"
     if hooks.is_dir() and any(not each.name.endswith(".sample") for each in hooks.iterdir()):
@@ -120,6 +123,37 @@ def runs_programs(repository: Path) -> bool:
     except (OSError, ValueError):
         return True
     return not all(re.fullmatch(_PLAIN_KEYS, key) and "::" not in value for key, value in settings)
+
+
+def find_obeyed(repository: str) -> tuple[str, ...]:
+    """Return what there is in a repository for git to obey; a rebase, when it runs programs as it goes on."""
+    found = tuple(part for part in OBEYED if os.path.lexists(f"{repository}/{part}"))
+    try:
+        todo = Path(repository, _REBASING, "git-rebase-todo").read_bytes()
+    except OSError:
+        return found
+    return (*found, _REBASING) if _RUNS_WHEN_CONTINUED.search(todo) else found
+
+
+def is_harmful(repository: Path, part: str) -> bool:
+    """Return whether a new part of a repository, as of `find_obeyed`, is more than git itself leaves there."""
+    if part == "info":
+        return os.path.lexists(repository / part / "attributes")
+    if part in ("remotes", "branches"):
+        return not _is_empty(repository / part)
+    if part != "worktrees":
+        return True
+    try:
+        return any(
+            _read_line(each / "commondir") != "../.." or find_obeyed(str(each)) != ("commondir", "gitdir")
+            for each in (repository / part).iterdir()
+        )
+    except (OSError, ValueError):
+        return True
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
 
 
 def is_linked(path: str) -> bool:

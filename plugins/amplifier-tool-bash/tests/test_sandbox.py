@@ -244,6 +244,79 @@ async def test_what_is_new_in_a_repository_and_obeyed_is_moved_aside(bash: Any, 
     assert git(work, "status", "--short") == ""
 
 
+@pytest.mark.parametrize(
+    "part",
+    ["commondir", "config.worktree", "info/attributes", "remotes/o", "branches/b", "worktrees/w/commondir",
+     "rebase-merge/git-rebase-todo"],
+)  # fmt: skip
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_nothing_that_git_obeys_is_planted_in_a_repository(
+    bash: Any, work: Path, part: str, is_there: bool
+) -> None:
+    git(work, "init", "-q")
+    planted, first = work / ".git" / part, work / ".git" / part.split("/")[0]
+    shutil.rmtree(first, ignore_errors=True)
+    if is_there:
+        planted.parent.mkdir(exist_ok=True, parents=True)
+        planted.write_text("exec mine\n")
+    result = await bash(f"mkdir -p .git/{Path(part).parent}; echo 'exec theirs' >.git/{part}")
+    if is_there:
+        assert "Read-only file system" in result.output["output"]
+        assert planted.read_text() == "exec mine\n"
+    else:
+        assert not first.exists()
+        assert f"{first.relative_to(work)} is new, and git obeys it" in result.output["warnings"][0]
+
+
+async def test_what_git_itself_leaves_in_a_repository_stays(bash: Any, work: Path) -> None:
+    shell = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=b; "
+    begin = "for n in 1 2; do echo $n >f; git add f; git commit -qm $n; done; git checkout -qb o HEAD~; echo 3 >f; "
+    await bash(f"git init -q; {shell}{begin} git commit -qam 3")
+    result = await bash(f"{shell}git rebase master; git init -q")
+    assert (work / ".git" / "rebase-merge").exists()
+    assert "warnings" not in result.output
+    result = await bash(f"{shell}echo 4 >f; git add f; GIT_EDITOR=true git rebase --continue; git worktree add -q w")
+    assert not (work / ".git" / "rebase-merge").exists()
+    assert (work / ".git" / "worktrees" / "w").exists()  # it is the pointer in `w` that is moved aside
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git init -q --bare b; git -C b config core.fsmonitor ./x", "git init -q --bare b; echo ./x >b/hooks/post-update",
+     "mkdir -p b/objects b/refs; git init -q g; cp g/.git/HEAD b; echo '[alias]' >b/config; echo 's = !x' >>b/config",
+     "git init -q --bare objects/b; mkdir refs b; echo ../objects/b >b/commondir; cp objects/b/HEAD b",
+     "git init -q --bare x; cp -r x/* .; git --git-dir=. config diff.external ./x; ln -s . b"],
+)  # fmt: skip
+async def test_a_new_bare_repository_that_would_run_programs_is_none_afterwards(
+    bash: Any, work: Path, command: str
+) -> None:
+    result = await bash(command)
+    assert not (work / "b" / "HEAD").exists()
+    assert len(list((work / "b").glob("HEAD-held-*"))) == 1
+    assert [text for text in result.output["warnings"] if "would run programs on your machine: its HEAD is now" in text]
+
+
+async def test_a_bare_repository_that_is_there_is_guarded_when_it_runs_programs(bash: Any, work: Path) -> None:
+    git(work, "init", "-q", "--bare", "plain")
+    git(work, "init", "-q", "--bare", "mine")
+    git(work / "mine", "config", "alias.mine", "!true")
+    result = await bash("git -C mine config alias.mine '!false'; rm -r plain; git init -q --bare other")
+    assert "Device or resource busy" in result.output["output"]
+    assert "warnings" not in result.output
+    assert not (work / "plain").exists()
+    (work / "mine" / "hooks" / "post-update").write_text("mine")
+    assert "Read-only" in (await bash("echo x >mine/hooks/post-update")).output["output"]
+
+
+async def test_a_new_repository_of_a_submodule_that_would_run_programs_is_none_afterwards(
+    bash: Any, work: Path
+) -> None:
+    git(work, "init", "-q")
+    result = await bash("git init -q --bare .git/modules/s; git -C .git/modules/s config core.fsmonitor ./x")
+    assert not (work / ".git" / "modules" / "s" / "HEAD").exists()
+    assert result.output["warnings"][0].startswith(".git/modules/s would run programs on your machine")
+
+
 async def test_a_repository_below_is_guarded_too(bash: Any, work: Path) -> None:
     (work / "deep" / "sub").mkdir(parents=True)
     git(work / "deep" / "sub", "init", "-q")

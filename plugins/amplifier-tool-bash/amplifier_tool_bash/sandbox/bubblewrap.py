@@ -45,7 +45,6 @@ class Bubblewrap:
     open = (
         "with a grant, the network is that of the machine: every host, and services on localhost",
         "a limit of memory holds for each process, and the limit of processes does not hold for root",
-        "a folder that has the shape of a bare git repository is not found",
         "new files of the working folder run when you run them: tests, scripts, build files",
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.permissions import is_secret, what_obeys
 
-from ..repositories import OBEYED, runs_programs
+from ..repositories import find_obeyed, is_harmful, runs_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class Guarded(NamedTuple):
     is_complete: bool
     """Whether the walk has seen everything."""
     parts: dict[str, tuple[str, ...]]
-    """By each repository, what git obeys in it."""
+    """By each repository, what git obeys in it. A bare one is there if it would run programs."""
     identities: dict[str, tuple[int, int]]
     """The device and inode of each file and repository above."""
 
@@ -47,6 +47,7 @@ def find_guarded(folder: str, is_allowed: Callable[[str, str], bool] = lambda ki
     """
     obeyed: list[str] = []
     secret: list[str] = []
+    bare: list[str] = []
     entries = 0
     waiting = [""]
     while waiting:
@@ -56,8 +57,12 @@ def find_guarded(folder: str, is_allowed: Callable[[str, str], bool] = lambda ki
         except OSError:  # gone, or not to be read
             continue
         entries += len(found)
-        if entries > MOST_ENTRIES or len(obeyed) + len(secret) > MOST_GUARDED:
-            return _describe(folder, obeyed, secret, is_complete=False)
+        if entries > MOST_ENTRIES or len(obeyed) + len(secret) + len(bare) > MOST_GUARDED:
+            return _describe(folder, obeyed, secret, bare, is_complete=False)
+        names = {entry.name for entry in found}
+        is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
+        if is_bare and not is_allowed("write", f"{inside}config"):
+            bare.append(inside.rstrip("/") or ".")
         for entry in found:
             is_obeyed, is_kept = _judge_name(entry.name)
             is_folder = entry.is_dir(follow_symlinks=False)
@@ -69,7 +74,7 @@ def find_guarded(folder: str, is_allowed: Callable[[str, str], bool] = lambda ki
                     obeyed.append(path)
             if is_folder and not is_obeyed and entry.name not in _SKIPPED:
                 waiting.append(f"{inside}{entry.name}/")
-    return _describe(folder, obeyed, secret, is_complete=True)
+    return _describe(folder, obeyed, secret, bare, is_complete=True)
 
 
 @lru_cache(maxsize=2 * MOST_ENTRIES)
@@ -78,12 +83,11 @@ def _judge_name(name: str) -> tuple[bool, bool]:
     return what_obeys(name) is not None, is_secret(name)
 
 
-def _describe(folder: str, obeyed: list[str], secret: list[str], *, is_complete: bool) -> Guarded:
+def _describe(folder: str, obeyed: list[str], secret: list[str], bare: list[str], *, is_complete: bool) -> Guarded:
     repositories = [path for path in obeyed if path.rpartition("/")[2].lower() == ".git"]
     repositories += [module for path in repositories for module in _find_modules(folder, path)]
-    parts = {
-        path: tuple(part for part in OBEYED if os.path.lexists(f"{folder}/{path}/{part}")) for path in repositories
-    }
+    repositories += [path for path in bare if runs_programs(Path(folder, path))]
+    parts = {path: find_obeyed(f"{folder}/{path}") for path in repositories}
     identities = {}
     for path in (*obeyed, *secret, *parts):
         with suppress(OSError):
@@ -129,9 +133,13 @@ def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[
         else:
             said.append(f"{path} is new: {what_obeys(path)} obeys it")
     for repository, parts in after.parts.items():
-        known = before.parts.get(earlier.get(after.identities.get(repository, (0, 0)), ""), parts)
-        for part in sorted(set(parts) - set(known)):
-            if part != "info" or Path(folder, repository, "info/attributes").exists():
+        whole = Path(folder, repository)
+        known = before.parts.get(earlier.get(after.identities.get(repository, (0, 0)), ""))
+        if known is None and whole.name.lower() != ".git" and runs_programs(whole):
+            held = _hold(folder, f"{repository}/HEAD")
+            said.append(f"{repository} would run programs on your machine: its HEAD is now {held}")
+        for part in sorted(set(parts) - set(parts if known is None else known)):
+            if is_harmful(whole, part):
                 held = _hold(folder, f"{repository}/{part}")
                 said.append(f"{repository}/{part} is new, and git obeys it: it is now {held}")
     return said
