@@ -19,6 +19,7 @@ from amplifier_core.storage import PromptDeliveries
 from ..sessions.held import CAPABILITY, HeldCalls
 from ..sessions.history import text_of
 from .approvals import WAITS, Approval, read_approvals, save
+from .script_digests import digest_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,8 +33,6 @@ LOOK = 30.0
 """Seconds between two looks at a waiting delivery whose store cannot make it due."""
 MESSAGES, LONGEST = 6, 500
 """The last messages that an approval shows, and the characters of each."""
-LARGEST_SCRIPT = 16 * 1024 * 1024
-"""Bytes of a file named in a command whose content counts for the approval; of a larger one, its size and time do."""
 
 
 @dataclass(slots=True)
@@ -153,7 +152,12 @@ class ApprovalInbox:
         accesses = getattr((coordinator.get("tools") or {}).get(tool), "accesses", None)
         folder = str(coordinator.get_capability("session.working_dir") or Path.cwd())
         call = Call.of(tool, arguments, folder, accesses if isinstance(accesses, dict) else {})
-        scripts = _hash_scripts(call, folder)
+        commands = [access.value for access in call.accesses if access.kind == "command"]
+        values = [value for value in arguments.values() if isinstance(value, str)]
+        scripts, is_known = digest_scripts(commands, folder, values)
+        options = list(question.approval_options or ["Allow", "Deny"])
+        if not is_known:  # it may run other files the next time
+            options = [each for each in options if not each.startswith((SESSION, ALWAYS))]
         about = json.dumps([coordinator.session_id, key, exact, self.digest, scripts])
         now = self.clock.now()
         return Approval(
@@ -170,7 +174,7 @@ class ApprovalInbox:
             question=question.approval_prompt or "Allow this operation?",
             reason=question.reason or "a hook asks",
             scripts=scripts,
-            options=list(question.approval_options or ["Allow", "Deny"]),
+            options=options,
             created=now,
             expires=now + timedelta(seconds=self.lifetime),
         )
@@ -198,28 +202,3 @@ def _shorten(text: str) -> str:
 
     safe = redact_text(text)
     return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}…"
-
-
-def _hash_scripts(call: Call, folder: str) -> dict[str, str]:
-    """Return the hash of each file named by a word of the call's commands: a person approves what they do now."""
-    words = {word for access in call.accesses if access.kind == "command" for word in _split(access.value)}
-    hashes = {}
-    for word in sorted(words):
-        path = Path(folder, Path(word).expanduser() if word.startswith("~") else word)
-        try:
-            if path.is_file():
-                size, changed = path.stat().st_size, path.stat().st_mtime_ns
-                is_large = size > LARGEST_SCRIPT
-                hashes[word] = f"{size} {changed}" if is_large else sha256(path.read_bytes()).hexdigest()
-        except (OSError, ValueError, RuntimeError):
-            continue
-    return hashes
-
-
-def _split(command: str) -> list[str]:
-    import shlex
-
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return command.split()

@@ -305,6 +305,29 @@ def test_an_approval_for_the_session_does_not_cover_a_changed_script(project: Pa
     assert (again["call_hash"], again["scripts"] != asked["scripts"]) == (asked["call_hash"], True)
 
 
+def test_a_call_whose_scripts_cannot_be_known_is_approved_once(project: Path, home: Path) -> None:
+    call = {"tool": "bash", "input": {"command": "x=deploy; ./$x.sh"}}
+    shop = Shop(project, [{"when": {"user": "order"}, "call": call}, {"when": {"tool": "bash"}, "call": call}])
+    asked = shop.ask()
+    assert asked["rule"] is None
+    for scope in ("--session", "--always"):
+        ran = shop.run("approvals", "approve", asked["id"], scope)
+        assert (ran.code, "it offers: Allow once, Deny" in ran.err) == (exits.CONFLICT, True)
+    shop.json("approvals", "approve", asked["id"])
+    assert (shop.up(), len(shop.ledger()), len(shop.waiting())) == (exits.OK, 1, 1)
+
+
+@pytest.mark.parametrize("command", ["bash <deploy.sh", "bash ./d*.sh"])
+def test_a_script_that_is_named_in_another_way_is_asked_about_anew_too(command: str, project: Path, home: Path) -> None:
+    shop = Shop(project, [{"when": {"user": "order"}, "call": {"tool": "bash", "input": {"command": command}}}])
+    asked = shop.ask()
+    shop.json("approvals", "approve", asked["id"])
+    (shop.folder / "deploy.sh").write_text("rm -rf ~")
+    assert (shop.up(), shop.ledger()) == (exits.OK, [])
+    [anew] = shop.waiting()
+    assert anew["scripts"] != asked["scripts"]
+
+
 def test_a_process_of_a_session_cannot_answer(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = shop.ask()
     monkeypatch.setenv("AMPLIFIER_SESSION", "1")
