@@ -1,8 +1,9 @@
 """Describe a tool call by what it reaches: paths, commands, hosts, events and bundles.
 
 A tool may say so itself: its attribute `accesses` maps the name of an argument to `read`, `write`, `command`, `host`,
-`event` or `bundle`, or it is a function from the arguments of a call to its accesses. Without it the usual names of
-arguments count, and a path is read by tools whose names say so.
+`event` or `bundle`, or it is a function from the arguments of a call to its accesses. `read inside` and `write inside`
+are for a tool that refuses paths outside of the working folder by itself: no person is asked about them. Without the
+attribute the usual names of arguments count, and a path is read by tools whose names say so.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Kind = Literal["read", "write", "command", "host", "event", "bundle", "other"]
 Form = Literal["text", "decoded", "harmless", "opaque"]
 """The form of a command: an undecoded text, or one command with decoded words, quoted as a shell quotes them.
 
-A harmless one is decoded, too, and needs no question of its own: its tool confines it. An opaque one is not to be
-decoded: no rule allows it.
+A harmless one is decoded, too, and needs no question of its own: its tool confines it. So does the folder of a command.
+An opaque one is not to be decoded: no rule allows it.
 """
 
 _USUAL: dict[Kind, str] = {
@@ -41,6 +42,8 @@ _USUAL: dict[Kind, str] = {
 }
 USUAL_KINDS: dict[str, Kind] = {name: kind for kind, names in _USUAL.items() for name in names.split()}
 """What an argument reaches by its name, unless its tool says otherwise."""
+INSIDE = " inside"
+"""The end of a declared kind of path, for a tool that stays in the working folder."""
 _READING = frozenset(("read", "list", "ls", "glob", "grep", "search", "find", "get", "view", "show", "stat", "tree"))
 # Patterns are texts: most sessions use none of them, and to compile one takes as long as to import a module.
 _CONTROL = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
@@ -79,7 +82,8 @@ class Call:
                 continue
             if kind == "write" and reads and name not in declared:
                 kind = "read"
-            accesses += [_access(kind, each, str(folder)) for each in _texts(value)]
+            found = [_access(kind.removesuffix(INSIDE), each, str(folder)) for each in _texts(value)]
+            accesses += map(_keep_inside, found) if kind.endswith(INSIDE) else found
         return cls(tool, tuple(accesses), arguments)
 
     @property
@@ -122,6 +126,12 @@ def _access(kind: Kind, value: str, folder: str) -> Access:
     if kind == "host":
         return _host_access(value)
     return Access(kind, value, _why_unprintable(value.replace("\n", " ") if kind == "command" else value))
+
+
+def _keep_inside(access: Access) -> Access:
+    if access.problem or not access.value.startswith("/"):
+        return access
+    return access._replace(problem="it is outside of the working folder, and the tool stays inside")
 
 
 def _why_unprintable(value: str) -> str:

@@ -107,7 +107,9 @@ def narrowest_rule(call: Call) -> str | None:
 
     There is none for a command with shell syntax: a rule for it would cover other commands, too.
     """
-    values = {(access.kind, access.value) for access in call.accesses}
+    values = {
+        (access.kind, access.value) for access in call.accesses if access.kind == "command" or access.form != "harmless"
+    }
     if len(values) > 1 or any(access.problem for access in call.accesses):
         return None
     for kind, value in values:

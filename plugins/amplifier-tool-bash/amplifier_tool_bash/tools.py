@@ -103,10 +103,12 @@ class Shell:
         if not isinstance(command, str) or not isinstance(where, str):
             return []
         try:
-            self._find_where(where)
+            inside = os.path.relpath(self._find_where(where), self._folder)
         except InvalidInput as error:
             return [Access("command", where, str(error), "opaque")]
         accesses = describe_command(command, self._folder, where, is_confined=self._is_confined())
+        if inside != ".":
+            accesses.append(Access("read", inside, form="harmless"))
         return [*accesses, Access("host", "*")] if arguments.get("network") else accesses
 
     async def run(self, given: dict[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,9 @@ SEARCHES = 4
 """Searches of a session at one time: each is a process."""
 
 
+WRITING = ("write_file", "edit_file")
+
+
 class FileTool:
     """One tool; a failed call is a result with an error, never an exception."""
 
@@ -42,6 +45,9 @@ class FileTool:
         self.name = name
         self.description = DESCRIPTIONS[name]
         self.input_schema = SCHEMAS[name]
+        kind = "write inside" if name in WRITING else "read inside"
+        self.accesses = {"file_path": kind, "path": kind, "files": "read inside"}
+        """The permissions of a session are about the path; outside of the folder there is nothing to ask about."""
         self._action = action
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
@@ -102,9 +108,7 @@ class _Files:
 
     async def glob(self, given: dict[str, Any]) -> dict[str, Any]:
         path, closed = given["path"], self._find_closed("glob", given["path"])
-        return await asyncio.to_thread(
-            find_files, self._folder, path, given["pattern"], given["max_results"], closed
-        )
+        return await asyncio.to_thread(find_files, self._folder, path, given["pattern"], given["max_results"], closed)
 
     async def grep(self, given: dict[str, Any]) -> dict[str, Any]:
         search = Search(

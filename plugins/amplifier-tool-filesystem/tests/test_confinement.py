@@ -162,7 +162,7 @@ async def test_a_working_folder_reached_through_a_link_is_the_folder_it_leads_to
 async def test_a_link_with_a_name_outside_utf8_leads_past_no_permission(work: Path, call: Call) -> None:
     (work / ".git").mkdir()
     (work / ".git" / "config").write_text("old")
-    os.symlink(b".git", os.fsencode(work) + b"/li\xe9")
+    (work / os.fsdecode(b"li\xe9")).symlink_to(".git")
     result = await call("write_file", file_path="li\\xe9/config", content="x")
     assert (result.success, result.error["type"]) == (False, "InvalidInput")
     assert (work / ".git" / "config").read_text() == "old"

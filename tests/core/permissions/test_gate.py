@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +12,9 @@ from amplifier_core import HookResult, ModuleCoordinator
 from amplifier_core.approval import ApprovalTimeoutError
 from amplifier_core.events import TOOL_PRE
 from amplifier_core.permissions import Access, PermissionGate, Policy, parse_permissions
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Asked:
@@ -151,7 +154,14 @@ async def test_a_handlers_question_and_that_of_the_gate_are_one_and_a_refusal_wi
 
 @pytest.mark.parametrize(
     "name",
-    ['b="x"): fine\nbash(command', "b\rbash(command", "b\u202ebash(command", 'b="x"): fine  bash(command', "b\u2028", ""],
+    [
+        'b="x"): fine\nbash(command',
+        "b\rbash(command",
+        "b\u202ebash(command",
+        'b="x"): fine  bash(command',
+        "b\u2028",
+        "",
+    ],
 )
 async def test_a_question_is_one_line_whatever_an_argument_is_called(name: str) -> None:
     coordinator, _, asked = guarded({})
@@ -193,6 +203,27 @@ async def test_a_tool_declares_its_arguments() -> None:
     coordinator, _, _ = guarded({})
     coordinator.mount_points["tools"]["deploy"] = Deploy()
     assert "own network" in str((await verdict(coordinator, "deploy", where="127.0.0.1")).reason)
+
+
+async def test_a_tool_that_stays_in_the_folder_is_refused_outside_of_it_without_a_question(tmp_path: Path) -> None:
+    class Note:
+        name = "note"
+        accesses = {"where": "write inside", "about": "read inside", "copy": "write"}  # noqa: RUF012 - as an author writes it
+
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "out").symlink_to(tmp_path)
+    coordinator, gate, asked = guarded({"allow": ["note(/**)"]})
+    gate.folder = str(work)
+    coordinator.mount_points["tools"]["note"] = Note()
+    for name, path in (("where", "/etc/x"), ("where", "../x"), ("about", "~/x"), ("where", "out/x"), ("about", "out")):
+        refused = await verdict(coordinator, "note", **{name: path})
+        assert refused.action == "deny"
+        assert "it is outside of the working folder, and the tool stays inside" in str(refused.reason)
+    assert (await verdict(coordinator, "note", where="a/x", about=str(work / "b"))).action == "continue"
+    assert (await verdict(coordinator, "note", copy="/etc/x")).action == "continue"
+    assert "git obeys it" in str((await verdict(coordinator, "note", where=".git/config")).reason)
+    assert asked.questions == []
 
 
 class Shell:
