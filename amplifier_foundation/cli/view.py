@@ -6,12 +6,12 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.utils.secrets import redact_text
+from amplifier_core.utils.secrets import redact_all, redact_text
 
 from ..sessions.lineage import describe_event
 from .columns import add_counts, cell, columns_of, new_row, reset_counts
 from .output import console, timestamp
-from .running.terminal import one_line
+from .running.terminal import LOOKED_AT, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -213,7 +213,7 @@ class RunView:
         import asyncio  # not at import: `amplifier logs` needs no event loop
 
         async def on_tool(event: str, data: dict[str, Any]) -> None:
-            given = data.get("tool_input")
+            given = redact_all(data.get("tool_input"))
             pairs = given.items() if isinstance(given, dict) else ()
             text = " ".join(f"{key}={(str(each).splitlines() or [''])[0]}" for key, each in pairs)
             line = f"→ {data.get('tool_name')} {one_line(text, 80)}"
@@ -316,5 +316,5 @@ def describe(event: Any) -> str:
 
 def first_line(text: str) -> str:
     """Return the first line of an answer or a reason, safe for a terminal."""
-    lines = text.strip().splitlines()
+    lines = redact_text(text[:LOOKED_AT]).strip().splitlines()
     return one_line(lines[0], LINE) if lines else "(no answer)"
