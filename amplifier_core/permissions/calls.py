@@ -12,10 +12,11 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from ..frozen import frozen
 from .protected import fold
+from .repositories import is_obeyed_by_git
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -58,6 +59,8 @@ class Access(NamedTuple):
     problem: str = ""
     """Why no rule can allow it."""
     form: Form = "text"
+    reader: str = ""
+    """The program that obeys the file at a path, where its name does not say so."""
 
 
 @frozen
@@ -82,8 +85,9 @@ class Call:
                 continue
             if kind == "write" and reads and name not in declared:
                 kind = "read"
-            found = [_access(kind.removesuffix(INSIDE), each, str(folder)) for each in _texts(value)]
-            accesses += map(_keep_inside, found) if kind.endswith(INSIDE) else found
+            plain = cast("Kind", kind.removesuffix(INSIDE))
+            found = [_access(plain, each, str(folder)) for each in _texts(value)]
+            accesses += found if plain == kind else map(_keep_inside, found)
         return cls(tool, tuple(accesses), arguments)
 
     @property
@@ -155,7 +159,8 @@ def _path_access(kind: Kind, value: str, folder: str) -> Access:
         whole = os.path.realpath(whole)
         relative = _below(os.path.realpath(folder), whole)
     problem = "it has a second name, elsewhere (a hard link)" if names > 1 and kind == "write" else ""
-    return Access(kind, whole if relative is None else relative, problem)
+    reader = "git" if kind == "write" and is_obeyed_by_git(whole) else ""
+    return Access(kind, whole if relative is None else relative, problem, reader=reader)
 
 
 def _below(folder: str, path: str) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.models import ToolResult
-from amplifier_core.permissions import Access, Call
+from amplifier_core.permissions import Access, Call, what_obeys
 
 from .background import Background
 from .commands.decoding import describe_command
@@ -241,7 +241,7 @@ class Shell:
         gate = self._coordinator.permissions
         if gate is None:
             return False
-        access = Access("read" if kind == "read" else "write", path)
+        access = Access("read", path) if kind == "read" else Access("write", path, reader=what_obeys(path) or "git")
         return gate.policy.decide(Call("bash", (access,), {})).effect == "allow"
 
     def _make_listener(self) -> Callable[[str], Awaitable[None]] | None:

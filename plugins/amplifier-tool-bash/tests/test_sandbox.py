@@ -244,6 +244,34 @@ async def test_what_is_new_in_a_repository_and_obeyed_is_moved_aside(bash: Any, 
     assert git(work, "status", "--short") == ""
 
 
+@pytest.mark.parametrize("inner", ["", "sub"])
+async def test_the_hooks_that_a_repository_names_are_guarded(bash: Any, work: Path, inner: str) -> None:
+    top = work / inner
+    (top / "tools" / "hooks").mkdir(parents=True)
+    (top / "tools" / "hooks" / "pre-commit").write_text("old")
+    git(top, "init", "-q")
+    git(top, "config", "core.hooksPath", "tools/hooks")
+    hooks = f"{inner}/tools/hooks".removeprefix("/")
+    result = await bash(
+        f"echo x >{hooks}/pre-commit; echo x >{hooks}/pre-push; mv {hooks} gone; echo x >{hooks}/../free"
+    )
+    assert (top / "tools" / "hooks" / "pre-commit").read_text() == "old"
+    assert [each.name for each in (top / "tools" / "hooks").iterdir()] == ["pre-commit"]
+    assert (top / "tools" / "free").exists()
+    assert "warnings" not in result.output
+    result = await bash(f"mv {hooks.rpartition('/')[0]} moved && mkdir -p {hooks} && echo ./x >{hooks}/pre-commit")
+    assert not (top / "tools" / "hooks").exists()
+    assert result.output["warnings"][0].startswith(f"{hooks} is new, and git obeys it: it is now {hooks}-held-")
+
+
+async def test_the_hooks_of_a_repository_around_the_folder_are_guarded(bash: Any, work: Path) -> None:
+    (work / "hooks").mkdir()
+    git(work.parent, "init", "-q")
+    git(work.parent, "config", "core.hooksPath", f"{work.name}/hooks")
+    await bash("echo x >hooks/pre-commit")
+    assert list((work / "hooks").iterdir()) == []
+
+
 async def test_a_repository_below_is_guarded_too(bash: Any, work: Path) -> None:
     (work / "deep" / "sub").mkdir(parents=True)
     git(work / "deep" / "sub", "init", "-q")
