@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import DeliveryCounts
 
+    from ..background.approvals import Approval
     from ..background.state import Activity
     from ..bundle.model import Bundle
     from .columns import Column, Row
@@ -120,10 +121,20 @@ class RunView:
         self._redraw()
 
     def show_counts(
-        self, delivery_counts: Iterable[DeliveryCounts], at_work: Mapping[tuple[str, str], Iterable[str]]
+        self,
+        delivery_counts: Iterable[DeliveryCounts],
+        at_work: Mapping[tuple[str, str], Iterable[str]],
+        approvals: Iterable[Approval] | None = None,
     ) -> None:
-        """Show the counts of the store and the sessions at work, by project and queue; other processes change them."""
+        """Show the counts of the store and the sessions at work, by project and queue; other processes change them.
+
+        `approvals` are all that the store has.
+        """
         self.changed = False
+        if approvals is not None:
+            waiting = [each for each in approvals if each.state == "pending"]
+            for key, row in self._rows.items():
+                row["approvals"] = [each.id for each in waiting if (each.project, each.queue) == key]
         for key, row in self._rows.items():
             reset_counts(row)
             row["at_work"] = [{"session_id": each} for each in at_work.get(key, ())]
