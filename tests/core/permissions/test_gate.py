@@ -78,6 +78,29 @@ async def test_a_changed_call_is_looked_at_again(in_place: bool) -> None:
     assert (refused.action, refused.reason) == ("deny", "not permitted: .git/config is protected: git obeys it")
 
 
+@pytest.mark.parametrize("action", ["ask_user", "inject_context", "modify", "continue"])
+@pytest.mark.parametrize("more", [{}, {"tool_name": "read_file"}])
+async def test_no_result_of_a_handler_carries_a_call_past_the_gate(action: Any, more: dict[str, Any]) -> None:
+    coordinator, _, asked = guarded({}, *["Allow"] * 4)
+    changed = {"tool_input": {"path": ".git/config"}, **more}
+    result = HookResult(action=action, data=changed, approval_prompt="Sure?", context_injection="x", user_message="x")
+    coordinator.hooks.register(TOOL_PRE, lambda event, data: result)
+    verdict_of_write = await verdict(coordinator, "write_file", path="a.txt")
+    assert verdict_of_write.action == "deny" or (verdict_of_write.data or {})["tool_input"] == {"path": "a.txt"}
+    assert asked.questions == [] or action == "continue"
+
+
+async def test_a_handler_does_not_give_a_call_the_name_of_another_tool() -> None:
+    async def rename(event: str, data: dict[str, Any]) -> None:
+        data["tool_name"] = "read_file"
+
+    coordinator, _, asked = guarded({"ask": ["write_file"]}, "Allow once")
+    coordinator.hooks.register(TOOL_PRE, rename)
+    allowed = await verdict(coordinator, "write_file", path="a.txt")
+    assert asked.questions[0][0] == 'write_file(path="a.txt"): the rule write_file'
+    assert (allowed.data or {})["tool_name"] == "write_file"
+
+
 async def raising(event: str, data: dict[str, Any]) -> None:
     raise RuntimeError("no rules file")
 
