@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from ..frozen import frozen
@@ -20,6 +19,7 @@ from .repositories import is_obeyed_by_git
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     Declared = Mapping[str, Any] | Callable[[Mapping[str, Any]], Iterable["Access"]]
     """The attribute `accesses` of a tool."""
@@ -47,7 +47,10 @@ INSIDE = " inside"
 """The end of a declared kind of path, for a tool that stays in the working folder."""
 _READING = frozenset(("read", "list", "ls", "glob", "grep", "search", "find", "get", "view", "show", "stat", "tree"))
 # Patterns are texts: most sessions use none of them, and to compile one takes as long as to import a module.
-_CONTROL = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+_CONTROL = (
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udc7f\udd00-\udfff\U000e0000-\U000e007f]"
+)
 _ESCAPING = r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|fd)(?:/|$)"
 
 
@@ -146,7 +149,7 @@ def _path_access(kind: Kind, value: str, folder: str) -> Access:
     """Return the access to a path, with its links followed as far as it exists."""
     if problem := _why_unprintable(value):
         return Access(kind, value, problem)
-    given = str(Path(value).expanduser()) if value.startswith("~") else value
+    given = os.path.expanduser(value) if value.startswith("~") else value  # noqa: PTH111 - it knows no error
     joined = given if given.startswith("/") else f"{folder}/{given}"
     whole = os.path.normpath(joined)
     if "/proc/" in joined and (re.match(_ESCAPING, whole) or re.search(_ESCAPING, joined)):

@@ -11,8 +11,8 @@ The name is that of a tool, with `*` for any characters. The pattern is compared
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.errors import AmplifierError
@@ -135,7 +135,7 @@ def describe_pattern(pattern: str | None, kind: Kind, *, folds: bool) -> str:
     if pattern is None:
         return ".*"
     if pattern.startswith("~") and kind in ("read", "write"):
-        pattern = str(Path(pattern).expanduser())
+        pattern = os.path.expanduser(pattern)  # noqa: PTH111 - it knows no error
     text = fold(pattern) if folds else pattern
     if kind in ("read", "write"):
         return _path_regex(text)

@@ -170,6 +170,23 @@ def test_a_command_is_allowed_only_when_it_is_plain(command: str, effect: str) -
     assert decide({"allow": ["bash(git status *)"]}, "bash", command=command) == effect
 
 
+@pytest.mark.parametrize(
+    "path", [".g\u206ait/config", ".git\u00ad/config", "x\ud800", "\udfff/x", "a\u180eb", "a\U000e0041"]
+)
+def test_a_path_that_hides_a_character_or_is_no_name_is_refused(path: str) -> None:
+    for tool in ("write_file", "read_file"):
+        [access] = Call.of(tool, {"path": path}, "/work/project").accesses
+        assert access.problem == "it has control or invisible characters"
+
+
+def test_the_home_of_nobody_is_a_name_as_any_other(tmp_path: Path) -> None:
+    [access] = Call.of("write_file", {"path": "~nobody-at-all/x"}, tmp_path).accesses
+    assert (access.value, access.problem) == ("~nobody-at-all/x", "")
+    assert (
+        decide({"deny": ["write_file(~nobody-at-all/**)"]}, "write_file", tmp_path, path="~nobody-at-all/x") == "deny"
+    )
+
+
 def test_a_link_leads_where_it_leads(tmp_path: Path) -> None:
     project, outside = tmp_path / "project", tmp_path / "outside"
     (project / ".git").mkdir(parents=True)
