@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -21,11 +22,12 @@ from ..sessions.history import text_of
 from .approvals import WAITS, Approval, read_approvals, save, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from amplifier_core.clock import Clock
     from amplifier_core.coordinator import ModuleCoordinator
+    from amplifier_core.permissions import Access
     from amplifier_core.storage import Delivery, DurableStore
 
 LOOK = 30.0
@@ -156,8 +158,9 @@ class ApprovalInbox:
         key, exact = str(data.get("idempotency_key") or data.get("tool_call_id")), call_hash(tool, arguments)
         accesses = getattr((coordinator.get("tools") or {}).get(tool), "accesses", None)
         folder = str(coordinator.get_capability("session.working_dir") or Path.cwd())
-        call = Call.of(tool, arguments, folder, accesses if isinstance(accesses, dict) else {})
-        scripts = _hash_scripts(call, folder)
+        declared = accesses if isinstance(accesses, dict) or callable(accesses) else {}
+        described = (Call.of(tool, arguments, folder), Call.of(tool, arguments, folder, declared))
+        scripts = _hash_scripts([access for call in described for access in call.accesses], folder)
         about = json.dumps([coordinator.session_id, key, exact, self.digest, scripts])
         now = self.clock.now()
         return Approval(
@@ -216,12 +219,18 @@ def _shorten(text: str) -> str:
     return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}…"
 
 
-def _hash_scripts(call: Call, folder: str) -> dict[str, str]:
-    """Return the hash of each file named by a word of the call's commands: a person approves what they do now."""
-    words = {word for access in call.accesses if access.kind == "command" for word in _split(access.value)}
+def _hash_scripts(accesses: Sequence[Access], folder: str) -> dict[str, str]:
+    """Return the hash of each file named by a word of the call's commands: a person approves what they do now.
+
+    A command may run in another folder, which is one of the paths of its call.
+    """
+    words = {word for access in accesses if access.kind == "command" for word in _split(access.value)}
+    paths = {access.value for access in accesses if access.kind in ("read", "write")} - {"."}
+    inner = [path for path in sorted(paths) if Path(folder, path).is_dir()]
     hashes = {}
-    for word in sorted(words):
-        path = Path(folder, Path(word).expanduser() if word.startswith("~") else word)
+    for top, word in product(["", *inner], sorted(words)):
+        path = Path(folder, top, Path(word).expanduser() if word.startswith("~") else word)
+        word = f"{top}/{word}" if top else word
         try:
             if path.is_file():
                 size, changed = path.stat().st_size, path.stat().st_mtime_ns

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from ..background.approvals import Approval, Scope
 
+INDENT = "      "
+"""Before each further line of an argument: none of them looks as a line of the program."""
 SHORTEST, SHOWN = 4, 8
 """Characters of an id that are enough to type, and those in a table."""
 
@@ -93,7 +95,9 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
         return
     click.echo("arguments:")
     for name, value in found.arguments.items():
-        click.echo(f"  {plain(name)}: {plain(value if isinstance(value, str) else json.dumps(value))}")
+        text = plain(value) if isinstance(value, str) else json.dumps(value)
+        shown = name if name.isidentifier() else json.dumps(name)
+        click.echo(f"  {shown}: {text.replace(chr(10), chr(10) + INDENT)}")
     click.echo("last messages:")
     for message in found.messages:
         click.echo(f"  {message['role']}: {one_line(message['text'], 200)}")

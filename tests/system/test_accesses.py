@@ -10,6 +10,7 @@ from amplifier_core import ModuleCoordinator
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.permissions import Call, PermissionGate, Policy, parse_permissions
 from amplifier_foundation.bundle.check import names_of_modules
+from amplifier_tool_delegate.tool import new_session_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +104,20 @@ async def test_a_rule_holds_for_each_argument_that_reaches_something(
     refused = gate.check({"tool_name": tool, "tool_input": given}, coordinator.get("tools"))
     assert refused is not None
     assert (refused.action, refused.reason) == ("deny", f"not permitted: the rule {rule} of bundle 'x'")
+    await coordinator.cleanup()
+
+
+async def test_the_agent_of_an_earlier_session_is_that_of_the_call(tmp_path: Path) -> None:
+    coordinator = await mounted(tmp_path)
+    gate = PermissionGate(Policy([parse_permissions({"deny": ["delegate(deploy*)"]}, "bundle 'x'")]), tmp_path)
+    session_id = new_session_id("deployer", "talk-1")
+    for more in ({}, {"agent": "reviewer"}):
+        given = {"instruction": "go on", "session_id": session_id, **more}
+        refused = gate.check({"tool_name": "delegate", "tool_input": given}, coordinator.get("tools"))
+        assert refused is not None
+        assert refused.action == "deny"
+    other = {"instruction": "go on", "session_id": new_session_id("reviewer", "talk-1")}
+    assert gate.check({"tool_name": "delegate", "tool_input": other}, coordinator.get("tools")) is None
     await coordinator.cleanup()
 
 

@@ -283,6 +283,35 @@ def test_a_script_that_changes_while_its_call_waits_is_asked_about_anew(shop: Sh
     assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, ["./deploy.sh now"], [])
 
 
+@pytest.mark.parametrize("given", [{"command": "./x.sh", "cwd": "sub"}, {"command": "cd sub && ./x.sh"}])
+def test_a_script_in_the_folder_of_the_command_counts_too(given: dict[str, str], project: Path, home: Path) -> None:
+    said = {"when": {"tool": "bash"}, "say": "x"}
+    shop = Shop(project, [{"when": {"user": "order"}, "call": {"tool": "bash", "input": given}}, said])
+    text = (project / "bundle.md").read_text()
+    (project / "bundle.md").write_text(text.replace("{module: tool-bash, source: ./bash.py}", "{module: tool-bash}"))
+    (project / "sub").mkdir()
+    (project / "sub" / "x.sh").write_text("echo x >../ran")
+    asked = shop.ask()
+    assert "sub/./x.sh" in asked["scripts"]
+    shop.json("approvals", "approve", asked["id"])
+    (project / "sub" / "x.sh").write_text("echo other >../ran")
+    assert shop.up() == exits.OK
+    assert not (project / "ran").exists()
+    [anew] = shop.waiting()
+    assert anew["id"] != asked["id"]
+
+
+def test_no_line_of_an_argument_looks_as_one_of_the_program(project: Path, home: Path) -> None:
+    text = "x\noptions: none\n  path: harmless"
+    call = {"tool": "bash", "input": {"command": text, "a\nstate": "approved"}}
+    asked = (shop := Shop(project, [{"when": {"user": "order"}, "call": call}])).ask()
+    shown = shop.run("approvals", "show", asked["id"]).out.splitlines()
+    assert [line for line in shown if line.startswith(("options:", "state:", "  path:"))] == [
+        "state: pending",
+        "options: Allow once, Allow for this session, Deny",
+    ]
+
+
 def test_always_adds_the_narrowest_rule_and_the_next_order_is_not_asked_about(shop: Shop) -> None:
     asked = shop.ask()
     assert asked["rule"] == "bash(./deploy.sh now)"
