@@ -6,14 +6,18 @@ protected, or asked by default. Those of a project only tighten: a stranger may 
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING
 
-from amplifier_core.permissions import Layer, Policy, parse_permissions
+from amplifier_core.permissions import Layer, Policy, parse_permissions, parse_rule
 
+from ..paths import data_home
 from ..settings.places import settings_files
 from ..settings.reading import read_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ..settings.layer import Layer as SettingsLayer
@@ -31,8 +35,21 @@ def read_policy(folder: Path | str | None = None) -> Policy:
     stamps = _read_stamps(folder)
     layers = [_read_layer(each) for each in read_settings(folder).layers if each.values.get(KEY)]
     return Policy(
-        layers, _remember_rule, refresh=lambda: None if _read_stamps(folder) == stamps else read_policy(folder)
+        [*layers, *_close_data_folder(folder)],
+        _remember_rule,
+        refresh=lambda: None if _read_stamps(folder) == stamps else read_policy(folder),
     )
+
+
+def _close_data_folder(folder: Path | str | None) -> Iterator[Layer]:
+    """Yield the layer that keeps tools from the data folder, if that is inside of the working folder.
+
+    The person's settings, the trusted places and all sessions are there.
+    """
+    top, own = os.path.realpath(folder or "."), os.path.realpath(data_home())
+    if own.startswith(f"{top.rstrip('/')}/"):
+        inside = re.sub(r"([*?\[\]\\])", r"\\\1", os.path.relpath(own, top))
+        yield Layer("built-in settings", [parse_rule("deny", f"*({inside}/**)")])
 
 
 def _read_stamps(folder: Path | str | None) -> list[tuple[int, ...] | None]:

@@ -165,6 +165,20 @@ def test_with_unreadable_rules_nothing_starts(
     assert "settings.yaml:1:" in capsys.readouterr().err
 
 
+def test_no_tool_reaches_the_data_folder_inside_of_the_working_folder(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(project / "my [data]"))
+    for call in ("write_file(my [data]/settings.yaml)", "read_file(my [data]/amplifier.db)"):
+        assert invoke(["permission", "test", call]) == exits.FAILED
+        assert "of the built-in settings" in capsys.readouterr().out
+    write_setting("user", "permissions.allow", ["write_file(my \\[data\\]/**)", "write_file(**)"])
+    assert invoke(["permission", "test", "write_file(my [data]/settings.yaml)"]) == exits.FAILED
+    assert invoke(["permission", "test", "write_file(my data/settings.yaml)"]) == exits.OK
+    (project / "link").symlink_to(project / "my [data]")
+    assert invoke(["permission", "test", "write_file(link/settings.yaml)"]) == exits.FAILED
+
+
 def test_a_delegated_session_has_no_more_than_its_parent(project: Path) -> None:
     child = BUNDLE.replace("name: writer", "name: child").replace('deny: ["write_file(out/**)"]', "mode: auto")
     (project / "child.md").write_text(child, encoding="utf-8")
