@@ -14,7 +14,6 @@ import stat
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from ..frozen import frozen
-from .protected import fold
 from .repositories import is_obeyed_by_git
 
 if TYPE_CHECKING:
@@ -51,6 +50,7 @@ _CONTROL = (
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udc7f\udd00-\udfff\U000e0000-\U000e007f]"
 )
+_HOST = r"[\w.*-]*|[\da-f:.]+(?:%\w+)?"
 _ESCAPING = r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|fd)(?:/|$)"
 
 
@@ -83,7 +83,7 @@ class Call:
         reads = _says_reading(tool)
         accesses: list[Access] = []
         for name, value in arguments.items():
-            kind = declared.get(name) or USUAL_KINDS.get(name)
+            kind = declared.get(name) or USUAL_KINDS.get(name) or USUAL_KINDS.get(_spell_usually(name))
             if kind is None:
                 continue
             if kind == "write" and reads and name not in declared:
@@ -97,6 +97,13 @@ class Call:
     def is_reading(self) -> bool:
         """Whether the name of the tool says that it only reads."""
         return _says_reading(self.tool)
+
+
+def _spell_usually(name: str) -> str:
+    """Return the name of an argument as `USUAL_KINDS` spells it: `filePath` is `file_path`."""
+    if name.islower() and "-" not in name:
+        return name
+    return re.sub(r"(?<=[a-z\d])(?=[A-Z])|-", "_", name).lower()
 
 
 def _says_reading(tool: str) -> bool:
@@ -199,7 +206,9 @@ def _host_access(value: str) -> Access:
         return Access("host", value, "it is no address")
     if user is not None:
         return Access("host", host, "it names a user before the host")
-    host = fold(host).rstrip(".")
+    host = host.lower().rstrip(".")
+    if not re.fullmatch(_HOST, host, re.ASCII):
+        return Access("host", host, "programs differ about which host that is; write its name in ASCII (xn--…)")
     return Access("host", host, _why_internal(host))
 
 

@@ -140,11 +140,19 @@ def describe_pattern(pattern: str | None, kind: Kind, *, folds: bool) -> str:
     if kind in ("read", "write"):
         return _path_regex(text)
     if kind == "host":
-        host = text.rstrip(".")
+        host = _write_host(text).rstrip(".")
         return rf"(?:.*\.)?{re.escape(host[2:])}" if host.startswith("*.") else _text_regex(host)
     if kind == "command" and text.endswith(" *"):  # `git status *` is `git status`, too
         return f"{_text_regex(text[:-2])}(?: .*)?"
     return _text_regex(text)
+
+
+def _write_host(pattern: str) -> str:
+    """Return the pattern of a host in ASCII, as calls name it."""
+    try:
+        return ".".join(each if each.isascii() else each.encode("idna").decode() for each in pattern.split("."))
+    except UnicodeError:
+        return pattern
 
 
 def _text_regex(pattern: str) -> str:

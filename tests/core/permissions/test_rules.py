@@ -141,6 +141,25 @@ def test_a_host_is_a_host_and_not_a_text(url: str, effect: str) -> None:
     assert decide({"allow": ["fetch(ok.com)"]}, "fetch", url=url) == effect
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["http://①②⑦.0.0.1", "http://127。0。0。1", "http://ⓔxample.com", "http://%31%32%37.0.0.1", "http://straße.de"],
+)
+def test_a_host_that_programs_read_differently_is_refused(url: str) -> None:
+    assert decide({"allow": ["fetch"]}, "fetch", url=url) == "deny"
+
+
+def test_a_rule_about_a_host_beyond_ascii_holds_for_its_ascii_name() -> None:
+    assert decide({"deny": ["fetch(*.BÜCHER.de)"], "allow": ["fetch"]}, "fetch", url="x.xn--bcher-kva.de") == "deny"
+    assert decide({"deny": ["fetch(bücher.de)"], "allow": ["fetch"]}, "fetch", url="http://bucher.de") == "allow"
+    assert decide({"allow": ["fetch"]}, "fetch", url="http://[2606:4700::1111]:80/") == "allow"
+
+
+@pytest.mark.parametrize("name", ["filePath", "FilePath", "file-path", "PATH"])
+def test_the_usual_names_of_arguments_count_in_any_spelling(name: str) -> None:
+    assert decide({}, "save_note", **{name: ".git/config"}) == "deny"
+
+
 def test_a_host_with_a_star_is_all_below_it() -> None:
     for url, effect in (("https://a.b.ok.com", "allow"), ("https://ok.com", "allow"), ("https://notok.com", "ask")):
         assert decide({"allow": ["fetch(*.ok.com)"]}, "fetch", url=url) == effect
