@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..frozen import frozen
 from .repositories import is_obeyed_by_git
@@ -40,8 +40,14 @@ _USUAL: dict[Kind, str] = {
     "event": "event event_name events",
     "bundle": "agent bundle",
 }
-USUAL_KINDS: dict[str, Kind] = {name: kind for kind, names in _USUAL.items() for name in names.split()}
-"""What an argument reaches by its name, unless its tool says otherwise."""
+USUAL_KINDS: dict[str, Kind] = {
+    spelled: kind
+    for kind, names in _USUAL.items()
+    for name in names.split()
+    for whole in (name.title().replace("_", ""),)
+    for spelled in (name, name.upper(), name.replace("_", "-"), whole, whole[0].lower() + whole[1:])
+}
+"""What an argument reaches by its name, unless its tool says otherwise: `file_path`, `filePath`, `file-path`."""
 INSIDE = " inside"
 """The end of a declared kind of path, for a tool that stays in the working folder."""
 _READING = frozenset(("read", "list", "ls", "glob", "grep", "search", "find", "get", "view", "show", "stat", "tree"))
@@ -83,27 +89,18 @@ class Call:
         reads = _says_reading(tool)
         accesses: list[Access] = []
         for name, value in arguments.items():
-            kind = declared.get(name) or USUAL_KINDS.get(name) or USUAL_KINDS.get(_spell_usually(name))
+            kind = declared.get(name) or USUAL_KINDS.get(name)
             if kind is None:
                 continue
             if kind == "write" and reads and name not in declared:
                 kind = "read"
-            plain = cast("Kind", kind.removesuffix(INSIDE))
-            found = [_access(plain, each, str(folder)) for each in _texts(value)]
-            accesses += found if plain == kind else map(_keep_inside, found)
+            accesses += [_access(kind, each, str(folder)) for each in _texts(value)]
         return cls(tool, tuple(accesses), arguments)
 
     @property
     def is_reading(self) -> bool:
         """Whether the name of the tool says that it only reads."""
         return _says_reading(self.tool)
-
-
-def _spell_usually(name: str) -> str:
-    """Return the name of an argument as `USUAL_KINDS` spells it: `filePath` is `file_path`."""
-    if name.islower() and "-" not in name:
-        return name
-    return re.sub(r"(?<=[a-z\d])(?=[A-Z])|-", "_", name).lower()
 
 
 def _says_reading(tool: str) -> bool:
@@ -134,25 +131,19 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _access(kind: Kind, value: str, folder: str) -> Access:
-    if kind in ("read", "write"):
-        return _path_access(kind, value, folder)
+def _access(kind: Any, value: str, folder: str) -> Access:
+    if kind.removesuffix(INSIDE) in ("read", "write"):
+        return _path_access(kind.removesuffix(INSIDE), value, folder, stays=kind.endswith(INSIDE))
     if kind == "host":
         return _host_access(value)
     return Access(kind, value, _why_unprintable(value.replace("\n", " ") if kind == "command" else value))
-
-
-def _keep_inside(access: Access) -> Access:
-    if access.problem or not access.value.startswith("/"):
-        return access
-    return access._replace(problem="it is outside of the working folder, and the tool stays inside")
 
 
 def _why_unprintable(value: str) -> str:
     return "it has control or invisible characters" if not value.isprintable() and re.search(_CONTROL, value) else ""
 
 
-def _path_access(kind: Kind, value: str, folder: str) -> Access:
+def _path_access(kind: Kind, value: str, folder: str, *, stays: bool) -> Access:
     """Return the access to a path, with its links followed as far as it exists."""
     if problem := _why_unprintable(value):
         return Access(kind, value, problem)
@@ -169,6 +160,8 @@ def _path_access(kind: Kind, value: str, folder: str) -> Access:
         whole = os.path.realpath(whole)
         relative = _below(os.path.realpath(folder), whole)
     problem = "it has a second name, elsewhere (a hard link)" if names > 1 and kind == "write" else ""
+    if relative is None and stays:
+        problem = "it is outside of the working folder, and the tool stays inside"
     reader = "git" if kind == "write" and is_obeyed_by_git(whole) else ""
     return Access(kind, whole if relative is None else relative, problem, reader=reader)
 

@@ -115,13 +115,8 @@ def _read(file: str, *version: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         kind = {("core", "hookspath"): "hooks", ("include", "path"): "include", ("includeif", "path"): "include"}.get(
             (section, key.strip().lower())
         )
-        if kind is not None and (value := _read_value(value)):
-            found[kind].append(value)
+        if kind is not None:
+            parts = re.findall(r'"((?:\\.|[^"\\])*)"|([^"#;]+)|[#;].*', value)
+            value = "".join(re.sub(r"\\(.)", r"\1", quoted or bare) for quoted, bare in parts).strip()
+            found[kind] += [value] if value else []
     return tuple(found["hooks"]), tuple(found["include"])
-
-
-def _read_value(text: str) -> str:
-    """Return a value without its comment and quotes."""
-    parts = re.findall(r'"((?:\\.|[^"\\])*)"|([^"#;]+)|([#;].*)', text)
-    plain = "".join(re.sub(r"\\(.)", r"\1", quoted or bare) for quoted, bare, _ in parts)
-    return plain.strip()

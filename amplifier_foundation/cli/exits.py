@@ -72,8 +72,6 @@ def exit_code(error: BaseException) -> int:
             return WAITING
     if not isinstance(error, errors.AmplifierError):
         return FAILED
-    if isinstance(error, errors.StoreUnavailable) and isinstance(error, ValueError):
-        return USAGE  # a storage that cannot do this: no attempt can
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), FAILED)
 
 

@@ -17,7 +17,6 @@ from ..settings.places import settings_files
 from ..settings.reading import read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from ..settings.layer import Layer as SettingsLayer
@@ -30,26 +29,20 @@ KEY = "permissions"
 def read_policy(folder: Path | str | None = None) -> Policy:
     """Return the policy of the sessions in `folder` (default: the current one), without that of their bundle.
 
-    Raises `InvalidSettings` and `PermissionsError`: with settings that cannot be read, nothing starts.
+    A data folder inside of the working folder is closed to every tool. Raises `InvalidSettings` and `PermissionsError`:
+    with settings that cannot be read, nothing starts.
     """
     stamps = _read_stamps(folder)
     layers = [_read_layer(each) for each in read_settings(folder).layers if each.values.get(KEY)]
+    top, own = os.path.realpath(folder or "."), os.path.realpath(data_home())
+    if own.startswith(f"{top.rstrip('/')}/"):  # the settings, the trusted places and all sessions are there
+        inside = re.sub(r"([*?\[\]\\])", r"\\\1", os.path.relpath(own, top))
+        layers.append(Layer("built-in settings", [parse_rule("deny", f"*({inside}/**)")]))
     return Policy(
-        [*layers, *_close_data_folder(folder)],
+        layers,
         _remember_rule,
         refresh=lambda: None if _read_stamps(folder) == stamps else read_policy(folder),
     )
-
-
-def _close_data_folder(folder: Path | str | None) -> Iterator[Layer]:
-    """Yield the layer that keeps tools from the data folder, if that is inside of the working folder.
-
-    The person's settings, the trusted places and all sessions are there.
-    """
-    top, own = os.path.realpath(folder or "."), os.path.realpath(data_home())
-    if own.startswith(f"{top.rstrip('/')}/"):
-        inside = re.sub(r"([*?\[\]\\])", r"\\\1", os.path.relpath(own, top))
-        yield Layer("built-in settings", [parse_rule("deny", f"*({inside}/**)")])
 
 
 def _read_stamps(folder: Path | str | None) -> list[tuple[int, ...] | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from amplifier_core.errors import AmplifierError, StoreUnavailable
+from amplifier_core.errors import AmplifierError, StoreError
 from amplifier_core.storage import Inbox, SessionStore
 
 from ..paths import data_home, make_private
@@ -31,7 +31,7 @@ class StorageConfigError(AmplifierError, ValueError):
         super().__init__(f"{storage} refuses its configuration: {message}. See: amplifier config show")
 
 
-class StorageUnsuitable(StoreUnavailable, ValueError):
+class StorageUnsuitable(StoreError, ValueError):
     """A storage cannot do what is asked by its nature: another attempt changes nothing."""
 
 
