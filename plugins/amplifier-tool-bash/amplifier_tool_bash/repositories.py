@@ -140,7 +140,8 @@ def is_harmful(repository: Path, part: str) -> bool:
     if part == "info":
         return os.path.lexists(repository / part / "attributes")
     if part in ("remotes", "branches"):
-        return not _is_empty(repository / part)
+        folder = repository / part
+        return not folder.is_dir() or folder.is_symlink() or any(folder.iterdir())
     if part != "worktrees":
         return True
     try:
@@ -150,10 +151,6 @@ def is_harmful(repository: Path, part: str) -> bool:
         )
     except (OSError, ValueError):
         return True
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
 
 
 def is_linked(path: str) -> bool:

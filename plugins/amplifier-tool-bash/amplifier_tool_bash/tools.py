@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.models import ToolResult
-from amplifier_core.permissions import Access, Call
+from amplifier_core.permissions import Access, Call, what_obeys
 
 from .background import Background
 from .commands.decoding import describe_command
@@ -104,13 +104,14 @@ class Shell:
         if not isinstance(command, str) or not isinstance(where, str):
             return []
         try:
-            self._find_where(where)
+            inside = os.path.relpath(self._find_where(where), self._folder)
         except InvalidInput as error:
             return [Access("command", where, str(error), "opaque")]
         closed = self._find_closed()
         accesses = describe_command(command, self._folder, where, is_confined=self._is_confined(), closed=closed)
-        inside = [] if where == "." else [Access("read", where)]
-        return [*accesses, *inside, *([Access("host", "*")] if arguments.get("network") else [])]
+        if inside != ".":
+            accesses.append(Access("read", inside, form="harmless"))
+        return [*accesses, Access("host", "*")] if arguments.get("network") else accesses
 
     async def run(self, given: dict[str, Any]) -> dict[str, Any]:
         """Run a command to its end, or start it in the background."""
@@ -242,7 +243,7 @@ class Shell:
         gate = self._coordinator.permissions
         if gate is None:
             return False
-        access = Access("read" if kind == "read" else "write", path)
+        access = Access("read", path) if kind == "read" else Access("write", path, reader=what_obeys(path) or "git")
         return gate.policy.decide(Call("bash", (access,), {})).effect == "allow"
 
     def _find_closed(self) -> list[str]:

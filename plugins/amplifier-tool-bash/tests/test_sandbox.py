@@ -124,7 +124,7 @@ async def test_without_a_sandbox_a_commands_processes_end_too(mount_tools: Any, 
     left = await tool.execute({"command": "sleep 4713.1 & echo $!"})
     late = await tool.execute({"command": "trap '' TERM; echo $$; sleep 4713.2; sleep 4713.2", "timeout": 1})
     for result in (left, late):
-        pid = int(result.output["output"])
+        pid = int(result.output["output"].split()[0])  # bash may say "Killed" below
         while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
             await asyncio.sleep(0.01)
     assert (late.output["status"], late.output["exit_code"]) == ("timed out", 137)
@@ -315,6 +315,33 @@ async def test_a_new_repository_of_a_submodule_that_would_run_programs_is_none_a
     result = await bash("git init -q --bare .git/modules/s; git -C .git/modules/s config core.fsmonitor ./x")
     assert not (work / ".git" / "modules" / "s" / "HEAD").exists()
     assert result.output["warnings"][0].startswith(".git/modules/s would run programs on your machine")
+
+
+@pytest.mark.parametrize("inner", ["", "sub"])
+async def test_the_hooks_that_a_repository_names_are_guarded(bash: Any, work: Path, inner: str) -> None:
+    top = work / inner
+    (top / "tools" / "hooks").mkdir(parents=True)
+    (top / "tools" / "hooks" / "pre-commit").write_text("old")
+    git(top, "init", "-q")
+    git(top, "config", "core.hooksPath", "tools/hooks")
+    hooks = f"{inner}/tools/hooks".removeprefix("/")
+    result = await bash(
+        f"echo x >{hooks}/pre-commit; echo x >{hooks}/pre-push; mv {hooks} gone; echo x >{hooks}/../free"
+    )
+    assert (top / "tools" / "hooks" / "pre-commit").read_text() == "old"
+    assert [each.name for each in (top / "tools" / "hooks").iterdir()] == ["pre-commit"]
+    assert (top / "tools" / "free").exists()
+    assert "warnings" not in result.output
+    await bash(f"mv {hooks.rpartition('/')[0]} moved; mkdir -p {hooks}; echo ./x >{hooks}/pre-commit")
+    assert (top / "tools" / "hooks" / "pre-commit").read_text() == "old"
+
+
+async def test_the_hooks_of_a_repository_around_the_folder_are_guarded(bash: Any, work: Path) -> None:
+    (work / "hooks").mkdir()
+    git(work.parent, "init", "-q")
+    git(work.parent, "config", "core.hooksPath", f"{work.name}/hooks")
+    await bash("echo x >hooks/pre-commit")
+    assert list((work / "hooks").iterdir()) == []
 
 
 async def test_a_repository_below_is_guarded_too(bash: Any, work: Path) -> None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_core.permissions import is_secret, what_obeys
+from amplifier_core.permissions import find_named_by_git, is_secret, what_obeys
 
 from ..repositories import find_obeyed, is_harmful, runs_programs
 
@@ -45,7 +45,7 @@ def find_guarded(folder: str, is_allowed: Callable[[str, str], bool] = lambda ki
 
     `is_allowed("read" or "write", path)` says what the person has released.
     """
-    obeyed: list[str] = []
+    obeyed = [path for above in Path(folder).parents for path in _find_named(folder, str(above), is_allowed)]
     secret: list[str] = []
     bare: list[str] = []
     entries = 0
@@ -72,9 +72,21 @@ def find_guarded(folder: str, is_allowed: Callable[[str, str], bool] = lambda ki
                     secret.append(path)
                 elif is_obeyed and not is_allowed("write", path):
                     obeyed.append(path)
+            if entry.name == ".git":
+                obeyed += _find_named(folder, f"{folder}/{inside}".rstrip("/"), is_allowed)
             if is_folder and not is_obeyed and entry.name not in _SKIPPED:
                 waiting.append(f"{inside}{entry.name}/")
     return _describe(folder, obeyed, secret, bare, is_complete=True)
+
+
+def _find_named(folder: str, top: str, is_allowed: Callable[[str, str], bool]) -> list[str]:
+    """Return what the settings of the repository at `top` name inside of the folder, such as its hooks."""
+    real = os.path.realpath(folder)
+    inside = (each[len(real) + 1 :] for each in find_named_by_git(top) if each.startswith(f"{real}/"))
+    there = (
+        each for each in inside if os.path.realpath(f"{real}/{each}") == f"{real}/{each}" and Path(real, each).exists()
+    )
+    return [each for each in dict.fromkeys(there) if not is_allowed("write", each)]
 
 
 @lru_cache(maxsize=2 * MOST_ENTRIES)
@@ -93,7 +105,7 @@ def _describe(folder: str, obeyed: list[str], secret: list[str], bare: list[str]
         with suppress(OSError):
             status = os.lstat(f"{folder}/{path}")
             identities[path] = (status.st_dev, status.st_ino)
-    return Guarded(tuple(obeyed), tuple(secret), is_complete, parts, identities)
+    return Guarded(tuple(dict.fromkeys(obeyed)), tuple(secret), is_complete, parts, identities)
 
 
 def _find_modules(folder: str, repository: str) -> Iterator[str]:
@@ -130,8 +142,10 @@ def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[
             continue
         if path.rpartition("/")[2].lower() == ".git" and runs_programs(Path(folder, path)):
             said.append(f"{path} would run programs on your machine: it is now {_hold(folder, path)}")
+        elif (reader := what_obeys(path)) is not None:
+            said.append(f"{path} is new: {reader} obeys it")
         else:
-            said.append(f"{path} is new: {what_obeys(path)} obeys it")
+            said.append(f"{path} is new, and git obeys it: it is now {_hold(folder, path)}")
     for repository, parts in after.parts.items():
         whole = Path(folder, repository)
         known = before.parts.get(earlier.get(after.identities.get(repository, (0, 0)), ""))
