@@ -165,8 +165,9 @@ class HookRegistry:
         outcome = _merge_answers(event, payload, answers) if answers else _continue_with(payload)
         if gate is None:
             return outcome
-        if entries:
-            question = gate(payload)  # again: a handler may have changed the call
+        if entries:  # again: a handler may have changed the call
+            outcome = _restore_call(outcome, payload, data)
+            question = gate(outcome.data or {})
         return outcome if question is None else _put_question(question, outcome)
 
     async def emit_and_collect(self, event: str, data: dict[str, Any], timeout: float = 1.0) -> list[Any]:  # noqa: ASYNC109 - a published signature
@@ -230,6 +231,14 @@ def _merge_answers(event: str, payload: dict[str, Any], answers: list[tuple[str,
         return _merge_injections(event, payload, injecting)
     last = next((result for _, result in reversed(answers) if result.user_message), answers[-1][1])
     return last.model_copy(update={"action": "continue", "data": payload})
+
+
+def _restore_call(outcome: HookResult, payload: dict[str, Any], given: dict[str, Any]) -> HookResult:
+    """Return the result with a call's data as a whole: a loop runs the tool that it named, whatever handlers say."""
+    changed, name = outcome.data, given.get("tool_name")
+    if changed is not None and "tool_input" in changed and changed.get("tool_name") == name:
+        return outcome
+    return outcome.model_copy(update={"data": {**given, **payload, **(changed or {}), "tool_name": name}})
 
 
 def _put_question(question: HookResult, outcome: HookResult) -> HookResult:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .hosts import is_internal_address, is_internal_host
     from .policy import Decision, Layer, Mode, PermissionsError, Policy, parse_permissions
     from .protected import is_secret, what_obeys
+    from .repositories import find_named_by_git
     from .rules import Effect, PermissionRuleError, Rule, narrowest_rule, parse_rule
 
 _HOMES = {
@@ -26,6 +27,7 @@ _HOMES = {
     ".hosts": "is_internal_address is_internal_host",
     ".policy": "Decision Layer Mode PermissionsError Policy parse_permissions",
     ".protected": "is_secret what_obeys",
+    ".repositories": "find_named_by_git",
     ".rules": "Effect PermissionRuleError Rule narrowest_rule parse_rule",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -43,6 +45,7 @@ __all__ = [
     "PermissionsError",
     "Policy",
     "Rule",
+    "find_named_by_git",
     "is_internal_address",
     "is_internal_host",
     "is_secret",

@@ -1,8 +1,9 @@
 """Describe a tool call by what it reaches: paths, commands, hosts, events and bundles.
 
 A tool may say so itself: its attribute `accesses` maps the name of an argument to `read`, `write`, `command`, `host`,
-`event` or `bundle`, or it is a function from the arguments of a call to its accesses. Without it the usual names of
-arguments count, and a path is read by tools whose names say so.
+`event` or `bundle`, or it is a function from the arguments of a call to its accesses. `read inside` and `write inside`
+are for a tool that refuses paths outside of the working folder by itself: no person is asked about them. Without the
+attribute the usual names of arguments count, and a path is read by tools whose names say so.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..frozen import frozen
-from .protected import fold
+from .repositories import is_obeyed_by_git
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     Declared = Mapping[str, Any] | Callable[[Mapping[str, Any]], Iterable["Access"]]
     """The attribute `accesses` of a tool."""
@@ -27,8 +28,8 @@ Kind = Literal["read", "write", "command", "host", "event", "bundle", "other"]
 Form = Literal["text", "decoded", "harmless", "opaque"]
 """The form of a command: an undecoded text, or one command with decoded words, quoted as a shell quotes them.
 
-A harmless one is decoded, too, and needs no question of its own: its tool confines it. An opaque one is not to be
-decoded: no rule allows it.
+A harmless one is decoded, too, and needs no question of its own: its tool confines it. So does the folder of a command.
+An opaque one is not to be decoded: no rule allows it.
 """
 
 _USUAL: dict[Kind, str] = {
@@ -39,11 +40,23 @@ _USUAL: dict[Kind, str] = {
     "event": "event event_name events",
     "bundle": "agent bundle",
 }
-USUAL_KINDS: dict[str, Kind] = {name: kind for kind, names in _USUAL.items() for name in names.split()}
-"""What an argument reaches by its name, unless its tool says otherwise."""
+USUAL_KINDS: dict[str, Kind] = {
+    spelled: kind
+    for kind, names in _USUAL.items()
+    for name in names.split()
+    for whole in (name.title().replace("_", ""),)
+    for spelled in (name, name.upper(), name.replace("_", "-"), whole, whole[0].lower() + whole[1:])
+}
+"""What an argument reaches by its name, unless its tool says otherwise: `file_path`, `filePath`, `file-path`."""
+INSIDE = " inside"
+"""The end of a declared kind of path, for a tool that stays in the working folder."""
 _READING = frozenset(("read", "list", "ls", "glob", "grep", "search", "find", "get", "view", "show", "stat", "tree"))
 # Patterns are texts: most sessions use none of them, and to compile one takes as long as to import a module.
-_CONTROL = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+_CONTROL = (
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udc7f\udd00-\udfff\U000e0000-\U000e007f]"
+)
+_HOST = r"[\w.*-]*|[\da-f:.]+(?:%\w+)?"
 _ESCAPING = r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|fd)(?:/|$)"
 
 
@@ -55,6 +68,8 @@ class Access(NamedTuple):
     problem: str = ""
     """Why no rule can allow it."""
     form: Form = "text"
+    reader: str = ""
+    """The program that obeys the file at a path, where its name does not say so."""
 
 
 @frozen
@@ -116,9 +131,9 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _access(kind: Kind, value: str, folder: str) -> Access:
-    if kind in ("read", "write"):
-        return _path_access(kind, value, folder)
+def _access(kind: Any, value: str, folder: str) -> Access:
+    if kind.removesuffix(INSIDE) in ("read", "write"):
+        return _path_access(kind.removesuffix(INSIDE), value, folder, stays=kind.endswith(INSIDE))
     if kind == "host":
         return _host_access(value)
     return Access(kind, value, _why_unprintable(value.replace("\n", " ") if kind == "command" else value))
@@ -128,11 +143,11 @@ def _why_unprintable(value: str) -> str:
     return "it has control or invisible characters" if not value.isprintable() and re.search(_CONTROL, value) else ""
 
 
-def _path_access(kind: Kind, value: str, folder: str) -> Access:
+def _path_access(kind: Kind, value: str, folder: str, *, stays: bool) -> Access:
     """Return the access to a path, with its links followed as far as it exists."""
     if problem := _why_unprintable(value):
         return Access(kind, value, problem)
-    given = str(Path(value).expanduser()) if value.startswith("~") else value
+    given = os.path.expanduser(value) if value.startswith("~") else value  # noqa: PTH111 - it knows no error
     joined = given if given.startswith("/") else f"{folder}/{given}"
     whole = os.path.normpath(joined)
     if "/proc/" in joined and (re.match(_ESCAPING, whole) or re.search(_ESCAPING, joined)):
@@ -145,7 +160,10 @@ def _path_access(kind: Kind, value: str, folder: str) -> Access:
         whole = os.path.realpath(whole)
         relative = _below(os.path.realpath(folder), whole)
     problem = "it has a second name, elsewhere (a hard link)" if names > 1 and kind == "write" else ""
-    return Access(kind, whole if relative is None else relative, problem)
+    if relative is None and stays:
+        problem = "it is outside of the working folder, and the tool stays inside"
+    reader = "git" if kind == "write" and is_obeyed_by_git(whole) else ""
+    return Access(kind, whole if relative is None else relative, problem, reader=reader)
 
 
 def _below(folder: str, path: str) -> str | None:
@@ -181,7 +199,9 @@ def _host_access(value: str) -> Access:
         return Access("host", value, "it is no address")
     if user is not None:
         return Access("host", host, "it names a user before the host")
-    host = fold(host).rstrip(".")
+    host = host.lower().rstrip(".")
+    if not re.fullmatch(_HOST, host, re.ASCII):
+        return Access("host", host, "programs differ about which host that is; write its name in ASCII (xn--…)")
     return Access("host", host, _why_internal(host))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ class PermissionGate:
 
     def hear(self, prompt: str, answer: str) -> None:
         """Take in the answer to a question of `check`: it may hold for the session, or for good."""
-        call = next((self._asked.pop(each) for each in list(self._asked) if prompt.endswith(each)), None)
+        # The questions of handlers stand before that of the gate, which is one line.
+        call = self._asked.pop(prompt.rpartition("\n")[2], None)
         if call is None:
             return
         if answer == SESSION:
@@ -162,6 +164,11 @@ def describe_decision(decision: Decision) -> str:
 
 
 def describe_question(call: Call, decision: Decision) -> str:
-    """Return the question about a call, with its exact arguments."""
-    shown = ", ".join(f"{name}={json.dumps(value, default=repr)}" for name, value in call.arguments.items())
-    return f"{call.tool}({shown}): {decision.reason}"
+    """Return the question about a call with its exact arguments, in one line of printable characters."""
+    shown = ", ".join(f"{_show_name(name)}={json.dumps(value, default=repr)}" for name, value in call.arguments.items())
+    reason = decision.reason if decision.reason.isprintable() else json.dumps(decision.reason)
+    return f"{_show_name(call.tool)}({shown}): {reason}"
+
+
+def _show_name(name: str) -> str:
+    return name if re.fullmatch(r"[\w.-]+", name, re.ASCII) else json.dumps(name)

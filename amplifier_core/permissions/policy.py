@@ -183,7 +183,7 @@ def _protection(access: Access) -> Decision | None:
     """Return the refusal of a protected file; None for any other access."""
     from .protected import is_secret, what_obeys
 
-    if access.kind == "write" and (reader := what_obeys(access.value)):
+    if access.kind == "write" and (reader := access.reader or what_obeys(access.value)):
         return Decision("deny", f"{access.value} is protected: {reader} obeys it")
     if access.kind == "read" and is_secret(access.value):
         return Decision("deny", f"{access.value} is protected: its name says that it holds secrets")

@@ -11,8 +11,8 @@ The name is that of a tool, with `*` for any characters. The pattern is compared
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.errors import AmplifierError
@@ -107,13 +107,16 @@ def narrowest_rule(call: Call) -> str | None:
 
     There is none for a command with shell syntax: a rule for it would cover other commands, too.
     """
-    values = {(access.kind, access.value) for access in call.accesses}
+    values = {
+        (access.kind, access.value) for access in call.accesses if access.kind == "command" or access.form != "harmless"
+    }
     if len(values) > 1 or any(access.problem for access in call.accesses):
         return None
     for kind, value in values:
         if kind == "command" and not all(_is_one_command(access) for access in call.accesses):
             return None
-        return f"{call.tool}({_escape(value)})"
+        escaped = re.sub(r"([*?\[\]\\])", r"\\\1", value)
+        return f"{call.tool}({escaped})"
     return None if call.arguments else call.tool
 
 
@@ -124,25 +127,29 @@ def _is_one_command(access: Access) -> bool:
     return access.form != "opaque"
 
 
-def _escape(value: str) -> str:
-    return re.sub(r"([*?\[\]\\])", r"\\\1", value)
-
-
 def describe_pattern(pattern: str | None, kind: Kind, *, folds: bool) -> str:
     """Return the regular expression of a rule's pattern; one that `folds` is for values as `fold` makes them."""
     if pattern is None:
         return ".*"
     if pattern.startswith("~") and kind in ("read", "write"):
-        pattern = str(Path(pattern).expanduser())
+        pattern = os.path.expanduser(pattern)  # noqa: PTH111 - it knows no error
     text = fold(pattern) if folds else pattern
     if kind in ("read", "write"):
         return _path_regex(text)
     if kind == "host":
-        host = text.rstrip(".")
+        host = _write_host(text).rstrip(".")
         return rf"(?:.*\.)?{re.escape(host[2:])}" if host.startswith("*.") else _text_regex(host)
     if kind == "command" and text.endswith(" *"):  # `git status *` is `git status`, too
         return f"{_text_regex(text[:-2])}(?: .*)?"
     return _text_regex(text)
+
+
+def _write_host(pattern: str) -> str:
+    """Return the pattern of a host in ASCII, as calls name it."""
+    try:
+        return ".".join(each if each.isascii() else each.encode("idna").decode() for each in pattern.split("."))
+    except UnicodeError:
+        return pattern
 
 
 def _text_regex(pattern: str) -> str:

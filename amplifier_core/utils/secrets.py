@@ -263,7 +263,8 @@ class StreamRedactor:
         end = len(text)
         for start in range(max(0, end - self._longest + 1), end):
             forms = self._by_first.get(text[start])
-            if forms and _begins_one(text[start:], forms):
+            rest = text[start:]
+            if any(len(form) > len(rest) and form.startswith(rest) for form in forms or ()):
                 end = start
                 break
         if end == len(text) or not end:
@@ -272,10 +273,6 @@ class StreamRedactor:
             start = text.find(form, max(0, end - len(form) + 1), end + len(form) - 1)
             end = min(end, start) if start >= 0 else end
         return end
-
-
-def _begins_one(text: str, forms: Sequence[str]) -> bool:
-    return any(len(form) > len(text) and form.startswith(text) for form in forms)
 
 
 def known_forms(secrets: Iterable[str] = ()) -> Sequence[str]:

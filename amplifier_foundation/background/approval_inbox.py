@@ -18,7 +18,8 @@ from amplifier_core.storage import PromptDeliveries
 
 from ..sessions.held import CAPABILITY, HeldCalls
 from ..sessions.history import text_of
-from .approvals import WAITS, Approval, read_approvals, save
+from .approvals import WAITS, Approval, read_approvals, save, settle
+from .script_digests import digest_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,8 +33,6 @@ LOOK = 30.0
 """Seconds between two looks at a waiting delivery whose store cannot make it due."""
 MESSAGES, LONGEST = 6, 500
 """The last messages that an approval shows, and the characters of each."""
-LARGEST_SCRIPT = 16 * 1024 * 1024
-"""Bytes of a file named in a command whose content counts for the approval; of a larger one, its size and time do."""
 
 
 @dataclass(slots=True)
@@ -71,15 +70,17 @@ class ApprovalInbox:
 
     async def end_attempt(self) -> list[Approval]:
         """Return the questions to wait for after an attempt that was held; the answers before it are used up."""
-        used = {its_id: replace(each, state="used") for its_id, each in self._before.items()}
+        found = await self.read()
+        used = {each.id: replace(each, state="used") for each in found if each.is_decided and each.id in self._before}
         await save(self.store, self.delivery.project, self.delivery.queue, used)
-        return [each for each in await self.read() if each.state == "pending"]
+        return [each for each in found if each.state == "pending"]
 
     async def forget(self) -> None:
-        """Forget the approvals of a finished delivery."""
+        """Forget the approvals of a finished delivery, but for the answers."""
         if self._is_used:
-            gone = dict.fromkeys((each.id for each in await self.read()), None)
-            await save(self.store, self.delivery.project, self.delivery.queue, gone)
+            known = await read_approvals(self.store, self.delivery.project, self.delivery.queue)
+            gone = [each for each in known.values() if each.delivery_id == self.delivery.delivery_id or each.is_kept]
+            await save(self.store, self.delivery.project, self.delivery.queue, settle(gone, self.clock.now()))
 
     def due(self, questions: Iterable[Approval]) -> datetime:
         """Return the time at which the delivery is due without an answer."""
@@ -142,6 +143,8 @@ class ApprovalInbox:
             if is_same and each.answer == SESSION and each.state in ("approved", "used"):
                 return replace(each, state="approved")
         found = known.get(fresh.id, fresh)
+        if found.state == "void":
+            return fresh
         if found.state == "used":
             return replace(found, state="approved") if continues and found.answer else fresh
         return found
@@ -152,8 +155,14 @@ class ApprovalInbox:
         key, exact = str(data.get("idempotency_key") or data.get("tool_call_id")), call_hash(tool, arguments)
         accesses = getattr((coordinator.get("tools") or {}).get(tool), "accesses", None)
         folder = str(coordinator.get_capability("session.working_dir") or Path.cwd())
-        call = Call.of(tool, arguments, folder, accesses if isinstance(accesses, dict) else {})
-        scripts = _hash_scripts(call, folder)
+        declared = accesses if isinstance(accesses, dict) or callable(accesses) else {}
+        described = (Call.of(tool, arguments, folder), Call.of(tool, arguments, folder, declared))
+        commands = [access.value for call in described for access in call.accesses if access.kind == "command"]
+        values = [value for value in arguments.values() if isinstance(value, str)]
+        scripts, is_known = digest_scripts(dict.fromkeys(commands), folder, values)
+        options = list(question.approval_options or ["Allow", "Deny"])
+        if not is_known:  # it may run other files the next time
+            options = [each for each in options if not each.startswith((SESSION, ALWAYS))]
         about = json.dumps([coordinator.session_id, key, exact, self.digest, scripts])
         now = self.clock.now()
         return Approval(
@@ -170,7 +179,7 @@ class ApprovalInbox:
             question=question.approval_prompt or "Allow this operation?",
             reason=question.reason or "a hook asks",
             scripts=scripts,
-            options=list(question.approval_options or ["Allow", "Deny"]),
+            options=options,
             created=now,
             expires=now + timedelta(seconds=self.lifetime),
         )
@@ -178,19 +187,31 @@ class ApprovalInbox:
     async def _keep(self, coordinator: ModuleCoordinator, approval: Approval) -> None:
         """Store a new question, in place of an earlier one about the same call."""
         known = {each.id: each for each in await self.read()}
-        if approval.id in known and known[approval.id].state != "used":
+        if approval.id in known and known[approval.id].state not in ("used", "void"):
             return
         assert coordinator.session is not None  # it makes the call
         history = await coordinator.session.history()
         last = [{"role": str(each.get("role")), "text": _shorten(text_of(each))} for each in history[-MESSAGES:]]
         earlier = {
-            each.id: None
+            each.id: replace(each, state="void", said=_find_change(each, approval), decided=self.clock.now())
             for each in known.values()
-            if (each.session_id, each.key) == (approval.session_id, approval.key)
+            if (each.session_id, each.key) == (approval.session_id, approval.key) and each.state != "void"
         }
         changes = {**earlier, approval.id: replace(approval, messages=last)}
         self._is_used = True
         await save(self.store, approval.project, approval.queue, changes)
+
+
+def _find_change(before: Approval, after: Approval) -> str:
+    """Return what has changed since a question about the same call."""
+    if before.call_hash != after.call_hash:
+        return "the arguments have changed"
+    changed = [
+        name
+        for name in sorted({*before.scripts, *after.scripts})
+        if before.scripts.get(name) != after.scripts.get(name)
+    ]
+    return f"{', '.join(changed)} has changed" if changed else "the bundle has changed"
 
 
 def _shorten(text: str) -> str:
@@ -198,28 +219,3 @@ def _shorten(text: str) -> str:
 
     safe = redact_text(text)
     return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}…"
-
-
-def _hash_scripts(call: Call, folder: str) -> dict[str, str]:
-    """Return the hash of each file named by a word of the call's commands: a person approves what they do now."""
-    words = {word for access in call.accesses if access.kind == "command" for word in _split(access.value)}
-    hashes = {}
-    for word in sorted(words):
-        path = Path(folder, Path(word).expanduser() if word.startswith("~") else word)
-        try:
-            if path.is_file():
-                size, changed = path.stat().st_size, path.stat().st_mtime_ns
-                is_large = size > LARGEST_SCRIPT
-                hashes[word] = f"{size} {changed}" if is_large else sha256(path.read_bytes()).hexdigest()
-        except (OSError, ValueError, RuntimeError):
-            continue
-    return hashes
-
-
-def _split(command: str) -> list[str]:
-    import shlex
-
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return command.split()

@@ -5,9 +5,10 @@
        └─────expires───▶ expired ───▶ used        counts as a denial
 
 An approval is one row of the state `QUEUE#approvals`, beside the states of triggers. It is written before its delivery
-is given back, and goes when the delivery is finished. Its id is a hash of the call's idempotency key, its exact
-arguments, the bundle, and the scripts of its command: when one of them changes, the id is another one, and the call is
-asked about anew. Only `decide` answers; nothing at the socket of `up` and no event does.
+is given back. Its id is a hash of the call's idempotency key, its exact arguments, the bundle, and the scripts of its
+command: when one of them changes, the approval is `void`, and the call is asked about anew, under another id. Only
+`decide` answers; nothing at the socket of `up` and no event does. When the delivery is finished, the newest answers
+stay for a while, without the arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import fcntl
 from contextlib import asynccontextmanager
 from dataclasses import field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.errors import AmplifierError, SessionConflict
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 
     from amplifier_core.storage import DurableStore
 
-State = Literal["pending", "approved", "denied", "expired", "used"]
+State = Literal["pending", "approved", "denied", "expired", "used", "void"]
 Scope = Literal["once", "session", "always"]
 
+KEPT, MOST_KEPT = timedelta(days=7), 50
+"""How long an answer stays after its delivery, and how many of a background session."""
 WAITS = "waits for approval"
 """The first words of the reason of a waiting delivery."""
 
@@ -42,6 +45,9 @@ class ApprovalNotFound(AmplifierError, LookupError):
 
     def __init__(self, text: str) -> None:
         super().__init__(f"no approval '{text}' waits. See: amplifier approvals list")
+
+
+_TIMES = ("created", "expires", "decided")
 
 
 @frozen
@@ -73,18 +79,20 @@ class Approval:
     answer: str = ""
     """The chosen option."""
     said: str = ""
-    """The person's reason."""
+    """The person's reason; of a void one, what has changed."""
+    decided: datetime | None = None
+    """When it was answered, or became void."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Approval:
         """Read the output of `to_dict`."""
-        times = {name: datetime.fromisoformat(data[name]) for name in ("created", "expires")}
+        times = {name: datetime.fromisoformat(data[name]) for name in _TIMES if data.get(name)}
         return cls(**{**data, **times})
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
         data = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**data, "created": self.created.isoformat(), "expires": self.expires.isoformat()}
+        return {**data, **{name: data[name].isoformat() for name in _TIMES if data[name]}}
 
     def at(self, now: datetime) -> Approval:
         """Return it as it is at a time: a pending one may have expired."""
@@ -95,6 +103,27 @@ class Approval:
         """The rule that "always" would add to the person's settings; None: there is none."""
         found = (option for option in self.options if option.startswith(f"{ALWAYS}: "))
         return next((option.removeprefix(f"{ALWAYS}: ") for option in found), None)
+
+    @property
+    def outcome(self) -> State:
+        """The answer, also of a used one."""
+        if self.state != "used":
+            return self.state
+        return "approved" if self.answer else "denied" if self.decided else "expired"
+
+    def describe_answer(self) -> str:
+        """Return what became of it, and when; "is asked" for a pending one."""
+        if self.state == "void":
+            return f"is void since {self.decided:%Y-%m-%d %H:%M} UTC: {self.said}, so the call is asked about anew"
+        if self.decided is None:
+            return "is asked" if self.state == "pending" else f"is {self.outcome} already"
+        chosen = f' ("{self.answer}")' if self.answer else f" ({self.said})" if self.said else ""
+        return f"is {self.outcome} already{chosen}, since {self.decided:%Y-%m-%d %H:%M} UTC"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether only the answer is left: its delivery is finished."""
+        return self.decided is not None and not self.question
 
     @property
     def is_decided(self) -> bool:
@@ -112,12 +141,13 @@ async def read_approvals(store: DurableStore, project: str, queue: str) -> dict[
     return {its_id: Approval.from_dict(data) for its_id, data in stored.items()}
 
 
-async def read_all(store: DurableStore, now: datetime) -> list[Approval]:
-    """Return the approvals of all background sessions whose deliveries are unfinished, the oldest first."""
+async def read_all(store: DurableStore, now: datetime, *, finished: bool = False) -> list[Approval]:
+    """Return the approvals of unfinished deliveries, the oldest first; with `finished`, also the kept answers."""
     queues = {(counted.project, counted.queue) for counted in await store.delivery_counts()}
     found = [each for key in sorted(queues) for each in (await read_approvals(store, *key)).values()]
     open_ids = await _find_unfinished(store, found)
-    return sorted((each.at(now) for each in found if each.delivery_id in open_ids), key=lambda each: each.created)
+    shown = [each for each in found if each.delivery_id in open_ids or (finished and each.decided is not None)]
+    return sorted((each.at(now) for each in shown), key=lambda each: each.created)
 
 
 async def _find_unfinished(store: DurableStore, approvals: Iterable[Approval]) -> set[str]:
@@ -131,6 +161,18 @@ async def save(store: DurableStore, project: str, queue: str, changes: Mapping[s
     if changes:
         plain = {its_id: each.to_dict() if each is not None else None for its_id, each in changes.items()}
         await store.save_trigger_state(project, _state_key(queue), plain, merge=True)
+
+
+def settle(finished: Iterable[Approval], now: datetime) -> dict[str, Approval | None]:
+    """Return the changes for approvals of finished deliveries: the newest answers stay, without arguments and texts."""
+    before = {each.id: each for each in finished}
+    answered = [each for each in before.values() if each.decided is not None and now - each.decided < KEPT]
+    newest = sorted(answered, key=lambda each: each.decided or now)[-MOST_KEPT:]
+    after: dict[str, Approval | None] = dict.fromkeys(before)
+    for each in newest:
+        state: State = "void" if each.state == "void" else "used"
+        after[each.id] = replace(each, state=state, arguments={}, question="", scripts={}, messages=[])
+    return {its_id: each for its_id, each in after.items() if each != before[its_id]}
 
 
 async def decide(
@@ -150,10 +192,11 @@ async def decide(
     async with _deciding():
         known = (await read_approvals(store, approval.project, approval.queue)).get(approval.id)
         if known is None or known.at(now).state not in ("pending", state):
-            what = "is no longer asked for" if known is None else f"is {known.at(now).state} already"
+            what = "is no longer asked for" if known is None else known.at(now).describe_answer()
             raise SessionConflict(approval.id, f"approval {approval.id} {what}")
         if known.state == "pending":
-            known = replace(known, state=state, said=said, answer=_choose(known, scope) if state == "approved" else "")
+            answer = _choose(known, scope) if state == "approved" else ""
+            known = replace(known, state=state, said=said, answer=answer, decided=now)
             await save(store, known.project, known.queue, {known.id: known})
     await make_due(store, known.delivery_id, now)
     return known
@@ -201,7 +244,7 @@ async def resume_answered(store: DurableStore, project: str, queue: str, now: da
     known = await read_approvals(store, project, queue)
     open_ids = await _find_unfinished(store, known.values())
     gone = [each for each in known.values() if each.delivery_id not in open_ids]
-    await save(store, project, queue, {each.id: None for each in gone})
+    await save(store, project, queue, settle(gone, now))
     answered = {each.delivery_id for each in known.values() if each.at(now).is_decided} & open_ids
     for delivery_id in answered:
         await make_due(store, delivery_id, now)

@@ -298,7 +298,11 @@ class BackgroundSessionManager:
         Postponed events do not count, nor events that wait for a budget or triggers with a problem: all may take any
         time.
         """
-        if caught_up and not (await self._engine.router.is_read() and all(map(_is_caught_up, self._all_watches()))):
+        if caught_up and not await self._engine.router.is_read():
+            return False
+        if caught_up and any(
+            each.name not in each.background.problems and not each.is_caught_up for each in self._all_watches()
+        ):
             return False
         at_work = [each for each in self._sessions.values() if not each.stopping and not each.paused]
         running = [each for each in at_work if each.running or each.allowance.until is None]
@@ -385,10 +389,6 @@ class BackgroundSessionManager:
 
 async def _gather(works: Sequence[Coroutine[Any, Any, None]]) -> None:
     await asyncio.gather(*works)
-
-
-def _is_caught_up(watch: Watch) -> bool:
-    return watch.name in watch.background.problems or watch.is_caught_up
 
 
 async def _end(task: asyncio.Task[None], grace: float) -> None:

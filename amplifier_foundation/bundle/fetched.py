@@ -126,12 +126,8 @@ def _names_place(path: KeyPath, text: str) -> bool:
         return True
     if "config" not in path or _TIGHTENING.search(key.lower()) or "\n" in text:
         return False
-    return not text.startswith("/") or _is_on_this_machine(text)
-
-
-def _is_on_this_machine(text: str) -> bool:
-    """Return whether the first folder of an absolute path is here; the path of a web address seldom begins so."""
-    return Path("/", *text.split("/")[1:2]).exists()
+    # The first folder of an absolute path is here; the path of a web address seldom begins so.
+    return not text.startswith("/") or Path("/", *text.split("/")[1:2]).exists()
 
 
 def _is_own_path(path: KeyPath, text: str) -> bool:

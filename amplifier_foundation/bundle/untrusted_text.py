@@ -19,11 +19,12 @@ def show_hidden(text: str, keep: str = "") -> str:
     """Return a text with its hidden characters as escapes (`\\u202e`), besides those in `keep`."""
     if text.isprintable():
         return text
-    return "".join(_escape(each) if category(each) in _HIDDEN and each not in keep else each for each in text)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return "".join(
+        each.encode("unicode_escape", "surrogatepass").decode("ascii")
+        if category(each) in _HIDDEN and each not in keep
+        else each
+        for each in text
+    )
 
 
 class Fences:

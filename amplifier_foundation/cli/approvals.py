@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplifier_core.clock import SystemClock
 from amplifier_core.errors import SessionConflict
 
 from .app import json_option, storage_plugins, use_inbox
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from ..background.approvals import Approval, Scope
 
+INDENT = "      "
+"""Before each further line of an argument: none of them looks as a line of the program."""
 SHORTEST, SHOWN = 4, 8
 """Characters of an id that are enough to type, and those in a table."""
 
@@ -37,8 +40,10 @@ def approvals() -> None:
 @run_reading
 async def list_(ctx: click.Context, as_json: bool) -> None:
     """List the tool calls that wait for an answer, the oldest first."""
+    from ..background.approvals import read_all
+
     async with use_inbox(storage_plugins(ctx)) as store:
-        waiting = [each for each in await _read(store) if each.state == "pending"]
+        waiting = [each for each in await read_all(store, SystemClock().now()) if each.state == "pending"]
     if as_json:
         print_json("approvals.list/1", [_facts(each) for each in waiting])
         return
@@ -82,11 +87,17 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
         "since": timestamp(found.created),
         "until": f"{timestamp(found.expires)}; without an answer it is denied then",
     }
+    if found.state != "pending":
+        facts["until"] = f"it {found.describe_answer()}"
     for name, value in facts.items():
         click.echo(f"{name}: {plain(value)}")
+    if found.is_kept:
+        return
     click.echo("arguments:")
     for name, value in found.arguments.items():
-        click.echo(f"  {plain(name)}: {plain(value if isinstance(value, str) else json.dumps(value))}")
+        text = plain(value) if isinstance(value, str) else json.dumps(value)
+        shown = name if name.isidentifier() else json.dumps(name)
+        click.echo(f"  {shown}: {text.replace(chr(10), chr(10) + INDENT)}")
     click.echo("last messages:")
     for message in found.messages:
         click.echo(f"  {message['role']}: {one_line(message['text'], 200)}")
@@ -157,19 +168,12 @@ def _when(decided: Approval, *, runs: bool) -> str:
     return "goes on now" if status in ("running", "degraded") else f"goes on when you start it: amplifier start {name}"
 
 
-async def _read(store: DurableStore) -> list[Approval]:
-    from amplifier_core.clock import SystemClock
-
-    from ..background.approvals import read_all
-
-    return await read_all(store, SystemClock().now())
-
-
 async def _find(store: DurableStore, text: str) -> Approval:
     """Return the approval with this id, or the only one whose id begins with it. Raises `ApprovalNotFound`."""
-    from ..background.approvals import ApprovalNotFound
+    from ..background.approvals import ApprovalNotFound, read_all
 
-    found = [each for each in await _read(store) if each.id.startswith(text)] if len(text) >= SHORTEST else []
+    known = await read_all(store, SystemClock().now(), finished=True) if len(text) >= SHORTEST else []
+    found = [each for each in known if each.id.startswith(text)]
     if not found:
         raise ApprovalNotFound(text)
     if len(found) > 1:

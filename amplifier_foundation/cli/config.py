@@ -95,8 +95,10 @@ def set_(key: str, value: str, scope: Scope) -> None:
     except Unreadable:
         parsed, problems = value, []
     _refuse_permissions(keys)
+    written = value if problems else parsed
+    _refuse_secret(key, keys, value, written)
     with changing_settings():
-        file = write_setting(scope, keys, value if problems else parsed)
+        file = write_setting(scope, keys, written)
     click.echo(f"{show_file(file)}: {key} is set")
     try:
         settings = read_settings()
@@ -129,6 +131,23 @@ def _refuse_permissions(keys: Keys) -> None:
         from ..security.session_mark import refuse_in_session
 
         refuse_in_session("config")
+
+
+def _refuse_secret(key: str, keys: Keys, text: str, value: Any) -> None:
+    """Raise `click.UsageError` for a secret: settings are plain files, read by whoever reads the folder."""
+    from amplifier_core.utils.secrets import redact_text
+
+    from ..documents.dicts import set_nested
+    from ..documents.positions import Positions
+    from ..documents.secrets import find_secrets
+
+    data: dict[str, Any] = {}
+    set_nested(data, keys, value)
+    if find_secrets(data, Positions("VALUE")) or any(redact_text(each) != each for each in (key, text)):
+        raise click.UsageError(
+            "the value holds a secret, and settings are plain files. Keep it with: amplifier auth login NAME, or in an "
+            "environment variable NAME; and set the reference secret://NAME"
+        )
 
 
 def _keys(text: str) -> Keys:

@@ -12,7 +12,7 @@ import click
 from amplifier_core.utils.secrets import redact_text
 
 from ..documents.json_text import dump_json
-from .app import storage_plugins, use_inbox
+from .app import project_here, storage_plugins, use_inbox
 from .loops import enter_loop, run_reading
 from .output import console, timestamp
 from .processes import list_all_running
@@ -60,7 +60,7 @@ def _read_age(ctx: click.Context, option: click.Parameter, text: str | None) -> 
 async def logs(
     ctx: click.Context, name: str | None, follow: bool, since: timedelta | None, lines: int | None, jsonl: bool
 ) -> None:
-    """Show the events of the background session NAME, or of all.
+    """Show the events of the background session NAME, or of all. NAME is one of this folder, if there is one.
 
     Each accepted, refused or skipped event, its session, and its result; each problem, and its end.
     """
@@ -101,7 +101,7 @@ class Following:
 
     @classmethod
     async def of(cls, store: DurableStore, name: str | None) -> Following:
-        """Follow the background sessions with this name, queue or id; None: all.
+        """Follow the background sessions with this name, queue or id; None: all. Those of this folder have priority.
 
         Raises `NoSuchBackgroundSession` when it neither runs nor has events in the store.
         """
@@ -114,7 +114,8 @@ class Following:
         queues = [key for key, session_id in known.items() if name in (key[1], key[1].rpartition("/")[2], session_id)]
         if not queues:
             raise NoSuchBackgroundSession(name, [queue.rpartition("/")[2] for _, queue in known])
-        return cls(store, queues)
+        here = project_here()
+        return cls(store, [key for key in queues if key[0] == here] or queues)
 
     async def read_new(self, count: int) -> list[HistoryEntry]:
         """Return new steps of the newest `count` deliveries and of all unfinished ones, in order of time."""
@@ -155,7 +156,11 @@ class Following:
         return [each for each in entries if self.queues is None or self._is_followed(each)]
 
     def _is_followed(self, entry: HistoryEntry) -> bool:
-        return any(entry.project == project and queue.startswith(entry.queue) for project, queue in self.queues or ())
+        of_bundle = entry.queue.endswith("/")
+        return any(
+            entry.project == project and (queue == entry.queue or (of_bundle and queue.startswith(entry.queue)))
+            for project, queue in self.queues or ()
+        )
 
     async def reaches(self, since: datetime, count: int) -> bool:
         """Return whether the newest `count` deliveries include all since then."""

@@ -12,6 +12,7 @@ import click
 from amplifier_core.errors import BundleNotFoundError
 
 from ..cli import exits
+from ..documents.problems import did_you_mean
 from .app import bundle_option, json_option, load_bundle_at, plugins_of, read_settings_here
 from .loops import run_reading
 from .output import print_json, print_table
@@ -48,17 +49,20 @@ async def test(ctx: click.Context, call: str, bundle_path: str | None, as_json: 
     """Say whether CALL is allowed, asked or denied, and which rule decides.
 
     CALL is a tool with what it reaches, as in 'write_file(.git/config)', 'bash(git status)', or with its arguments as
-    JSON: 'write_file({"path": "a.txt"})'. Exit code: 0 allowed, 3 asked, 1 denied.
+    JSON: 'write_file({"path": "a.txt"})'. Exit code: 0 allowed, 3 asked, 1 denied, 4 for a tool that nobody offers.
     """
     from amplifier_core.permissions import PermissionGate
 
     name, given = _split_call(call)
     policy, bundle = await _read_here(ctx, bundle_path)
-    tool = await _find_tool(name)
+    tools = await _find_tools(name)
+    if name not in tools and not _has_other_tools(bundle):
+        raise click.UsageError(
+            f"no installed module and no bundle here offers a tool '{name}'{did_you_mean(name, tools)}"
+        )
+    tool = tools.get(name)
     arguments = _read_arguments(name, given, tool)
     decision = PermissionGate(policy, Path.cwd()).decide(name, arguments, getattr(tool, "accesses", None))
-    if tool is None and not _has_other_tools(bundle):
-        click.echo(f"amplifier: no installed module and no bundle here offers a tool '{name}'", err=True)
     if as_json:
         print_json("permission.test/1", {"tool": name, "arguments": arguments, **_dump(decision)})
     else:
@@ -83,17 +87,18 @@ async def list_rules(ctx: click.Context, bundle_path: str | None, as_json: bool)
     print_table(("FROM", "EFFECT", "RULE", "PLACE"), rows, empty="No rules; the defaults hold.")
 
 
-async def _find_tool(name: str) -> Any:
-    """Return a tool of an installed module: `tool-<name>` is looked at first; None: no module offers it."""
+async def _find_tools(name: str) -> dict[str, Any]:
+    """Return the tools of installed modules by name; those after the one that offers `name` are left out."""
     from ..bundle.check import names_of_modules
 
     usual = f"tool-{name.replace('_', '-')}"
     modules = [module for module in names_of_modules() if module.startswith("tool-")]
+    found: dict[str, Any] = {}
     for module in sorted(modules, key=lambda module: (module != usual, module)):
-        tool = (await _mount(module)).get(name)
-        if tool is not None:
-            return tool
-    return None
+        found |= await _mount(module)
+        if name in found:
+            break
+    return found
 
 
 async def _mount(module: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from amplifier_core.errors import AmplifierError
+from amplifier_core.utils.secrets import redact_text
 
 from ..security.session_mark import is_within_session, refuse_in_session
 from ..security.trust import NotTrusted, check_settings, is_checked, show_place, trust_content, without_project
@@ -132,7 +133,7 @@ def show_content(error: NotTrusted) -> None:
     click.echo(f"{shown} has changed since it was trusted:", err=True)
     lines = list(diff(content, error.changed))
     for line in lines[:MAX_LINES]:
-        click.echo(plain(line)[:LONGEST], err=True)
+        click.echo(plain(redact_text(line))[:LONGEST], err=True)
     if len(lines) > MAX_LINES:
         click.echo(f"… and {len(lines) - MAX_LINES} more lines", err=True)
 

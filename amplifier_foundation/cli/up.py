@@ -196,8 +196,10 @@ async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 async def _refresh(view: RunView, store: DurableStore, running: Sequence[Up], log: Logfile | None) -> None:
     """Update the counts of the live table and rotate the log, until cancelled."""
+    from amplifier_core.clock import SystemClock
     from amplifier_core.errors import StoreUnavailable
 
+    from ..background.approvals import read_all
     from ..background.keys import queue_key
 
     while True:
@@ -210,7 +212,7 @@ async def _refresh(view: RunView, store: DurableStore, running: Sequence[Up], lo
                 for row in each.manager.get_status().values()
             }
             with suppress(StoreUnavailable):
-                view.show_counts(await store.delivery_counts(), at_work)
+                view.show_counts(await store.delivery_counts(), at_work, await read_all(store, SystemClock().now()))
         await asyncio.sleep(TICK)
 
 

@@ -6,12 +6,12 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.utils.secrets import redact_text
+from amplifier_core.utils.secrets import redact_all, redact_text
 
 from ..sessions.lineage import describe_event
 from .columns import add_counts, cell, columns_of, new_row, reset_counts
 from .output import console, timestamp
-from .running.terminal import one_line
+from .running.terminal import LOOKED_AT, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import DeliveryCounts
 
+    from ..background.approvals import Approval
     from ..background.state import Activity
     from ..bundle.model import Bundle
     from .columns import Column, Row
@@ -120,10 +121,20 @@ class RunView:
         self._redraw()
 
     def show_counts(
-        self, delivery_counts: Iterable[DeliveryCounts], at_work: Mapping[tuple[str, str], Iterable[str]]
+        self,
+        delivery_counts: Iterable[DeliveryCounts],
+        at_work: Mapping[tuple[str, str], Iterable[str]],
+        approvals: Iterable[Approval] | None = None,
     ) -> None:
-        """Show the counts of the store and the sessions at work, by project and queue; other processes change them."""
+        """Show the counts of the store and the sessions at work, by project and queue; other processes change them.
+
+        `approvals` are all that the store has.
+        """
         self.changed = False
+        if approvals is not None:
+            waiting = [each for each in approvals if each.state == "pending"]
+            for key, row in self._rows.items():
+                row["approvals"] = [each.id for each in waiting if (each.project, each.queue) == key]
         for key, row in self._rows.items():
             reset_counts(row)
             row["at_work"] = [{"session_id": each} for each in at_work.get(key, ())]
@@ -213,7 +224,7 @@ class RunView:
         import asyncio  # not at import: `amplifier logs` needs no event loop
 
         async def on_tool(event: str, data: dict[str, Any]) -> None:
-            given = data.get("tool_input")
+            given = redact_all(data.get("tool_input"))
             pairs = given.items() if isinstance(given, dict) else ()
             text = " ".join(f"{key}={(str(each).splitlines() or [''])[0]}" for key, each in pairs)
             line = f"→ {data.get('tool_name')} {one_line(text, 80)}"
@@ -316,5 +327,5 @@ def describe(event: Any) -> str:
 
 def first_line(text: str) -> str:
     """Return the first line of an answer or a reason, safe for a terminal."""
-    lines = text.strip().splitlines()
+    lines = redact_text(text[:LOOKED_AT]).strip().splitlines()
     return one_line(lines[0], LINE) if lines else "(no answer)"

@@ -6,10 +6,13 @@ protected, or asked by default. Those of a project only tighten: a stranger may 
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING
 
-from amplifier_core.permissions import Layer, Policy, parse_permissions
+from amplifier_core.permissions import Layer, Policy, parse_permissions, parse_rule
 
+from ..paths import data_home
 from ..settings.places import settings_files
 from ..settings.reading import read_settings
 
@@ -26,12 +29,19 @@ KEY = "permissions"
 def read_policy(folder: Path | str | None = None) -> Policy:
     """Return the policy of the sessions in `folder` (default: the current one), without that of their bundle.
 
-    Raises `InvalidSettings` and `PermissionsError`: with settings that cannot be read, nothing starts.
+    A data folder inside of the working folder is closed to every tool. Raises `InvalidSettings` and `PermissionsError`:
+    with settings that cannot be read, nothing starts.
     """
     stamps = _read_stamps(folder)
     layers = [_read_layer(each) for each in read_settings(folder).layers if each.values.get(KEY)]
+    top, own = os.path.realpath(folder or "."), os.path.realpath(data_home())
+    if own.startswith(f"{top.rstrip('/')}/"):  # the settings, the trusted places and all sessions are there
+        inside = re.sub(r"([*?\[\]\\])", r"\\\1", os.path.relpath(own, top))
+        layers.append(Layer("built-in settings", [parse_rule("deny", f"*({inside}/**)")]))
     return Policy(
-        layers, _remember_rule, refresh=lambda: None if _read_stamps(folder) == stamps else read_policy(folder)
+        layers,
+        _remember_rule,
+        refresh=lambda: None if _read_stamps(folder) == stamps else read_policy(folder),
     )
 
 

@@ -120,7 +120,7 @@ def _describe_session(
 
 
 def _describe_message(message: Message) -> dict[str, Any]:
-    text = text_of(message)
+    text = redact_text(text_of(message))  # before it is cut: half of a secret is not recognised
     if len(text) > TEXT:
         text = f"{text[:TEXT]}\n… ({len(text) - TEXT} more characters)"
     return {

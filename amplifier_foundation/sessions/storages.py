@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from amplifier_core.errors import AmplifierError, StoreUnavailable
+from amplifier_core.errors import AmplifierError, StoreError
 from amplifier_core.storage import Inbox, SessionStore
 
 from ..paths import data_home, make_private
@@ -29,6 +29,10 @@ class StorageConfigError(AmplifierError, ValueError):
     def __init__(self, storage: str, message: str) -> None:
         self.storage = storage
         super().__init__(f"{storage} refuses its configuration: {message}. See: amplifier config show")
+
+
+class StorageUnsuitable(StoreError, ValueError):
+    """A storage cannot do what is asked by its nature: another attempt changes nothing."""
 
 
 class Choice(NamedTuple):
@@ -66,7 +70,7 @@ def open_administration(
 ) -> StoreAdministration:
     """Return the administration of the store that `open_store` would open, without opening it.
 
-    Raises `StoreUnavailable` for a storage without an administration, `UnknownName`, `SettingsError`.
+    Raises `StorageUnsuitable` for a storage without an administration, `UnknownName`, `SettingsError`.
     """
     from amplifier_core.storage import administration_of
 
@@ -74,7 +78,7 @@ def open_administration(
     config = _config_of(choice, path)
     administration = administration_of(plugins.storages.get(choice.name), config)
     if administration is None:
-        raise StoreUnavailable(
+        raise StorageUnsuitable(
             config.get("path") or config["folder"],
             f"{choice.name} offers no administration: look after its files with the tools of the system, or of the "
             f"service that keeps them",
@@ -87,7 +91,7 @@ def open_inbox(
 ) -> DurableStore:
     """Open a store for background sessions, as `open_store` does.
 
-    Raises `StoreUnavailable` for a storage without an inbox.
+    Raises `StorageUnsuitable` for a storage without an inbox.
     """
     return require_inbox(open_store(plugins, storage, path), storage, path)
 
@@ -95,10 +99,10 @@ def open_inbox(
 def require_inbox(
     store: SessionStore, storage: str | Mapping[str, Any] | None = None, path: Path | None = None
 ) -> DurableStore:
-    """Return `store`. Raises `StoreUnavailable` when it has no inbox; `storage` and `path` are for the message."""
+    """Return `store`. Raises `StorageUnsuitable` when it has no inbox; `storage` and `path` are for the message."""
     if isinstance(store, Inbox):
         return cast("DurableStore", store)
-    raise StoreUnavailable(
+    raise StorageUnsuitable(
         path or data_home(),
         f"{_choose(storage).name} keeps no inbox, which background sessions need. Use {DEFAULT_STORAGE} for them: "
         f"AMPLIFIER_STORAGE={DEFAULT_STORAGE}, or amplifier config set storage {DEFAULT_STORAGE}",

@@ -230,3 +230,31 @@ def test_the_program_itself_sets_and_shows(amplifier: Any, home: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (exits.OK, f"{home}/settings.yaml: storage is set\n", "")
     done = amplifier("config", "get", "storage")
     assert (done.returncode, done.stdout, done.stderr) == (exits.OK, "storage-x\n", "")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("overrides.provider-x.config.api_key", "hush-hush"),
+        ("overrides.provider-x.config", "{auth: {password: sesame}}"),
+        ("overrides.provider-x.config.note", "sk-proj-4f9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c"),
+        ("overrides.provider-x.config.base_url", "https://me:sesame@host/"),
+        ("overrides.provider-x.config.headers", "['Authorization: Bearer a1b2c3d4e5f6a7b8']"),
+    ],
+)
+@pytest.mark.parametrize("scope", ["user", "local"])
+def test_a_secret_is_not_written_into_a_file(
+    key: str, value: str, scope: str, home: Path, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["config", "set", key, value, "--scope", scope]) == exits.USAGE
+    said = capsys.readouterr().err
+    assert "amplifier auth login NAME" in said
+    assert "secret://NAME" in said
+    assert value not in said
+    assert list(home.glob("settings*")) + list(project.glob(".amplifier/*")) == []
+
+
+@pytest.mark.parametrize("value", ["secret://X_API_KEY", "${X_API_KEY}"])
+def test_a_reference_to_a_secret_is_written(value: str, home: Path) -> None:
+    assert invoke(["config", "set", "overrides.provider-x.config.api_key", value]) == exits.OK
+    assert value in (home / "settings.yaml").read_text(encoding="utf-8")

@@ -140,7 +140,8 @@ async def test_openai_answers_while_anthropic_is_out(failure: Answer, project: P
 async def test_the_settings_hold_for_a_provider_without_a_bundle(project: Path) -> None:
     async with WireServer([anthropic.says("Good day."), anthropic.says("Again.")]) as server:
         config = {"provider-anthropic": {"config": {"base_url": server.url, "api_key": KEY, "default_model": "strong"}}}
-        await amplifier("config", "set", "overrides", json.dumps(config), "--scope", "local")
+        (project / ".amplifier").mkdir()
+        (project / ".amplifier" / "settings.local.yaml").write_text(json.dumps({"overrides": config}))
         assert (await amplifier("run", "--provider", "anthropic", "Hello"))[0] == "Good day.\n"
         assert (await amplifier("run", "--provider", "anthropic", "--model", "fast", "Hello"))[0] == "Again.\n"
     assert [request.json["model"] for request in server.requests] == ["claude-opus-5-5", "claude-haiku-5-5"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core import TriggerEvent, TriggerType, load_plugins
+from amplifier_core import SessionEvent, TriggerEvent, TriggerType, load_plugins
 from amplifier_core.storage import Delivery, DurableStore, SessionRecord
 from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
@@ -126,6 +126,32 @@ async def test_since_shows_all_of_that_time_and_no_more(
     _, out, _ = await say("logs")
     assert out.count("\n") == 50
     assert (await say("logs", "old", "--since", "30m"))[2] == "No events in this time.\n"
+
+
+async def test_a_name_is_that_of_this_folder_and_of_others_without_one_here(
+    store: DurableStore, say: Any, project: Path
+) -> None:
+    for folder, path in (("/p", "there.py"), (str(project), "here.py")):
+        event = TriggerEvent(TriggerType.FILE_CHANGE, "t", file_path=path, change_type="modified")
+        await store.enqueue(folder, "demo/reviewer", "demo/reviewer/t#1", event)
+    await offered(store, "other", "other.py")
+    _, out, _ = await say("logs", "reviewer")
+    assert ("here.py" in out, "there.py" in out) == (True, False)
+    _, out, _ = await say("logs", "other")
+    assert "other.py" in out
+    _, out, _ = await say("logs")
+    assert ("here.py" in out, "there.py" in out) == (True, True)
+
+
+async def test_a_name_that_another_one_begins_with_is_not_the_other(store: DurableStore, say: Any) -> None:
+    for name in ("review", "reviewer"):
+        await offered(store, name, f"{name}.py")
+        facts = {"queue": f"demo/{name}", "project": "/p", "status": "degraded", "reason": f"{name} ails"}
+        await store.emit(SessionEvent("background:state", {**facts, "at": NOW.isoformat()}, project="/p"))
+    about = {"bundle": "demo", "queue": "demo/", "project": "/p", "text": "taken up"}
+    await store.emit(SessionEvent("background:reloaded", about, project="/p"))
+    _, out, _ = await say("logs", "reviewer")
+    assert ("reviewer ails" in out, "review ails" in out, "taken up" in out) == (True, False, True)
 
 
 def test_nothing_has_happened_yet(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

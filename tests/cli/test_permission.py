@@ -31,6 +31,13 @@ def _bundle(project: Path, home: Path) -> None:
     (project / "bundle.md").write_text(BUNDLE, encoding="utf-8")
 
 
+def add_own_module(project: Path) -> None:
+    """Let the bundle have a module of its own, which may offer any tool."""
+    (project / "own").mkdir()
+    text = BUNDLE.replace("tools: [", "tools: [{module: tool-own, source: ./own}, ")
+    (project / "bundle.md").write_text(text, encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("call", "code", "said"),
     [
@@ -54,7 +61,11 @@ def _bundle(project: Path, home: Path) -> None:
         ),
     ],
 )
-def test_a_call_is_explained(call: str, code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_call_is_explained(
+    call: str, code: int, said: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if call.startswith("fetch"):
+        add_own_module(project)
     assert invoke(["permission", "test", call]) == code
     assert capsys.readouterr().out == said
 
@@ -71,8 +82,10 @@ def test_a_call_is_explained(call: str, code: int, said: str, capsys: pytest.Cap
     ],
 )
 def test_the_text_of_a_call_is_the_argument_that_its_tool_has(
-    call: str, arguments: dict[str, str], capsys: pytest.CaptureFixture[str]
+    call: str, arguments: dict[str, str], project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if call.startswith("fetch"):
+        add_own_module(project)
     write_setting("user", "permissions.ask", ["emit(deploy:*)", "delegate(deploy*)"])
     code = invoke(["permission", "test", call, "--json"])
     told = json.loads(capsys.readouterr().out)["data"]
@@ -82,14 +95,26 @@ def test_the_text_of_a_call_is_the_argument_that_its_tool_has(
         assert invoke(["permission", "test", call.replace("deploy", "report")]) == exits.OK
 
 
-def test_a_tool_that_nobody_offers_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["permission", "test", "nope(x)"]) == exits.OK
-    assert capsys.readouterr().err == "amplifier: no installed module and no bundle here offers a tool 'nope'\n"
-    assert invoke(["permission", "test", "write_file(x)"]) == exits.OK
-    assert capsys.readouterr().err == ""
-    (project / "nope").mkdir()
-    own = BUNDLE.replace("tools: [", "tools: [{module: tool-nope, source: ./nope}, ")
-    (project / "bundle.md").write_text(own, encoding="utf-8")
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("nope(x)", ""),
+        ("write_fil(a.txt)", "; did you mean 'write_file'?"),
+        ('Bash({"command": "ls"})', "; did you mean"),
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_tool_that_nobody_offers_is_an_error(
+    call: str, hint: str, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["permission", "test", call, *more]) == exits.USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"no installed module and no bundle here offers a tool '{call.partition('(')[0]}'{hint}" in err
+
+
+def test_a_bundle_with_modules_of_its_own_may_offer_any_tool(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add_own_module(project)
     assert invoke(["permission", "test", "nope(x)"]) == exits.OK
     assert capsys.readouterr().err == ""
 
@@ -138,6 +163,20 @@ def test_with_unreadable_rules_nothing_starts(
     assert invoke(["run", "write a.txt"]) == exits.USAGE
     assert not (project / "a.txt").exists()
     assert "settings.yaml:1:" in capsys.readouterr().err
+
+
+def test_no_tool_reaches_the_data_folder_inside_of_the_working_folder(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(project / "my [data]"))
+    for call in ("write_file(my [data]/settings.yaml)", "read_file(my [data]/amplifier.db)"):
+        assert invoke(["permission", "test", call]) == exits.FAILED
+        assert "of the built-in settings" in capsys.readouterr().out
+    write_setting("user", "permissions.allow", ["write_file(my \\[data\\]/**)", "write_file(**)"])
+    assert invoke(["permission", "test", "write_file(my [data]/settings.yaml)"]) == exits.FAILED
+    assert invoke(["permission", "test", "write_file(my data/settings.yaml)"]) == exits.OK
+    (project / "link").symlink_to(project / "my [data]")
+    assert invoke(["permission", "test", "write_file(link/settings.yaml)"]) == exits.FAILED
 
 
 def test_a_delegated_session_has_no_more_than_its_parent(project: Path) -> None:

@@ -20,8 +20,12 @@ from amplifier_foundation import Bundle, PreparedBundle, open_inbox
 from amplifier_foundation.cli import invoke
 from amplifier_foundation.cli.log_lines import FORMAT, RedactingFormatter
 from amplifier_foundation.cli.output import print_table
-from amplifier_foundation.cli.view import RunView
+from amplifier_foundation.cli.running.showing import arguments_line
+from amplifier_foundation.cli.running.terminal import one_line
+from amplifier_foundation.cli.view import LINE, RunView, describe, first_line
+from amplifier_foundation.sessions import lineage_html
 from amplifier_foundation.sessions.failures import describe_failure
+from amplifier_foundation.sessions.lineage import Node
 from amplifier_foundation.sessions.records import new_record
 from amplifier_hooks_logging.lines import line_of
 from amplifier_provider_openai.errors import Translator
@@ -169,6 +173,36 @@ def test_no_secret_reaches_the_log_of_up(capfd: pytest.CaptureFixture[str]) -> N
     shown = capfd.readouterr().out
     assert "[REDACTED]" in shown
     require_hidden(shown)
+
+
+KEY = "sk-proj-4f9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c"
+SHORTENED: dict[str, Callable[[str], str]] = {
+    "a line": lambda text: one_line(text, LINE),
+    "the first line": first_line,
+    "a call of run": lambda text: arguments_line({"path": text}),
+    "a file": lambda text: describe(TriggerEvent(TriggerType.FILE_CHANGE, "trigger-file-watcher", file_path=text)),
+    "the page of a tree": lambda text: page_of(text),
+}
+
+
+def page_of(text: str) -> str:
+    session = SessionRecord(SESSION, project="/p", status="completed")
+    filler = "word " * ((lineage_html.TEXT - 110) // 5)
+    return lineage_html.lineage_page([Node(session)], {SESSION: [{"role": "user", "content": filler + text}]}, "t")
+
+
+@pytest.mark.parametrize("sink", SHORTENED)
+def test_no_part_of_a_secret_is_left_where_a_text_is_cut(sink: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = "correct horse\nbattery staple"
+    monkeypatch.setenv("HOUSE_TOKEN", known)
+    for before in range(0, 120, 7):
+        for secret in (KEY, known):
+            shown = SHORTENED[sink]("word " * (before // 5) + "." * (before % 5) + " " + secret)
+            assert [start for start in range(4, len(secret) - 8) if secret[start : start + 8] in shown] == [], shown
+
+
+def test_the_arguments_of_a_call_are_shown_without_the_secrets_at_their_names() -> None:
+    assert arguments_line({"user": "me", "password": "sesame"}) == "me [REDACTED]"
 
 
 def test_a_table_keeps_its_columns(capfd: pytest.CaptureFixture[str]) -> None:

@@ -164,6 +164,7 @@ def test_a_verb_without_its_session_is_a_mistake(verb: str, told: Told) -> None:
         (("fork", "x@y"), "the number of a turn, the id of a message (m12), or 'now'"),
         (("fork", "x@m"), "the id of a message (m12)"),
         (("fork", "x", "--orphans", "keep"), "'complete', 'remove', 'error'"),
+        (("rename", "x", "key sk-proj-4f9a8b7c6d5e4f3a2b1c"), "the name holds a secret"),
         (("rename", "x", " \t"), "1 to 128 printable characters"),
         (("rename", "x", "a\x1b[31m"), "1 to 128 printable characters"),
         (("prune",), "--older-than 30d, or --keep 20"),

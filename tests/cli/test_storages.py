@@ -59,7 +59,7 @@ def test_sessions_live_in_folders_when_the_environment_says_so(
 def test_background_sessions_are_refused_with_the_remedy_where_there_is_no_inbox(told: Told) -> None:
     assert told("config", "set", "storage", "storage-jsonl")[0] == exits.OK
     code, _, err = told("up", ".", "--once")
-    assert code == exits.TRY_AGAIN
+    assert code == exits.USAGE  # another attempt would change nothing
     assert "storage-jsonl keeps no inbox, which background sessions need" in err
     assert "amplifier config set storage storage-sqlite" in err
 

@@ -144,5 +144,5 @@ def test_a_store_is_compacted(told: Told) -> None:
 def test_a_storage_without_an_administration_says_so(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMPLIFIER_STORAGE", "storage-jsonl")
     code, _, err = told("store", "info")
-    assert code == exits.TRY_AGAIN
+    assert code == exits.USAGE
     assert "storage-jsonl offers no administration" in err

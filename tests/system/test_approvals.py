@@ -14,14 +14,18 @@ from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from rich.console import Console
 
 from amplifier_core import load_plugins
-from amplifier_foundation import open_inbox
+from amplifier_foundation import load_bundle, open_inbox
 from amplifier_foundation.background.approvals import decide, read_all
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.cli.up import _refresh
+from amplifier_foundation.cli.view import RunView
 from amplifier_foundation.settings import write_setting
 
 TOOL = """
@@ -194,14 +198,21 @@ def test_a_call_that_nobody_can_be_asked_about_waits_and_runs_once_when_it_is_ap
     assert "at the next: amplifier up" in approved.out
     assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, ["./deploy.sh now"], [])
     assert shop.answer(asked["session_id"]) == "ran ./deploy.sh now"
-    assert shop.run("approvals", "approve", asked["id"]).code == exits.NOT_FOUND
+    again = shop.run("approvals", "approve", asked["id"])
+    assert again.code == exits.CONFLICT
+    assert f'approval {asked["id"]} is approved already ("Allow once"), since 2' in again.err
+    shown = shop.run("approvals", "show", asked["id"])
+    assert shown.code == exits.OK
+    assert 'it is approved already ("Allow once"), since 2' in shown.out
+    assert "./deploy.sh" not in shown.out
+    assert shop.json("approvals", "show", asked["id"])["arguments"] == {}
 
 
 def test_a_denial_reaches_the_model_with_its_reason(shop: Shop) -> None:
     asked = shop.ask()
     shop.json("approvals", "deny", asked["id"], "--reason", "not on a Friday")
     again = shop.run("approvals", "approve", asked["id"])
-    assert (again.code, "is denied already" in again.err) == (exits.CONFLICT, True)
+    assert (again.code, "is denied already (not on a Friday), since 2" in again.err) == (exits.CONFLICT, True)
     assert (shop.up(), shop.ledger()) == (exits.OK, [])
     assert "the user denied this call: not on a Friday" in shop.answer(asked["session_id"])
 
@@ -263,9 +274,42 @@ def test_a_script_that_changes_while_its_call_waits_is_asked_about_anew(shop: Sh
     assert (shop.up(), shop.ledger()) == (exits.OK, [])
     [anew] = shop.waiting()
     assert (anew["id"] != asked["id"], anew["call_hash"]) == (True, asked["call_hash"])
+    void = shop.run("approvals", "approve", asked["id"])
+    assert void.code == exits.CONFLICT
+    assert "./deploy.sh has changed, so the call is asked about anew" in void.err
+    assert "./deploy.sh has changed, so the call" in shop.run("approvals", "show", asked["id"]).out
     assert (shop.up(), shop.ledger()) == (exits.OK, [])
     shop.json("approvals", "approve", anew["id"])
     assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, ["./deploy.sh now"], [])
+
+
+@pytest.mark.parametrize("given", [{"command": "./x.sh", "cwd": "sub"}, {"command": "cd sub && ./x.sh"}])
+def test_a_script_in_the_folder_of_the_command_counts_too(given: dict[str, str], project: Path, home: Path) -> None:
+    said = {"when": {"tool": "bash"}, "say": "x"}
+    shop = Shop(project, [{"when": {"user": "order"}, "call": {"tool": "bash", "input": given}}, said])
+    text = (project / "bundle.md").read_text()
+    (project / "bundle.md").write_text(text.replace("{module: tool-bash, source: ./bash.py}", "{module: tool-bash}"))
+    (project / "sub").mkdir()
+    (project / "sub" / "x.sh").write_text("echo x >../ran")
+    asked = shop.ask()
+    assert "sub/./x.sh" in asked["scripts"]
+    shop.json("approvals", "approve", asked["id"])
+    (project / "sub" / "x.sh").write_text("echo other >../ran")
+    assert shop.up() == exits.OK
+    assert not (project / "ran").exists()
+    [anew] = shop.waiting()
+    assert anew["id"] != asked["id"]
+
+
+def test_no_line_of_an_argument_looks_as_one_of_the_program(project: Path, home: Path) -> None:
+    text = "x\noptions: none\n  path: harmless"
+    call = {"tool": "bash", "input": {"command": text, "a\nstate": "approved"}}
+    asked = (shop := Shop(project, [{"when": {"user": "order"}, "call": call}])).ask()
+    shown = shop.run("approvals", "show", asked["id"]).out.splitlines()
+    assert [line for line in shown if line.startswith(("options:", "state:", "  path:"))] == [
+        "state: pending",
+        "options: Allow once, Allow for this session, Deny",
+    ]
 
 
 def test_always_adds_the_narrowest_rule_and_the_next_order_is_not_asked_about(shop: Shop) -> None:
@@ -305,6 +349,29 @@ def test_an_approval_for_the_session_does_not_cover_a_changed_script(project: Pa
     assert (again["call_hash"], again["scripts"] != asked["scripts"]) == (asked["call_hash"], True)
 
 
+def test_a_call_whose_scripts_cannot_be_known_is_approved_once(project: Path, home: Path) -> None:
+    call = {"tool": "bash", "input": {"command": "x=deploy; ./$x.sh"}}
+    shop = Shop(project, [{"when": {"user": "order"}, "call": call}, {"when": {"tool": "bash"}, "call": call}])
+    asked = shop.ask()
+    assert asked["rule"] is None
+    for scope in ("--session", "--always"):
+        ran = shop.run("approvals", "approve", asked["id"], scope)
+        assert (ran.code, "it offers: Allow once, Deny" in ran.err) == (exits.CONFLICT, True)
+    shop.json("approvals", "approve", asked["id"])
+    assert (shop.up(), len(shop.ledger()), len(shop.waiting())) == (exits.OK, 1, 1)
+
+
+@pytest.mark.parametrize("command", ["bash <deploy.sh", "bash ./d*.sh"])
+def test_a_script_that_is_named_in_another_way_is_asked_about_anew_too(command: str, project: Path, home: Path) -> None:
+    shop = Shop(project, [{"when": {"user": "order"}, "call": {"tool": "bash", "input": {"command": command}}}])
+    asked = shop.ask()
+    shop.json("approvals", "approve", asked["id"])
+    (shop.folder / "deploy.sh").write_text("rm -rf ~")
+    assert (shop.up(), shop.ledger()) == (exits.OK, [])
+    [anew] = shop.waiting()
+    assert anew["scripts"] != asked["scripts"]
+
+
 def test_a_process_of_a_session_cannot_answer(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = shop.ask()
     monkeypatch.setenv("AMPLIFIER_SESSION", "1")
@@ -319,6 +386,7 @@ def test_a_waiting_session_is_neither_resumed_nor_deleted_and_its_forks_are_free
     for command in (("run", "--resume", session_id, "go on"), ("session", "delete", session_id, "--yes")):
         ran = shop.run(*command)
         assert (ran.code, "waits for your approval of a tool call" in ran.err) == (exits.CONFLICT, True)
+        assert ("Answer: amplifier approvals show " + asked["id"] in ran.err) is (command[0] == "run")
     ran = shop.run("run", "--fork", session_id, "hello")
     assert (ran.code, ran.out.strip()) == (exits.OK, "What?")
     shop.json("approvals", "approve", asked["id"])
@@ -335,7 +403,9 @@ async def test_of_two_answers_at_once_one_counts_and_the_other_is_told(shop: Sho
     finally:
         await store.close()
     [conflict] = [each for each in ended if isinstance(each, BaseException)]
-    assert str(conflict) in (f"approval {asked['id']} is {state} already" for state in ("approved", "denied"))
+    assert str(conflict).startswith(
+        tuple(f"approval {asked['id']} is {each} already" for each in ("approved", "denied"))
+    )
 
 
 def test_a_rule_that_is_new_in_the_settings_holds_for_a_call_that_waits(shop: Shop) -> None:
@@ -393,6 +463,25 @@ def test_a_call_whose_process_is_killed_while_it_runs_is_not_run_again(shop: Sho
     assert (shop.up(), shop.ledger()) == (-signal.SIGKILL, ["./deploy.sh now"])
     shop.up()
     assert shop.ledger() == ["./deploy.sh now"]
+
+
+async def test_the_live_table_counts_the_questions_from_before_its_start(shop: Shop) -> None:
+    asked = await asyncio.to_thread(shop.ask)
+    view = RunView(Console(file=StringIO(), force_terminal=True, width=200, legacy_windows=False))
+    view.expect(await load_bundle(str(shop.folder / "bundle.md")), asked["project"])
+    running: Any = SimpleNamespace(
+        project=asked["project"], bundle=SimpleNamespace(name="shop"), manager=SimpleNamespace(get_status=dict)
+    )
+    store = open_inbox(load_plugins(environ={}))
+    try:
+        refreshing = asyncio.create_task(_refresh(view, store, [running], None))
+        async with asyncio.timeout(20):
+            while view.changed:
+                await asyncio.sleep(0)
+        refreshing.cancel()
+    finally:
+        await store.close()
+    assert [row["approvals"] for row in view._rows.values()] == [[asked["id"]]]
 
 
 def test_an_answer_reaches_a_running_process_and_a_wait_holds_no_worker(shop: Shop) -> None:

@@ -12,6 +12,7 @@ import click
 from amplifier_core.errors import SessionConflict
 from amplifier_core.frozen import frozen
 
+from ...sessions.held import held_of
 from ..app import find_own_bundle, find_session, load_bundle_at, read_settings_here, require_runnable, split_point
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ async def choose(
     point = split_point(wanted.fork) if wanted.fork else None
     stored = point.session if point else wanted.resume
     record = await find_session(store, stored) if stored else None
+    if record is not None and point is None and held_of(record.metadata):
+        await _refuse_waiting(record, store)
     path = wanted.bundle or (record.bundle_source if record is not None else None) or None
     if path or find_own_bundle(read_settings_here()):
         bundle = await load_bundle_at(path, plugins, asking=asking)
@@ -96,6 +99,25 @@ async def choose(
         await store.update(record.session_id, name=wanted.name)
         record = replace(record, name=wanted.name)
     return Chosen(bundle, record)
+
+
+async def _refuse_waiting(record: SessionRecord, store: SessionStore) -> None:
+    """Raise `SessionConflict` with the approval that a session waits for, where the store knows it."""
+    from amplifier_core.clock import SystemClock
+    from amplifier_core.storage import DurableStore
+
+    from ...background.approvals import read_all
+
+    if not isinstance(store, DurableStore):
+        return
+    for each in await read_all(store, SystemClock().now()):
+        sessions = {each.session_id, *(one.session_id for one in await store.find_deliveries(each.delivery_id))}
+        if each.state == "pending" and record.session_id in sessions:
+            raise SessionConflict(
+                record.session_id,
+                f"session '{record.session_id}' waits for your approval of a tool call. Answer: amplifier approvals "
+                f"show {each.id}; or go on with a fork of it: amplifier run --fork {record.session_id}",
+            )
 
 
 def prefer(bundle: Bundle, wanted: Wanted) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import click
 
-from amplifier_core.utils.secrets import hide_known
+from amplifier_core.utils.secrets import hide_known, redact_all
 
 from ...documents.json_text import dump_json
 from ...sessions.costs import Spent, format_cost, format_duration
@@ -147,6 +147,7 @@ def describe_usage(usage: Usage, seconds: float | None = None) -> str:
 
 def arguments_line(value: Any) -> str:
     """Return the arguments of a tool call in one line."""
+    value = redact_all(value)
     values = value.values() if isinstance(value, dict) else [value]
     return one_line("  ".join(each if isinstance(each, str) else json.dumps(each, default=str) for each in values), 60)
 

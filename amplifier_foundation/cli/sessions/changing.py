@@ -76,7 +76,11 @@ async def rename(ctx: click.Context, session_id: str, name: str, as_json: bool) 
 
 def check_name(name: str) -> str:
     """Return a session's name without surrounding space. Raises `click.UsageError` when it cannot be a name."""
+    from amplifier_core.utils.secrets import redact_text
+
     name = name.strip()
+    if redact_text(name) != name:
+        raise click.UsageError("the name holds a secret, and names are stored and shown; choose another one")
     if not name or not name.isprintable() or len(name) > LONGEST_NAME:
         raise click.UsageError(f"a name is one line of 1 to {LONGEST_NAME} printable characters")
     return name

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.models import ToolResult
-from amplifier_core.permissions import Access, Call
+from amplifier_core.permissions import Access, Call, what_obeys
 
 from .background import Background
 from .commands.decoding import describe_command
@@ -103,10 +104,13 @@ class Shell:
         if not isinstance(command, str) or not isinstance(where, str):
             return []
         try:
-            self._find_where(where)
+            inside = os.path.relpath(self._find_where(where), self._folder)
         except InvalidInput as error:
             return [Access("command", where, str(error), "opaque")]
-        accesses = describe_command(command, self._folder, where, is_confined=self._is_confined())
+        closed = self._find_closed()
+        accesses = describe_command(command, self._folder, where, is_confined=self._is_confined(), closed=closed)
+        if inside != ".":
+            accesses.append(Access("read", inside, form="harmless"))
         return [*accesses, Access("host", "*")] if arguments.get("network") else accesses
 
     async def run(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -239,8 +243,15 @@ class Shell:
         gate = self._coordinator.permissions
         if gate is None:
             return False
-        access = Access("read" if kind == "read" else "write", path)
+        access = Access("read", path) if kind == "read" else Access("write", path, reader=what_obeys(path) or "git")
         return gate.policy.decide(Call("bash", (access,), {})).effect == "allow"
+
+    def _find_closed(self) -> list[str]:
+        """Return the patterns of rules that refuse or ask for paths: without a blank, and with `/`, `.` or `**`."""
+        gate = self._coordinator.permissions
+        rules = [rule for layer in gate.policy.layers for rule in layer.rules] if gate is not None else []
+        patterns = [rule.pattern or "" for rule in rules if rule.effect != "allow" and rule.names("bash")]
+        return [each for each in patterns if re.search(r"[/.]|\*\*", each) and not re.search(r"\s", each)]
 
     def _make_listener(self) -> Callable[[str], Awaitable[None]] | None:
         """Return what is told of a command's output; None when nobody listens."""

@@ -6,6 +6,7 @@ import os
 import random
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -240,3 +241,32 @@ def test_what_follows_a_plain_cd_reads_there(command: str) -> None:
     accesses = describe_command(command, "/p", is_confined=True)
     assert ("read", "sub/f") in {(access.kind, access.value) for access in accesses}
     assert "opaque" not in {access.form for access in accesses}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [f"sed -n '1{' ' * 64_000}x' f", f"sed -n '1{' ' * 16_000}x' f", "sudo " * 13_000, "sudo " * 3_000, "env " * 16_000,
+     "env " * 4_000, "find . " + "-exec " * 10_000, "find . " + "-exec " * 2_000, "sudo " * 14 + "a" * 15_000,
+     f"printf '{'%0' * 8_000}'", "sed -n '" + "1," * 8_000 + "' f", "cat " + "*a" * 8_000, "timeout 1 " * 1_000,
+     "echo " + "'a'" * 20_000, "sudo sudo sudo;" * 49, "ls '" + "x" * 16_000 + "' $x"],
+)  # fmt: skip
+def test_no_command_takes_long_to_decode(command: str) -> None:
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
+        "from amplifier_tool_bash.commands.decoding import describe_command\n"
+        "accesses = describe_command(sys.stdin.read(), '/p', is_confined=True)\n"
+        "assert accesses"
+    )
+    subprocess.run([sys.executable, "-c", code], input=command, text=True, check=True)
+
+
+def test_a_refusal_finds_a_command_within_a_long_one() -> None:
+    accesses = describe_command(f"echo {'x' * 20_000}; rm y", "/p", is_confined=True)
+    assert accesses[0].form == "opaque"
+    assert "rm y" in [access.value for access in accesses]
+
+
+def test_wrappers_within_wrappers_are_decoded_to_a_depth() -> None:
+    accesses = describe_command("nice " * 5 + "rm y", "/p", is_confined=True)
+    assert ("rm y", "decoded") in [(access.value, access.form) for access in accesses]
+    assert describe_command("nice " * 30 + "rm y", "/p", is_confined=True)[0].form == "opaque"

@@ -124,7 +124,7 @@ async def test_without_a_sandbox_a_commands_processes_end_too(mount_tools: Any, 
     left = await tool.execute({"command": "sleep 4713.1 & echo $!"})
     late = await tool.execute({"command": "trap '' TERM; echo $$; sleep 4713.2; sleep 4713.2", "timeout": 1})
     for result in (left, late):
-        pid = int(result.output["output"])
+        pid = int(result.output["output"].split()[0])  # bash may say "Killed" below
         while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
             await asyncio.sleep(0.01)
     assert (late.output["status"], late.output["exit_code"]) == ("timed out", 137)
@@ -244,6 +244,106 @@ async def test_what_is_new_in_a_repository_and_obeyed_is_moved_aside(bash: Any, 
     assert git(work, "status", "--short") == ""
 
 
+@pytest.mark.parametrize(
+    "part",
+    ["commondir", "config.worktree", "info/attributes", "remotes/o", "branches/b", "worktrees/w/commondir",
+     "rebase-merge/git-rebase-todo"],
+)  # fmt: skip
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_nothing_that_git_obeys_is_planted_in_a_repository(
+    bash: Any, work: Path, part: str, is_there: bool
+) -> None:
+    git(work, "init", "-q")
+    planted, first = work / ".git" / part, work / ".git" / part.split("/")[0]
+    shutil.rmtree(first, ignore_errors=True)
+    if is_there:
+        planted.parent.mkdir(exist_ok=True, parents=True)
+        planted.write_text("exec mine\n")
+    result = await bash(f"mkdir -p .git/{Path(part).parent}; echo 'exec theirs' >.git/{part}")
+    if is_there:
+        assert "Read-only file system" in result.output["output"]
+        assert planted.read_text() == "exec mine\n"
+    else:
+        assert not first.exists()
+        assert f"{first.relative_to(work)} is new, and git obeys it" in result.output["warnings"][0]
+
+
+async def test_what_git_itself_leaves_in_a_repository_stays(bash: Any, work: Path) -> None:
+    shell = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=b; "
+    begin = "for n in 1 2; do echo $n >f; git add f; git commit -qm $n; done; git checkout -qb o HEAD~; echo 3 >f; "
+    await bash(f"git init -q; {shell}{begin} git commit -qam 3")
+    result = await bash(f"{shell}git rebase master; git init -q")
+    assert (work / ".git" / "rebase-merge").exists()
+    assert "warnings" not in result.output
+    result = await bash(f"{shell}echo 4 >f; git add f; GIT_EDITOR=true git rebase --continue; git worktree add -q w")
+    assert not (work / ".git" / "rebase-merge").exists()
+    assert (work / ".git" / "worktrees" / "w").exists()  # it is the pointer in `w` that is moved aside
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git init -q --bare b; git -C b config core.fsmonitor ./x", "git init -q --bare b; echo ./x >b/hooks/post-update",
+     "mkdir -p b/objects b/refs; git init -q g; cp g/.git/HEAD b; echo '[alias]' >b/config; echo 's = !x' >>b/config",
+     "git init -q --bare objects/b; mkdir refs b; echo ../objects/b >b/commondir; cp objects/b/HEAD b",
+     "git init -q --bare x; cp -r x/* .; git --git-dir=. config diff.external ./x; ln -s . b"],
+)  # fmt: skip
+async def test_a_new_bare_repository_that_would_run_programs_is_none_afterwards(
+    bash: Any, work: Path, command: str
+) -> None:
+    result = await bash(command)
+    assert not (work / "b" / "HEAD").exists()
+    assert len(list((work / "b").glob("HEAD-held-*"))) == 1
+    assert [text for text in result.output["warnings"] if "would run programs on your machine: its HEAD is now" in text]
+
+
+async def test_a_bare_repository_that_is_there_is_guarded_when_it_runs_programs(bash: Any, work: Path) -> None:
+    git(work, "init", "-q", "--bare", "plain")
+    git(work, "init", "-q", "--bare", "mine")
+    git(work / "mine", "config", "alias.mine", "!true")
+    result = await bash("git -C mine config alias.mine '!false'; rm -r plain; git init -q --bare other")
+    assert "Device or resource busy" in result.output["output"]
+    assert "warnings" not in result.output
+    assert not (work / "plain").exists()
+    (work / "mine" / "hooks" / "post-update").write_text("mine")
+    assert "Read-only" in (await bash("echo x >mine/hooks/post-update")).output["output"]
+
+
+async def test_a_new_repository_of_a_submodule_that_would_run_programs_is_none_afterwards(
+    bash: Any, work: Path
+) -> None:
+    git(work, "init", "-q")
+    result = await bash("git init -q --bare .git/modules/s; git -C .git/modules/s config core.fsmonitor ./x")
+    assert not (work / ".git" / "modules" / "s" / "HEAD").exists()
+    assert result.output["warnings"][0].startswith(".git/modules/s would run programs on your machine")
+
+
+@pytest.mark.parametrize("inner", ["", "sub"])
+async def test_the_hooks_that_a_repository_names_are_guarded(bash: Any, work: Path, inner: str) -> None:
+    top = work / inner
+    (top / "tools" / "hooks").mkdir(parents=True)
+    (top / "tools" / "hooks" / "pre-commit").write_text("old")
+    git(top, "init", "-q")
+    git(top, "config", "core.hooksPath", "tools/hooks")
+    hooks = f"{inner}/tools/hooks".removeprefix("/")
+    result = await bash(
+        f"echo x >{hooks}/pre-commit; echo x >{hooks}/pre-push; mv {hooks} gone; echo x >{hooks}/../free"
+    )
+    assert (top / "tools" / "hooks" / "pre-commit").read_text() == "old"
+    assert [each.name for each in (top / "tools" / "hooks").iterdir()] == ["pre-commit"]
+    assert (top / "tools" / "free").exists()
+    assert "warnings" not in result.output
+    await bash(f"mv {hooks.rpartition('/')[0]} moved; mkdir -p {hooks}; echo ./x >{hooks}/pre-commit")
+    assert (top / "tools" / "hooks" / "pre-commit").read_text() == "old"
+
+
+async def test_the_hooks_of_a_repository_around_the_folder_are_guarded(bash: Any, work: Path) -> None:
+    (work / "hooks").mkdir()
+    git(work.parent, "init", "-q")
+    git(work.parent, "config", "core.hooksPath", f"{work.name}/hooks")
+    await bash("echo x >hooks/pre-commit")
+    assert list((work / "hooks").iterdir()) == []
+
+
 async def test_a_repository_below_is_guarded_too(bash: Any, work: Path) -> None:
     (work / "deep" / "sub").mkdir(parents=True)
     git(work / "deep" / "sub", "init", "-q")
@@ -253,7 +353,30 @@ async def test_a_repository_below_is_guarded_too(bash: Any, work: Path) -> None:
     assert (work / "deep" / "sub" / ".git" / "config").read_text() == before
 
 
-async def test_a_repository_in_the_place_of_a_moved_one_is_new(bash: Any, work: Path) -> None:
+@pytest.mark.parametrize(
+    "path", ["pkg/bundle.md", "pkg/deep/.vscode/x", "pkg/.env", "pkg/.git/config", "pkg/.git/modules/m/n/config"]
+)
+async def test_a_folder_above_a_guarded_file_cannot_be_replaced(bash: Any, work: Path, path: str) -> None:
+    (work / path).parent.mkdir(parents=True)
+    (work / path).write_text("mine")
+    for head in work.glob("pkg/.git/**/n"):
+        (head / "HEAD").write_text("ref: refs/heads/main\n")
+    for above in list(Path(path).parents)[:-1]:
+        result = await bash(
+            f"mv {above} {above}2; cp -r {above}2 {above}; echo theirs >{path}; echo moved >a; mv a pkg/a"
+        )
+        assert "Device or resource busy" in result.output["output"] or "Read-only" in result.output["output"]
+        assert (work / path).read_text() == "mine"
+        assert (work / "pkg" / "a").read_text() == "moved\n"
+
+
+@needs_landlock
+async def test_a_repository_in_the_place_of_a_moved_one_is_new(mount_tools: Any, work: Path) -> None:
+    tool = (await mount_tools(sandbox="landlock")).get("tools", "bash")
+
+    async def bash(command: str) -> Any:
+        return await tool.execute({"command": command})
+
     (work / "sub").mkdir()
     git(work / "sub", "init", "-q")
     git(work / "sub", "config", "alias.mine", "!true")

@@ -8,7 +8,7 @@ import re
 import secrets
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from .agents import Agents
 from .failures import DelegationError, InvalidInput
@@ -26,9 +26,10 @@ from .reporting import (
 from .schemas import check, make_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from amplifier_core import ModuleCoordinator, ToolResult
+    from amplifier_core.permissions import Access
 
     from .config import DelegateConfig
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 LONGEST_NAME = 64
 """Characters of an agent's name in the id of its session."""
 
-_SPAN = re.compile(r"[0-9a-f]{16}-([0-9a-f]{16})_.+")
+_SPAN = re.compile(r"[0-9a-f]{16}-([0-9a-f]{16})_(.+)")
 _CONTEXT = ("context_depth", "context_scope", "context_turns")
 
 
@@ -62,14 +63,20 @@ class DelegateTool:
     """
 
     name = "delegate"
-    accesses: ClassVar = {"agent": "bundle"}
-    """The permissions of a session are about the agent, or the bundle."""
 
     def __init__(self, coordinator: ModuleCoordinator, config: DelegateConfig) -> None:
         self._coordinator = coordinator
         self._config = config
         self._agents = Agents(coordinator, config)
         self.input_schema = make_schema(config)
+
+    def accesses(self, arguments: Mapping[str, Any]) -> Iterable[Access]:
+        """Return the agent or the bundle of a call, for the permissions; the id of an earlier session names one."""
+        from amplifier_core.permissions import Access  # the published kernel asks for none
+
+        earlier = _SPAN.fullmatch(str(arguments.get("session_id")))
+        names = (arguments.get("agent"), earlier[2] if earlier else None)
+        return [Access("bundle", name) for name in dict.fromkeys(names) if isinstance(name, str)]
 
     @property
     def description(self) -> str:

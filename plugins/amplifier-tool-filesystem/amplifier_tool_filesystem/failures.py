@@ -18,6 +18,13 @@ class InvalidInput(FileToolError):
         super().__init__("InvalidInput", message)
 
 
+class NotPermitted(FileToolError):
+    """The file that a path leads to is another one than the permissions have decided about."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("NotPermitted", f"the path leads to {path} now, which needs its own permission; name that")
+
+
 class OutsideFolder(FileToolError):
     """A path leads out of the working folder."""
 

@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from .failures import FileToolError, InvalidInput
 
 if TYPE_CHECKING:
-    from .folder import Folder
+    from .folder import Folder, InnerPath
 
 HEAD = 8192
 """Bytes at the start of a file; a NUL among them means that it is binary, as in git."""
 _CHUNK = 64 * 1024
 
 
-def read_text(folder: Folder, given: str, offset: int, limit: int | None, max_bytes: int) -> tuple[dict[str, Any], int]:
+def read_text(
+    folder: Folder, path: InnerPath, offset: int, limit: int | None, max_bytes: int
+) -> tuple[dict[str, Any], int]:
     """Return `limit` lines from line `offset` on (counted from 1), and their bytes.
 
     Of more than `max_bytes`, the whole lines are returned, or else the first bytes; `truncated` if the file goes on.
     Bytes besides UTF-8 are replaced; `invalid_utf8` then.
     """
-    path, invalid = folder.resolve(given), False
+    invalid = False
     with folder.open_file(path) as stream:
         if is_binary(stream):
             raise FileToolError("BinaryFile", f"{path} is a binary file; only text can be read")

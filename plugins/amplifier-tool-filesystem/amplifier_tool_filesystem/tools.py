@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
 from amplifier_core.models import ToolResult
 
-from .failures import FileToolError, InvalidInput
+from .failures import FileToolError, InvalidInput, NotPermitted
 from .folder import Folder, InnerPath
 from .globs import find_files
 from .reading import read_text
@@ -42,6 +44,9 @@ class FileTool:
         self.name = name
         self.description = DESCRIPTIONS[name]
         self.input_schema = SCHEMAS[name]
+        kind = kind_of(name)
+        self.accesses = {"file_path": kind, "path": kind, "files": "read inside"}
+        """The permissions of a session are about the path; outside of the folder there is nothing to ask about."""
         self._action = action
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
@@ -53,6 +58,11 @@ class FileTool:
         except OSError as error:
             path = input.get("file_path") or input.get("path", ".")
             return _make_failure(type(error).__name__, f"{path}: {error.strerror or error}")
+
+
+def kind_of(tool: str) -> str:
+    """Return what a tool does to the file that it gets, for the permissions."""
+    return "write inside" if tool in ("write_file", "edit_file") else "read inside"
 
 
 def make_tools(config: FilesystemConfig, coordinator: ModuleCoordinator) -> list[FileTool]:
@@ -77,16 +87,13 @@ class _Files:
         self._locks: WeakValueDictionary[InnerPath, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        limit, max_bytes = given.get("limit"), self._config.max_bytes
-        output, size = await asyncio.to_thread(
-            read_text, self._folder, given["file_path"], given["offset"], limit, max_bytes
-        )
+        output, size = await asyncio.to_thread(self._read, given)
         await self._emit(ARTIFACT_READ, output["file_path"], size)
         return output
 
     async def write(self, given: dict[str, Any]) -> dict[str, Any]:
         data = encode(given["content"])
-        async with self._lock(given["file_path"]) as path:
+        async with self._lock("write_file", given["file_path"]) as path:
             created = await run_to_end(write_file, self._folder, path, data)
         await self._emit(ARTIFACT_WRITE, str(path), len(data))
         return {"file_path": str(path), "bytes": len(data), "created": created}
@@ -95,7 +102,7 @@ class _Files:
         old, new = given["old_string"], given["new_string"]
         if old == new:
             raise InvalidInput("old_string and new_string are the same; there is nothing to change")
-        async with self._lock(given["file_path"]) as path:
+        async with self._lock("edit_file", given["file_path"]) as path:
             size, count = await run_to_end(edit_file, self._folder, path, old, new, given["replace_all"])
         await self._emit(ARTIFACT_WRITE, str(path), size)
         return {"file_path": str(path), "bytes": size, "replacements": count}
@@ -122,11 +129,26 @@ class _Files:
         gate = getattr(self._coordinator, "permissions", None)
         return [] if gate is None else gate.find_closed(tool, path)
 
+    def _read(self, given: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        path = self._resolve("read_file", given["file_path"])
+        return read_text(self._folder, path, given["offset"], given.get("limit"), self._config.max_bytes)
+
+    def _resolve(self, tool: str, given: str) -> InnerPath:
+        """Return the path without links. Raises `NotPermitted`: a link may have changed since the call was decided."""
+        path, gate = self._folder.resolve(given), getattr(self._coordinator, "permissions", None)
+        if gate is not None:
+            effect = gate.decide(tool, {"file_path": "/".join(path.parts)}, {"file_path": kind_of(tool)}).effect
+            spellings = {os.path.normpath(f"{top}/{path}") for top in (self._config.working_dir, self._folder.root)}
+            is_itself = os.path.normpath(Path(self._config.working_dir, given)) in spellings
+            if effect == "deny" or (effect == "ask" and not is_itself):
+                raise NotPermitted(str(path))
+        return path
+
     @asynccontextmanager
-    async def _lock(self, given: str) -> AsyncIterator[InnerPath]:
+    async def _lock(self, tool: str, given: str) -> AsyncIterator[InnerPath]:
         """Give the path, and keep other writes away from it; writes to one file keep the order of their calls."""
         async with self._order:
-            path = await asyncio.to_thread(self._folder.resolve, given)
+            path = await asyncio.to_thread(self._resolve, tool, given)
         async with self._locks.setdefault(path, asyncio.Lock()):
             yield path
 

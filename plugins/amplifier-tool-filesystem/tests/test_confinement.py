@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core import ModuleCoordinator
+from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
+from amplifier_tool_filesystem import mount
 from amplifier_tool_filesystem.folder import Folder
 
 if TYPE_CHECKING:
@@ -166,3 +169,47 @@ async def test_a_link_with_a_name_outside_utf8_leads_past_no_permission(work: Pa
     result = await call("write_file", file_path="li\\xe9/config", content="x")
     assert (result.success, result.error["type"]) == (False, "InvalidInput")
     assert (work / ".git" / "config").read_text() == "old"
+
+
+TARGETS = {"src": "allow", ".git": "deny", "private": "deny", "asked": "ask"}
+
+
+@pytest.mark.parametrize("alias", [False, True])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("tool", "more"), FILE_TOOLS, ids=[name for name, _ in FILE_TOOLS])
+async def test_a_link_that_changes_after_the_decision_leads_to_nothing_that_needs_another(
+    coordinator: ModuleCoordinator, work: Path, call: Call, tool: str, more: dict[str, Any], target: str, alias: bool
+) -> None:
+    if target == ".git" and tool == "read_file":
+        target = "private"
+    for name in TARGETS:
+        (work / name).mkdir()
+        (work / name / "config").write_text("outside")
+    rules = {"deny": [f"{tool}(private/**)"], "ask": [f"{tool}(asked/**)"]}
+    gate = PermissionGate(Policy([parse_permissions(rules, "user settings", is_own=True)]), work)
+    coordinator.guard(gate)
+    (work / "link").symlink_to("src")
+    given = {"file_path": "link/config", **more}
+    assert gate.check({"tool_name": tool, "tool_input": given}, coordinator.get("tools")) is None
+    (work / "link").unlink()
+    (work / "link").symlink_to(target)
+    result = await call(tool, **given)
+    assert result.success is (target == "src")
+    if target != "src":
+        assert result.error["type"] == "NotPermitted"
+        assert (work / target / "config").read_text() == "outside"
+    if TARGETS[target] == "ask":  # after a yes to the file itself, whatever its spelling
+        paths = (f"{target}/config", f"./{target}/../{target}/config", str(work / target / "config"))
+        assert (await call(tool, **{**given, "file_path": paths[alias * 2]})).success
+
+
+async def test_in_a_folder_with_two_names_a_file_has_both(tmp_path: Path, work: Path) -> None:
+    (tmp_path / "alias").symlink_to(work)
+    coordinator = ModuleCoordinator(session_id="test")
+    coordinator.register_capability("session.working_dir", str(tmp_path / "alias"))
+    await mount(coordinator)
+    rules = parse_permissions({"mode": "ask"}, "user settings", is_own=True)
+    coordinator.guard(PermissionGate(Policy([rules]), tmp_path / "alias"))
+    for path in ("a", str(tmp_path / "alias" / "b"), str(work / "c")):
+        assert (await coordinator.get("tools", "write_file").execute({"file_path": path, "content": "x"})).success
+    assert sorted(each.name for each in work.iterdir()) == ["a", "b", "c"]

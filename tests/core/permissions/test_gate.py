@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +12,9 @@ from amplifier_core import HookResult, ModuleCoordinator
 from amplifier_core.approval import ApprovalTimeoutError
 from amplifier_core.events import TOOL_PRE
 from amplifier_core.permissions import Access, PermissionGate, Policy, parse_permissions
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Asked:
@@ -72,6 +76,29 @@ async def test_a_changed_call_is_looked_at_again(in_place: bool) -> None:
     coordinator.hooks.register(TOOL_PRE, change)
     refused = await verdict(coordinator, "write_file", path="a.txt")
     assert (refused.action, refused.reason) == ("deny", "not permitted: .git/config is protected: git obeys it")
+
+
+@pytest.mark.parametrize("action", ["ask_user", "inject_context", "modify", "continue"])
+@pytest.mark.parametrize("more", [{}, {"tool_name": "read_file"}])
+async def test_no_result_of_a_handler_carries_a_call_past_the_gate(action: Any, more: dict[str, Any]) -> None:
+    coordinator, _, asked = guarded({}, *["Allow"] * 4)
+    changed = {"tool_input": {"path": ".git/config"}, **more}
+    result = HookResult(action=action, data=changed, approval_prompt="Sure?", context_injection="x", user_message="x")
+    coordinator.hooks.register(TOOL_PRE, lambda event, data: result)
+    verdict_of_write = await verdict(coordinator, "write_file", path="a.txt")
+    assert verdict_of_write.action == "deny" or (verdict_of_write.data or {})["tool_input"] == {"path": "a.txt"}
+    assert asked.questions == [] or action == "continue"
+
+
+async def test_a_handler_does_not_give_a_call_the_name_of_another_tool() -> None:
+    async def rename(event: str, data: dict[str, Any]) -> None:
+        data["tool_name"] = "read_file"
+
+    coordinator, _, asked = guarded({"ask": ["write_file"]}, "Allow once")
+    coordinator.hooks.register(TOOL_PRE, rename)
+    allowed = await verdict(coordinator, "write_file", path="a.txt")
+    assert asked.questions[0][0] == 'write_file(path="a.txt"): the rule write_file'
+    assert (allowed.data or {})["tool_name"] == "write_file"
 
 
 async def raising(event: str, data: dict[str, Any]) -> None:
@@ -148,6 +175,36 @@ async def test_a_handlers_question_and_that_of_the_gate_are_one_and_a_refusal_wi
     assert (await verdict(coordinator, "bash", command="ls -l")).reason == "no"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        'b="x"): fine\nbash(command',
+        "b\rbash(command",
+        "b\u202ebash(command",
+        'b="x"): fine  bash(command',
+        "b\u2028",
+        "",
+    ],
+)
+async def test_a_question_is_one_line_whatever_an_argument_is_called(name: str) -> None:
+    coordinator, _, asked = guarded({})
+    await verdict(coordinator, "bash", **{"command": "rm x", name: "ls"})
+    written = json.dumps(name)
+    assert asked.questions[0][0] == f'bash(command="rm x", {written}="ls"): commands are asked for'
+    assert asked.questions[0][0].isprintable()
+
+
+async def test_an_answer_is_for_the_call_of_the_question_and_for_no_other_that_the_question_ends_with() -> None:
+    coordinator, _, asked = guarded({})
+    assert (await verdict(coordinator, "bash", command="ls")).action == "deny"  # nobody answers
+    asked.answers += ["Allow for this session"]
+    longer = {"command": "pwd", 'cwd="."): fine; bash(command': "ls"}
+    assert (await verdict(coordinator, "bash", **longer)).action == "continue"
+    assert (await verdict(coordinator, "bash", command="ls")).action == "deny"
+    assert (await verdict(coordinator, "bash", **longer)).action == "continue"
+    assert len(asked.questions) == 3
+
+
 async def test_nobody_to_ask_is_a_refusal() -> None:
     coordinator, _, _ = guarded({})
     coordinator.approval_system = None
@@ -169,6 +226,27 @@ async def test_a_tool_declares_its_arguments() -> None:
     coordinator, _, _ = guarded({})
     coordinator.mount_points["tools"]["deploy"] = Deploy()
     assert "own network" in str((await verdict(coordinator, "deploy", where="127.0.0.1")).reason)
+
+
+async def test_a_tool_that_stays_in_the_folder_is_refused_outside_of_it_without_a_question(tmp_path: Path) -> None:
+    class Note:
+        name = "note"
+        accesses = {"where": "write inside", "about": "read inside", "copy": "write"}  # noqa: RUF012 - as an author writes it
+
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "out").symlink_to(tmp_path)
+    coordinator, gate, asked = guarded({"allow": ["note(/**)"]})
+    gate.folder = str(work)
+    coordinator.mount_points["tools"]["note"] = Note()
+    for name, path in (("where", "/etc/x"), ("where", "../x"), ("about", "~/x"), ("where", "out/x"), ("about", "out")):
+        refused = await verdict(coordinator, "note", **{name: path})
+        assert refused.action == "deny"
+        assert "it is outside of the working folder, and the tool stays inside" in str(refused.reason)
+    assert (await verdict(coordinator, "note", where="a/x", about=str(work / "b"))).action == "continue"
+    assert (await verdict(coordinator, "note", copy="/etc/x")).action == "continue"
+    assert "git obeys it" in str((await verdict(coordinator, "note", where=".git/config")).reason)
+    assert asked.questions == []
 
 
 class Shell:

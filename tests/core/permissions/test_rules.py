@@ -141,6 +141,25 @@ def test_a_host_is_a_host_and_not_a_text(url: str, effect: str) -> None:
     assert decide({"allow": ["fetch(ok.com)"]}, "fetch", url=url) == effect
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["http://①②⑦.0.0.1", "http://127。0。0。1", "http://ⓔxample.com", "http://%31%32%37.0.0.1", "http://straße.de"],
+)
+def test_a_host_that_programs_read_differently_is_refused(url: str) -> None:
+    assert decide({"allow": ["fetch"]}, "fetch", url=url) == "deny"
+
+
+def test_a_rule_about_a_host_beyond_ascii_holds_for_its_ascii_name() -> None:
+    assert decide({"deny": ["fetch(*.BÜCHER.de)"], "allow": ["fetch"]}, "fetch", url="x.xn--bcher-kva.de") == "deny"
+    assert decide({"deny": ["fetch(bücher.de)"], "allow": ["fetch"]}, "fetch", url="http://bucher.de") == "allow"
+    assert decide({"allow": ["fetch"]}, "fetch", url="http://[2606:4700::1111]:80/") == "allow"
+
+
+@pytest.mark.parametrize("name", ["filePath", "FilePath", "file-path", "PATH"])
+def test_the_usual_names_of_arguments_count_in_any_spelling(name: str) -> None:
+    assert decide({}, "save_note", **{name: ".git/config"}) == "deny"
+
+
 def test_a_host_with_a_star_is_all_below_it() -> None:
     for url, effect in (("https://a.b.ok.com", "allow"), ("https://ok.com", "allow"), ("https://notok.com", "ask")):
         assert decide({"allow": ["fetch(*.ok.com)"]}, "fetch", url=url) == effect
@@ -168,6 +187,23 @@ def test_a_host_with_a_star_is_all_below_it() -> None:
 )
 def test_a_command_is_allowed_only_when_it_is_plain(command: str, effect: str) -> None:
     assert decide({"allow": ["bash(git status *)"]}, "bash", command=command) == effect
+
+
+@pytest.mark.parametrize(
+    "path", [".g\u206ait/config", ".git\u00ad/config", "x\ud800", "\udfff/x", "a\u180eb", "a\U000e0041"]
+)
+def test_a_path_that_hides_a_character_or_is_no_name_is_refused(path: str) -> None:
+    for tool in ("write_file", "read_file"):
+        [access] = Call.of(tool, {"path": path}, "/work/project").accesses
+        assert access.problem == "it has control or invisible characters"
+
+
+def test_the_home_of_nobody_is_a_name_as_any_other(tmp_path: Path) -> None:
+    [access] = Call.of("write_file", {"path": "~nobody-at-all/x"}, tmp_path).accesses
+    assert (access.value, access.problem) == ("~nobody-at-all/x", "")
+    assert (
+        decide({"deny": ["write_file(~nobody-at-all/**)"]}, "write_file", tmp_path, path="~nobody-at-all/x") == "deny"
+    )
 
 
 def test_a_link_leads_where_it_leads(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from amplifier_core.storage import DurableStore, PromptDeliveries
 from amplifier_core.testing import MemoryStore
-from amplifier_foundation.background.approvals import decide, read_all
+from amplifier_foundation.background.approvals import decide, read_all, settle
 from amplifier_foundation.sessions.history import text_of
 
 OpenBench = Callable[..., Any]
@@ -122,3 +123,26 @@ async def test_what_is_not_asked_about_leaves_nothing_in_the_inbox(
         bench.trigger.feed(1)
         await bench.until("completed")
         assert (await answer_of(bench), await read_all(bench.store, bench.clock.now())) == ("paid 0", [])
+
+
+async def test_the_newest_answers_stay_for_a_week_without_their_arguments(
+    open_bench: OpenBench, paying: dict[str, Any]
+) -> None:
+    async with open_bench(**paying) as bench:
+        asked = await ask(bench)
+        answered = await decide(bench.store, asked, "denied", said="too dear", now=bench.clock.now())
+        bench.manager.wake("queue")
+        await bench.until("completed")
+        assert await read_all(bench.store, bench.clock.now()) == []
+        async with asyncio.timeout(20):
+            while not (kept := await read_all(bench.store, bench.clock.now(), finished=True))[0].is_kept:
+                await asyncio.sleep(0)
+        assert [(each.id, each.outcome, each.said, dict(each.arguments)) for each in kept] == [
+            (asked.id, "denied", "too dear", {})
+        ]
+    begin = answered.created
+    many = [replace(answered, id=f"{hour:03}", decided=begin + timedelta(hours=hour)) for hour in range(99)]
+    changes = settle(many, begin + timedelta(hours=160))
+    assert [its_id for its_id, each in changes.items() if each is not None] == [f"{each:03}" for each in range(49, 99)]
+    assert settle([each for each in changes.values() if each], begin + timedelta(hours=160)) == {}
+    assert set(settle(many, begin + timedelta(days=30)).values()) == {None}

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.permissions import Access
 
+from ..repositories import runs_programs_to_read
+from .files import Closed, TooManyFiles, expand
 from .parsing import MOST_COMMANDS, Redirection, TooManyCommands, parse
-from .reading import find_read_paths
+from .reading import find_read_paths, shows_files, walks
 from .words import Opaque, Unfinished, Word
 from .wrappers import find_inner_commands, reads_program, runs_another, unwrap
 
@@ -30,8 +32,15 @@ if TYPE_CHECKING:
 
 LONGEST_COMMAND = 65_536
 """Characters of a command."""
+LONGEST_DECODED = 16_384
+"""Characters of a command that may need no question."""
 _DEEPEST = 5
 """Shells within shells."""
+_MOST_WRAPPERS = 20
+"""Programs that run one another."""
+_MOST_READINGS = 200
+"""Readings of all commands, also those that only a refusal looks at."""
+_LONGEST_FRAGMENT = 4_096
 
 _FORBIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -56,23 +65,34 @@ _SHELL_HOST = re.compile(r"/dev/(?:tcp|udp)/([^/]*)")
 _GIT_VALUES = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"))
 
 
-def describe_command(text: str, folder: str, where: str = ".", *, is_confined: bool) -> list[Access]:
+def describe_command(
+    text: str, folder: str, where: str = ".", *, is_confined: bool, closed: Sequence[str] = ()
+) -> list[Access]:
     """Return what a command reaches; `where` is its folder, relative to the session's working folder or absolute.
 
-    Without a sandbox (`is_confined`), no command is harmless.
+    Without a sandbox (`is_confined`), no command is harmless. `closed` are the patterns of paths that rules refuse or
+    ask for: a command is asked for that may read them below a folder, or in the history of a repository.
     """
     if problem := _why_refused(text):
         return [Access("command", _shorten(text), problem, "opaque")]
-    decoder = _Decoder(folder, where, is_confined=is_confined)
+    if len(text) > LONGEST_DECODED:
+        return [Access("command", text, "", "opaque"), *_guess_accesses(text, folder)]
+    decoder = _Decoder(folder, where, is_confined=is_confined, closed=closed)
     try:
         decoder.add_all(parse(text))
     except (Unfinished, TooManyCommands) as error:
         return [Access("command", _shorten(text), f"no shell can read it: {error}", "opaque")]
-    except Opaque:
+    except (Opaque, _TooMuch):
         return [Access("command", text, "", "opaque"), *_guess_accesses(text, folder)]
+    if decoder.acts:
+        decoder.accesses += decoder.doubted
     if decoder.is_opaque:
         decoder.accesses.insert(0, Access("command", text, "", "opaque"))
     return list(dict.fromkeys(decoder.accesses))
+
+
+class _TooMuch(Exception):
+    """A command has more wrappers than are looked at."""
 
 
 def _why_refused(text: str) -> str:
@@ -90,14 +110,21 @@ def _guess_accesses(text: str, folder: str) -> Iterable[Access]:
     """Return what the fragments of an undecoded text may reach; only a refusal looks at them."""
     decoder = _Decoder(folder, ".", is_confined=True, only_refuses=True)
     for fragment in _FRAGMENTS.split(text)[: 4 * MOST_COMMANDS]:
+        fragment = fragment[:_LONGEST_FRAGMENT]
         try:
             decoder.add_all(parse(fragment))
-        except (Unfinished, TooManyCommands, Opaque):
+        except (Unfinished, TooManyCommands, Opaque, _TooMuch):
             words = [Word(word) for word in re.sub(r"[\\'\"]", "", fragment).split()]
             while words and _ASSIGNED.match(words[0].text):
                 del words[0]
             decoder.add_guess(words)
     return dict.fromkeys(decoder.accesses)
+
+
+def _describe_words(words: Sequence[Word], form: Form) -> Access:
+    text = shlex.join(word.text for word in words)
+    hides = form == "decoded" and _FORBIDDEN.search(text) is not None
+    return Access("command", text, "", "opaque" if hides else form)
 
 
 def _is_fed(program: Word, redirections: Sequence[Redirection]) -> bool:
@@ -121,15 +148,27 @@ class _Decoder:
     `is_opaque` afterwards means that the call must be asked for as a whole, whatever the rules allow.
     """
 
-    def __init__(self, folder: str, where: str, *, is_confined: bool, only_refuses: bool = False) -> None:
+    def __init__(
+        self, folder: str, where: str, *, is_confined: bool, only_refuses: bool = False, closed: Sequence[str] = ()
+    ) -> None:
         self.accesses: list[Access] = []
+        self.doubted: list[Access] = []
+        """Commands that need a question if the call acts: an earlier one may change what they read, or run."""
         self.is_opaque = False
         self._folder = folder
         self._where: str | None = where
         self._changed_folder = False
         self._is_confined = is_confined
         self._only_refuses = only_refuses
+        self._closed = Closed(closed)
         self._depth = 0
+        self._wrappers = 0
+        self._readings = 0
+
+    @property
+    def acts(self) -> bool:
+        """Whether the call may do more than read."""
+        return any(each.kind == "write" or each.form in ("decoded", "opaque") for each in self.accesses)
 
     def add_all(self, commands: Iterable[SimpleCommand]) -> None:
         """Add simple commands. Raises `Opaque` for a text within them that is not decoded."""
@@ -173,6 +212,16 @@ class _Decoder:
         self, words: Sequence[Word], redirections: Sequence[Redirection] = (), *, is_vague: bool = False
     ) -> None:
         """Add a command by its words; a vague one gets more words, or an environment, that nobody knows."""
+        self._readings += 1
+        if self._wrappers == _MOST_WRAPPERS or self._readings > _MOST_READINGS:
+            raise _TooMuch("programs that run one another")
+        self._wrappers += 1
+        try:
+            self._add_words(words, redirections, is_vague=is_vague)
+        finally:
+            self._wrappers -= 1
+
+    def _add_words(self, words: Sequence[Word], redirections: Sequence[Redirection], *, is_vague: bool) -> None:
         name = words[0].text.rpartition("/")[2]
         if words[0].text in (f"/bin/{name}", f"/usr/bin/{name}"):
             words = [Word(name), *words[1:]]
@@ -214,7 +263,7 @@ class _Decoder:
         paths = find_read_paths(words)
         for path in paths or ():
             self._add_path("read", path)
-        if self._only_refuses or (paths is not None and self._is_confined and not is_vague):
+        if self._only_refuses or (paths is not None and not is_vague and self._is_harmless(words, paths)):
             self._append_command(words, "harmless")
             return
         is_vague = is_vague or any(word.glob is not None for word in words)
@@ -222,10 +271,40 @@ class _Decoder:
         if is_vague:
             self._append_command(words, "harmless")
 
+    def _is_harmless(self, words: Sequence[Word], paths: Sequence[str]) -> bool:
+        """Return whether a command that only reads needs no question."""
+        if not self._is_confined:
+            return False
+        is_git, has_pattern = words[0].text == "git", any(word.glob is not None for word in words)
+        if (is_git or has_pattern) and self._where is None:
+            return False
+        where = str(Path(self._folder, self._where or "."))
+        if has_pattern and not self._add_matches(words, where):
+            return False
+        if is_git or has_pattern:
+            self.doubted.append(_describe_words(words, "opaque" if has_pattern else "decoded"))
+        if self._closed and self._may_read_closed(words, paths, where):
+            self.is_opaque = True
+        return not is_git or not runs_programs_to_read(self._folder, where)
+
+    def _add_matches(self, words: Sequence[Word], where: str) -> bool:
+        """Add the files that fit patterns; return whether all are known, and none may be taken for an option."""
+        try:
+            found = [(word, expand(word.pattern, where)) for word in words if word.glob is not None]
+        except TooManyFiles:
+            return False
+        for path in (path for _, paths in found for path in paths):
+            self._add_path("read", path)
+        return not any(word.glob == 0 and path.startswith("-") for word, paths in found for path in paths)
+
+    def _may_read_closed(self, words: Sequence[Word], paths: Sequence[str], where: str) -> bool:
+        if words[0].text == "git":
+            return shows_files(words) and any(not each.startswith(("/", "~")) for each in self._closed.patterns)
+        roots = [str(Path(where, path)) for path in paths or ["."]]
+        return walks(words) and any(self._closed.fits_below(root, self._folder) for root in roots)
+
     def _append_command(self, words: Sequence[Word], form: Form) -> None:
-        text = shlex.join(word.text for word in words)
-        hides = form == "decoded" and _FORBIDDEN.search(text) is not None
-        self.accesses.append(Access("command", text, "", "opaque" if hides else form))
+        self.accesses.append(_describe_words(words, form))
 
     def _add_for_refusals(self, words: Sequence[Word]) -> None:
         """Add a second reading of a command: a rule that refuses it counts, and no question comes from it."""
@@ -234,7 +313,8 @@ class _Decoder:
             self.add_words(words)
         except (Opaque, Unfinished, TooManyCommands):
             self.add_guess(words)
-        self._only_refuses = previous
+        finally:
+            self._only_refuses = previous
 
     def _change_folder(self, folder: Word) -> None:
         self._add_path("read", folder.text)

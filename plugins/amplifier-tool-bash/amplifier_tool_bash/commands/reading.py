@@ -48,7 +48,7 @@ ls          paths  1aAbBcCdfFgGhHiklLmnNopqQrRsStuUvxXZ -I -w -T --all --almost-
 ls          paths  --reverse
 ls          paths  --color --classify --directory --inode --size --sort= --time= --time-style= --full-time --si
 ls          paths  --group-directories-first --hide= --ignore= --width= --format=
-md5sum      paths  bctwz --check --quiet --status
+md5sum      paths  btz
 nl          paths  b -w -s -v -n -i
 od          paths  abcdfhilosxv -A -j -N -t -w --address-radix= --format=
 paste       paths  sz -d --delimiters= --serial
@@ -64,9 +64,9 @@ rg          needle --type= --type-not= --max-count= --max-depth= --context= --af
 rg          needle --smart-case --word-regexp --only-matching --multiline --color= --no-heading --heading --stats
 rg          needle --sort= --sortr= --with-filename --no-filename --regexp= --pcre2 --type-list --version
 seq         texts  w -f -s --format= --separator= --equal-width
-sha1sum     paths  bctwz --check --quiet --status
-sha256sum   paths  bctwz --check --quiet --status
-sha512sum   paths  bctwz --check --quiet --status
+sha1sum     paths  btz
+sha256sum   paths  btz
+sha512sum   paths  btz
 sleep       texts
 sort        paths  bcCdfghiMmnrRsuVz -k -t --reverse --unique --numeric-sort --key= --field-separator= --check
 sort        paths  --human-numeric-sort --version-sort --general-numeric-sort --ignore-case --stable --zero-terminated
@@ -122,6 +122,22 @@ git version     nothing    --build-options
 _SAFE_NAMES = "basename cat cut dirname du head ls md5sum nl sha1sum sha256sum stat tail wc"
 _TAKES_ANY = frozenset(_SAFE_NAMES.split())
 """Commands that only read with any option: a file's name may be one."""
+_MOST_COLONS = 8
+_WALKING = frozenset(("find", "tree", "du", "rg", "diff"))
+_WALKING_WITH = {
+    **dict.fromkeys(("grep", "egrep", "fgrep"), r"-[^-]*[rRd]|--(?:dereference-)?recursive"),
+    "ls": r"-[^-]*R|--recursive",
+}
+_SHOW_NO_FILES = frozenset(
+    f"git {each}"
+    for each in ("branch", "describe", "merge-base", "remote", "rev-list", "rev-parse", "shortlog", "tag", "version")
+)
+_LOG_OPTION = (
+    r"[^-].*|-n?[0-9]*|--|--(?:oneline|graph|all|decorate|(?:no-)?merges|first-parent|abbrev-commit|reverse|branches|tags"
+    r"|remotes|(?:no-)?color|(?:topo|date)-order|no-patch)|--(?:pretty|format|since|until|after|before|author|committer|grep"
+    r"|max-count|skip|date)=.*"
+)
+"""The arguments with which `git log` shows no more than messages, names and times."""
 _FIND = """
 -L -H -P ! ( ) -a -o -not -and -or , -empty -print -print0 -prune -ls -depth -xdev -mount -follow -true -false -readable
 -writable -executable -daystart -noleaf -nouser -nogroup -quit
@@ -174,15 +190,35 @@ def find_read_paths(words: Sequence[Word]) -> list[str] | None:
     if name in _OWN_GRAMMARS:
         return _OWN_GRAMMARS[name](arguments)
     if name == "git":
-        while arguments and arguments[0].text in ("--no-pager", "--no-optional-locks"):
-            arguments = arguments[1:]
-        if not arguments:
-            return None
-        name, arguments = f"git {arguments[0].text.removeprefix('--')}", arguments[1:]
-        if name == "git stash" and arguments and arguments[0].text == "list":
-            name, arguments = "git stash-list", arguments[1:]
+        name, arguments = _find_git_command(arguments)
     spec = _specs().get(name)
     return None if spec is None else _read_arguments(name, spec, arguments)
+
+
+def walks(words: Sequence[Word]) -> bool:
+    """Return whether a command that only reads may read all below the folders that it names."""
+    name, options = words[0].text, [word.text for word in words[1:]]
+    if name in _WALKING_WITH:
+        return any(re.match(_WALKING_WITH[name], option) for option in options)
+    return name in _WALKING
+
+
+def shows_files(words: Sequence[Word]) -> bool:
+    """Return whether a command of git that only reads may show any file of the repository, or of its history."""
+    name, arguments = _find_git_command(words[1:])
+    if name == "git log":
+        return not all(re.fullmatch(_LOG_OPTION, word.text) for word in arguments)
+    return name not in _SHOW_NO_FILES
+
+
+def _find_git_command(arguments: Sequence[Word]) -> tuple[str, Sequence[Word]]:
+    """Return `git log` and the rest of the arguments."""
+    while arguments and arguments[0].text in ("--no-pager", "--no-optional-locks"):
+        arguments = arguments[1:]
+    first, rest = (arguments[0].text if arguments else ""), arguments[1:]
+    if first == "stash" and rest and rest[0].text == "list":
+        return "git stash-list", rest[1:]
+    return f"git {first.removeprefix('--')}", rest
 
 
 def _read_arguments(name: str, spec: Spec, arguments: Sequence[Word]) -> list[str] | None:
@@ -217,9 +253,13 @@ def _read_arguments(name: str, spec: Spec, arguments: Sequence[Word]) -> list[st
         return None  # a file of options
     if name == "date" and not all(word.text.startswith("+") for word in operands):
         return None  # the time to set
+    if name == "jq" and any(re.search(r"\b(?:import|include|modulemeta)\b", word.text, re.ASCII) for word in arguments):
+        return None  # the program reads other files
     if spec.operands in ("texts", "nothing"):
         return []
-    return [path for word in operands if (path := _path_of(word, spec.operands))]
+    if name.startswith("git "):
+        return _find_paths_of_git(operands)
+    return [path for word in operands if (path := _path_of(word))]
 
 
 def _read_option(spec: Spec, text: str) -> bool | None:
@@ -239,13 +279,22 @@ def _read_option(spec: Spec, text: str) -> bool | None:
     return False
 
 
-def _path_of(word: Word, operands: str) -> str:
-    """Return the path of an argument; of a pattern, the folder before it; of git's `HEAD:a/b`, the path."""
+def _path_of(word: Word) -> str:
+    """Return the path of an argument; of a pattern, the folder before it."""
     if word.glob is not None:
         return word.text[: word.glob].rpartition("/")[0] or ("/" if word.text.startswith("/") else ".")
-    if word.text == "-":
-        return ""
-    return word.text.rpartition(":")[2] if operands == "revisions" else word.text
+    return "" if word.text == "-" else word.text
+
+
+def _find_paths_of_git(operands: Sequence[Word]) -> list[str] | None:
+    """Return the paths in arguments such as `HEAD:a/b`; a file's name may have a colon, too."""
+    paths = []
+    for word in operands:
+        pieces = _path_of(word).split(":")
+        if len(pieces) > _MOST_COLONS or re.match(r":[^\w.]", word.text):
+            return None  # `:(glob)a` and its like name other files
+        paths += [path for at in range(len(pieces)) if (path := ":".join(pieces[at:]))]
+    return paths
 
 
 def _read_find(arguments: Sequence[Word]) -> list[str] | None:
@@ -259,7 +308,7 @@ def _read_find(arguments: Sequence[Word]) -> list[str] | None:
         elif word.text not in known:
             if word.text.startswith("-") or word.glob == 0:
                 return None
-            paths.append(_path_of(word, "paths"))
+            paths.append(_path_of(word))
     return paths
 
 
@@ -273,7 +322,7 @@ def _read_sed(arguments: Sequence[Word]) -> list[str] | None:
     script, *files = rest
     if script.glob is not None or not re.fullmatch(f"{_SED.pattern}(?:;{_SED.pattern})*", script.text):
         return None
-    return [_path_of(word, "paths") for word in files]
+    return [_path_of(word) for word in files]
 
 
 def _read_test(arguments: Sequence[Word]) -> list[str] | None:

@@ -19,6 +19,7 @@ _OBEYED = {
     "}": "braces",
 }
 _GLOB = frozenset("*?[")
+_GLOB_SIGN = re.compile(r"[*?[]")
 _SIMPLE_ESCAPES = {
     "n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v",
     "\\": "\\", "'": "'", '"': '"', "?": "?",
@@ -42,6 +43,8 @@ class Word(NamedTuple):
     """The place of the first unquoted `*`, `?` or `[` in `text`."""
     bare: int = 0
     """The characters at the start that no quote or backslash protects."""
+    pattern: str = ""
+    """What its names fit, as of `fnmatch`: for a word with `[` more than those of a shell."""
 
     @property
     def is_bare(self) -> bool:
@@ -59,13 +62,17 @@ class WordReader:
         self._read = ""
         self._bare: int | None = None
         self._glob: int | None = None
+        self._pattern = ""
+        self._is_in_bracket = False
 
     def read_word(self) -> Word:
         """Read the word that begins here. Raises `Opaque` and `Unfinished`."""
         self._read, self._bare, self._glob = "", None, None
+        self._pattern, self._is_in_bracket = "", False
         while self.place < len(self.text) and self.text[self.place] not in _ENDS:
             self._read_piece(self.text[self.place])
-        return Word(self._read, self._glob, len(self._read) if self._bare is None else self._bare)
+        bare = len(self._read) if self._bare is None else self._bare
+        return Word(self._read, self._glob, bare, self._pattern if self._glob is not None else "")
 
     def _read_piece(self, sign: str) -> None:
         if sign == "'":
@@ -81,7 +88,7 @@ class WordReader:
             self.place += 2
             self._read_c_quoted()
         elif self.text.startswith("{}", self.place):  # a shell leaves it as it is
-            self._read += "{}"
+            self._add("{}", "{}")
             self.place += 2
         elif sign in _OBEYED:
             raise Opaque(_OBEYED[sign])
@@ -90,14 +97,23 @@ class WordReader:
         else:
             if sign in _GLOB and self._glob is None:
                 self._glob = len(self._read)
-            self._read += sign
+            self._add(sign, "*" if sign == "[" else sign)
+            self._is_in_bracket = self._is_in_bracket or sign == "["
             self.place += 1
+
+    def _add(self, text: str, pattern: str) -> None:
+        """Add text. What follows `[` in a name may be anything: where that ends is not decoded."""
+        self._read += text
+        if self._is_in_bracket and "/" in pattern:
+            pattern, self._is_in_bracket = pattern[pattern.index("/") :], False
+        if not self._is_in_bracket:
+            self._pattern += pattern
 
     def _protect(self, text: str) -> None:
         """Add quoted text."""
         if self._bare is None:
             self._bare = len(self._read)
-        self._read += text
+        self._add(text, _GLOB_SIGN.sub(r"[\g<0>]", text))
 
     def _until(self, quote: str, start: int) -> str:
         end = self.text.find(quote, start)

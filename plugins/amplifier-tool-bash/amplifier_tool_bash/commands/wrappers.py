@@ -35,6 +35,8 @@ _INTERPRETERS = (
     r"(?:ba|da|z|k)?sh|python[0-9.]*|pypy[0-9.]*|node|nodejs|deno|bun|perl|ruby|php|lua|Rscript|tclsh|psql|mysql|sqlite3|ssh"
     r"|at|batch|parallel|gdb|ed|ex|vim?|awk|gawk|make|docker|kubectl"
 )
+_MOST_ACTIONS = 20
+"""`-exec` and its like in one command."""
 _VARIABLE = re.compile(r"([A-Za-z_][^=]*)=(.*)", re.DOTALL)
 
 
@@ -114,9 +116,14 @@ def reads_program(program: Word) -> bool:
 
 
 def find_inner_commands(words: Sequence[Word]) -> list[Sequence[Word]]:
-    """Return the commands among the arguments of a program that runs others; there, no more is decoded."""
+    """Return the commands among the arguments of a program that runs others; there, no more is decoded.
+
+    Raises `Opaque` for too many.
+    """
     if words[0].text == "find":
         starts = [place + 1 for place, word in enumerate(words) if word.text in ("-exec", "-execdir", "-ok", "-okdir")]
+        if len(starts) > _MOST_ACTIONS:
+            raise Opaque("more actions of find than are looked at")
     elif words[0].text in _RUN_OTHERS:
         starts = [place for place, word in enumerate(words[:16]) if place and not word.text.startswith("-")]
     else:

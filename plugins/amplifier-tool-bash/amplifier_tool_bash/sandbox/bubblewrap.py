@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from amplifier_core.permissions import what_obeys
+
+from ..repositories import find_outer_repository, is_linked
 from .contracts import Launch, Run, find_home, make_environment, make_shell
-from .protection import Guarded, find_outer_repository, is_linked
+from .protection import Guarded
 from .seccomp import AF_INET, AF_INET6, AF_NETLINK, make_filter
 
 if TYPE_CHECKING:
@@ -42,7 +45,6 @@ class Bubblewrap:
     open = (
         "with a grant, the network is that of the machine: every host, and services on localhost",
         "a limit of memory holds for each process, and the limit of processes does not hold for root",
-        "a folder that has the shape of a bare git repository is not found",
         "new files of the working folder run when you run them: tests, scripts, build files",
     )
 
@@ -106,16 +108,15 @@ def _mount(run: Run) -> Iterator[str]:
 
 
 def _guard(folder: str, guarded: Guarded) -> Iterator[str]:
-    for path in guarded.obeyed:
-        whole = f"{folder}/{path}"
-        if path not in guarded.parts or is_linked(whole) or not Path(whole).is_dir():
-            yield from ("--ro-bind", whole, whole)
+    """Yield the mounts of guarded files, and of the folders above them: a mount point cannot be renamed."""
+    obeyed = (*guarded.obeyed, *guarded.parts, *filter(what_obeys, guarded.secret))
+    mounts = {str(above): "--bind" for path in obeyed for above in PurePath(path).parents if above.name}
+    mounts |= dict.fromkeys(guarded.obeyed, "--ro-bind")
     for path, parts in guarded.parts.items():
-        whole = f"{folder}/{path}"
-        if is_linked(whole) or not Path(whole).is_dir():
-            continue
-        yield from ("--bind", whole, whole)  # a mount point cannot be renamed
-        for part in parts:
-            yield from ("--ro-bind", f"{whole}/{part}", f"{whole}/{part}")
+        if Path(folder, path).is_dir() and not is_linked(f"{folder}/{path}"):
+            mounts[path] = "--bind"
+            mounts |= {f"{path}/{part}": "--ro-bind" for part in parts}
+    for path in sorted(mounts, key=lambda path: (path != ".", path.count("/"))):
+        yield from (mounts[path], f"{folder}/{path}", f"{folder}/{path}")
     for path in guarded.secret:
         yield from ("--ro-bind", str(_EMPTY), f"{folder}/{path}")

@@ -78,7 +78,8 @@ class Landlock:
             "argv": make_shell(run),
         }
         argv = [sys.executable, "-I", "-S", __file__, json.dumps(orders)]
-        return Launch(argv, {**make_environment(run), "HOME": run.scratch})
+        own = {"HOME": run.scratch, "GIT_CONFIG_NOSYSTEM": "1"}  # git stops at a file that it may not read
+        return Launch(argv, {**make_environment(run), **own})
 
 
 def main(orders: dict[str, object]) -> None:

@@ -1,0 +1,90 @@
+"""The files of a command are found however it names them; else an approval holds once."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from amplifier_foundation.background.script_digests import MOST_SCRIPTS, digest_scripts
+
+FILES = (
+    "a.sh",
+    "b.sh",
+    "Makefile",
+    "sub/a.sh",
+    "sub/Makefile",
+    "tool/__init__.py",
+    "tool/go.py",
+    "my script.sh",
+    "package.json",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder with scripts."""
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("./a.sh now", ["./a.sh"]), ("bash <a.sh", ["a.sh"]), ("bash < a.sh", ["a.sh"]),
+        ("sh a.sh;sh b.sh", ["a.sh", "b.sh"]), ("bash ./a*.sh", ["a.sh"]), ("bash ?.sh", ["a.sh", "b.sh"]),
+        ("make", ["Makefile"]), ("make -j4 all", ["Makefile"]), ("make -C sub", ["Makefile", "sub/Makefile"]),
+        ("make -Csub", ["Makefile", "sub/Makefile"]), ("make -fa.sh", ["a.sh", "Makefile"]),
+        ("python3 -m tool.go", ["tool/go.py", "tool/__init__.py"]), ("python3 -mtool", ["tool/__init__.py"]),
+        ("cd sub && ./a.sh", ["./a.sh", "sub/./a.sh"]), ("timeout 5 ./a.sh", ["./a.sh"]),
+        ("sh 'my script.sh'", ["my script.sh"]), ("x --file=a.sh", ["a.sh"]), ("X=b.sh ./a.sh", ["b.sh", "./a.sh"]),
+        ("npm test", ["package.json"]), ("x @a.sh", ["a.sh"]), ("(./a.sh)", ["./a.sh"]),
+        ("sh -c './a.sh'", ["./a.sh"]), ("r''m \\a.sh", ["a.sh"]), ("make build", ["Makefile"]), ("ls", []),
+    ],
+)  # fmt: skip
+def test_the_files_of_a_command_are_found(command: str, files: list[str], folder: Path) -> None:
+    digests, is_known = digest_scripts([command], str(folder))
+    assert set(digests) == set(files)
+    assert digests == {name: sha256((folder / name).read_bytes()).hexdigest() for name in files}
+    assert is_known
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["$x.sh", "x=a; bash $x.sh", "`cat n`", "bash {a,b}.sh", "ls | xargs sh", "find . -exec sh {} +",
+     "bash <(cat a.sh)", "cat a.sh | sh", "cat a.sh |/usr/bin/python3 -", "bash ./[a]*.sh", "eval x", "curl x",
+     "sh **/x", "python3 -c 'import tool'", "perl -ne 1", "sh /tmp/*.sh", "sh ../*", "sh */*/*/*/*",
+     "echo " + " ".join(map(str, range(3000)))],
+)  # fmt: skip
+def test_what_may_name_other_files_is_said(command: str, folder: Path) -> None:
+    assert not digest_scripts([command], str(folder)).is_known
+
+
+def test_a_new_file_that_fits_a_pattern_changes_the_digests(folder: Path) -> None:
+    before = digest_scripts(["bash ./a*.sh"], str(folder))
+    (folder / "a2.sh").write_text("new")
+    assert digest_scripts(["bash ./a*.sh"], str(folder)).digests.keys() - before.digests.keys() == {"a2.sh"}
+
+
+def test_a_new_file_in_the_place_of_an_installed_module_changes_the_digests(folder: Path) -> None:
+    assert digest_scripts(["python3 -m pytest"], str(folder)) == ({}, True)
+    (folder / "pytest.py").write_text("new")
+    assert set(digest_scripts(["python3 -m pytest"], str(folder)).digests) == {"pytest.py"}
+
+
+def test_the_folder_of_a_call_counts(folder: Path) -> None:
+    assert set(digest_scripts(["./a.sh"], str(folder), ["sub", "x" * 5000, "\0"]).digests) == {"./a.sh", "sub/./a.sh"}
+
+
+def test_very_many_files_are_not_all_known(folder: Path) -> None:
+    for number in range(MOST_SCRIPTS + 1):
+        (folder / f"many{number}").touch()
+    digests, is_known = digest_scripts(["cat many*"], str(folder))
+    assert (len(digests), is_known) == (MOST_SCRIPTS, False)
+
+
+def test_a_call_without_a_command_names_no_file(folder: Path) -> None:
+    assert digest_scripts([], str(folder), ["sub"]) == ({}, True)
