@@ -266,7 +266,6 @@ def prepare() -> None:
     """Do once what each child would do at first: import, find the modules, and build the models of messages."""
     from . import child  # noqa: F401 - the children share what it imports
 
-    gc.disable()
     find_entry_points("amplifier.modules")
     kinds: list[type[BaseModel]] = [BaseModel]
     for kind in kinds:
@@ -274,7 +273,6 @@ def prepare() -> None:
         if not kind.__pydantic_complete__:
             with suppress(Exception):
                 kind.model_rebuild()
-    gc.collect()
     gc.freeze()
 
 
