@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     )
     from .spawn import SpawnHandle, SpawnResult, spawn_bundle
     from .spawning.conversation import Turn, converse
+    from .spawning.requests import execute_request
     from .spawning.runners import InProcessRunner
     from .subprocess_runner import SubprocessResult, configure_subprocess_limit, run_session_in_subprocess
 
@@ -133,6 +134,7 @@ _HOMES = {
         "apply_provider_preferences_with_resolution is_glob_pattern resolve_model_pattern"
     ),
     ".sessions.recording": "SessionRecorder",
+    ".spawning.requests": "execute_request",
     ".spawning.runners": "InProcessRunner",
     ".subprocess_runner": "SubprocessResult configure_subprocess_limit run_session_in_subprocess",
     ".sessions.serialising": "sanitize_for_json sanitize_message",
@@ -213,6 +215,7 @@ __all__ = [
     "converse",
     "deep_merge",
     "describe_event",
+    "execute_request",
     "expand_mentions_in_instruction",
     "find_bundle_root",
     "find_files",

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from amplifier_core.hook_data import SpawnRequest
 from amplifier_core.ids import new_session_id, validate_session_id
-from amplifier_core.session import AmplifierSession
-from amplifier_core.transcript import Transcript
 
 from .bundle.model import Bundle
 from .bundle.module_resolver import BundleModuleResolver
 from .bundle.prepared import PreparedBundle, with_default_session
 from .isolation.runner import SubprocessRunner
 from .isolation.zygotes import MAX_SUBPROCESS, Zygotes
-from .spawning.child import Spawn, prepare_spawn
+from .spawning.child import prepare_spawn
 from .spawning.life import run_spawn, settle_spawn
+from .spawning.requests import spawn_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,7 +76,7 @@ def configure_subprocess_limit(most: int) -> None:
 
     Raises `ValueError` for a number below 1, and `RuntimeError` after the first session.
     """
-    global _limit  # noqa: PLW0603 - one limit for the process is what it is for
+    global _limit
     if most < 1:
         raise ValueError(f"the limit of processes must be 1 or more, not {most}")
     if _runner.cache_info().currsize and most != _limit:
@@ -110,7 +109,7 @@ async def run_session_in_subprocess(
     """Run `prompt` in a new session made from the mount plan `config`, in a process of its own, and return its result.
 
     The session works in `project_path`, a folder. `timeout` is in seconds; None: no limit. `module_paths` are the
-    files or folders of modules by their ids, `mention_mappings` the folders of `@name:path`, the other paths are
+    absolute paths of modules by their ids, `mention_mappings` the folders of `@name:path`, the other paths are
     searched for modules after the installed ones. With a `store`, each message is durable before the next step. The
     systems answer here what the session asks and shows there. At most 4 sessions run at a time
     (`configure_subprocess_limit`); the others wait.
@@ -122,25 +121,23 @@ async def run_session_in_subprocess(
     from amplifier_core.errors import LimitReached, SessionProcessEnded, SpawnTimeout
 
     folder = validate_project_path(project_path)
-    named = {name: str(Path(path).absolute()) for name, path in (module_paths or {}).items()}
+    named = {name: str(path) for name, path in (module_paths or {}).items()}
     bundle = Bundle("subprocess", source_base_paths={name: Path(at) for name, at in (mention_mappings or {}).items()})
     prepared = PreparedBundle.of(bundle, BundleModuleResolver({}, named))
-    plan = with_default_session(config)
-    spawn = Spawn(
-        prepared=prepared,
-        request=SpawnRequest(
-            session_id=validate_session_id(session_id) if session_id else new_session_id("subprocess"),
-            parent_id=parent_id,
-            bundle=bundle.name,
-            instruction=prompt,
-            config=plan,
-            working_dir=str(folder),
-        ),
-        parent=AmplifierSession(
-            plan, session_id=parent_id or None, approval_system=approval_system, display_system=display_system
-        ),
-        transcript=Transcript(),
+    request = SpawnRequest(
+        session_id=validate_session_id(session_id) if session_id else new_session_id("subprocess"),
+        parent_id=parent_id,
+        bundle=bundle.name,
+        instruction=prompt,
+        config=with_default_session(config),
+        working_dir=str(folder),
+    )
+    spawn = spawn_of(
+        request,
         store=store,
+        prepared=prepared,
+        approval_system=approval_system,
+        display_system=display_system,
         runner=(runner or _runner()).with_paths([*(bundle_package_paths or ()), *(sys_paths or ())]),
     )
     if store is not None:

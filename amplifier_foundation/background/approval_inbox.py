@@ -7,32 +7,28 @@ import json
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
-from amplifier_core.errors import StoreError
-from amplifier_core.models import HookResult
-from amplifier_core.permissions import Call
 from amplifier_core.permissions.gate import ALWAYS, SESSION, call_hash
 from amplifier_core.storage import PromptDeliveries
 
-from ..sessions.held import CAPABILITY, HeldCalls
-from ..sessions.history import text_of
+from ..sessions.asked import Answer, answer_or_hold
 from .approvals import WAITS, Approval, read_approvals, save, settle
 from .script_digests import digest_scripts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from amplifier_core.clock import Clock
     from amplifier_core.coordinator import ModuleCoordinator
+    from amplifier_core.models import HookResult
     from amplifier_core.storage import Delivery, DurableStore
+
+    from ..sessions.asked import AskedCall
 
 LOOK = 30.0
 """Seconds between two looks at a waiting delivery whose store cannot make it due."""
-MESSAGES, LONGEST = 6, 500
-"""The last messages that an approval shows, and the characters of each."""
 
 
 @dataclass(slots=True)
@@ -53,6 +49,8 @@ class ApprovalInbox:
     """Called with a rule that a person adds for good: it holds for the next sessions, too."""
     _before: dict[str, Approval] = field(default_factory=dict)
     """The answers at the beginning of the attempt."""
+    _found: dict[str, Approval] = field(default_factory=dict)
+    """New questions that are not kept yet."""
     _is_used: bool = False
 
     async def read(self) -> list[Approval]:
@@ -101,41 +99,47 @@ class ApprovalInbox:
 
     async def answer_call(self, coordinator: ModuleCoordinator, question: HookResult) -> HookResult:
         """Return the answer to a question about a call, or hold the call."""
-        held: HeldCalls | None = coordinator.get_capability(CAPABILITY)
-        if held is None or not getattr(coordinator.get("orchestrator"), "holds_calls", False):
-            return HookResult(action="deny", reason="No approval system available")
-        data = question.data or {}
-        call_id, tool = str(data.get("tool_call_id")), str(data.get("tool_name"))
-        try:
-            found = await self._find(coordinator, question, held.session_of(call_id) is not None)
-            if found.state == "pending":
-                await held.hold(call_id, tool)  # first: without an approval, the call is asked about anew
-                await self._keep(coordinator, found)
-                return HookResult(action="deny", reason=f"{WAITS} {found.id}", data={"held": found.id})
-        except StoreError as error:
-            held.fail(error)
-            return HookResult(action="deny", reason=f"the question cannot be stored: {error}", data={"held": True})
-        if found.state == "approved":
-            if found.answer.startswith(ALWAYS) and found.rule is not None:
-                self.allow(found.rule)
-                if coordinator.permissions is not None:
-                    # Not for the session: the gate would forget that the scripts must be the same.
-                    coordinator.permissions.hear(question.approval_prompt or "", found.answer)
-            return HookResult(action="continue", data=question.data)
-        return HookResult(action="deny", reason=self._explain(found))
+        return await answer_or_hold(self, coordinator, question)
+
+    async def find(self, call: AskedCall) -> Answer:
+        """Return the answer to a question as it is now.
+
+        An answer for the session holds for the same call again, and a used one for a call that `continues` another
+        session.
+        """
+        found = await self._find(await asyncio.to_thread(self._describe, call), continues=call.continues)
+        if found.state == "pending":
+            self._found[found.id] = found
+            return Answer(found.id, "pending", f"{WAITS} {found.id}")
+        if found.state != "approved":
+            return Answer(found.id, "denied", self._explain(found))
+        if not found.answer.startswith(ALWAYS) or found.rule is None:
+            return Answer(found.id, "approved")
+        self.allow(found.rule)
+        return Answer(found.id, "approved", said=found.answer)
+
+    async def keep(self, approval_id: str, messages: list[dict[str, str]]) -> None:
+        """Store a new question, in place of an earlier one about the same call."""
+        approval = self._found.pop(approval_id)
+        known = {each.id: each for each in await self.read()}
+        if approval.id in known and known[approval.id].state not in ("used", "void"):
+            return
+        earlier = {
+            each.id: replace(each, state="void", said=_find_change(each, approval), decided=self.clock.now())
+            for each in known.values()
+            if (each.session_id, each.key) == (approval.session_id, approval.key) and each.state != "void"
+        }
+        changes = {**earlier, approval.id: replace(approval, messages=messages)}
+        self._is_used = True
+        await save(self.store, approval.project, approval.queue, changes)
 
     def _explain(self, approval: Approval) -> str:
         if approval.state == "expired":
             return f"nobody answered before {approval.expires:%Y-%m-%d %H:%M} UTC, which counts as a denial"
         return f"the user denied this call{f': {approval.said}' if approval.said else ''}"
 
-    async def _find(self, coordinator: ModuleCoordinator, question: HookResult, continues: bool) -> Approval:
-        """Return the approval for a question as it is now: the stored one, or a new one.
-
-        An answer for the session holds for the same call again, and a used one for a call that `continues` another
-        session.
-        """
-        fresh = await asyncio.to_thread(self._describe, coordinator, question)
+    async def _find(self, fresh: Approval, *, continues: bool) -> Approval:
+        """Return the stored approval for a new question, or the new one."""
         known = {each.id: each for each in await self.read()}
         same = (fresh.session_id, fresh.call_hash, fresh.scripts)
         for each in known.values():
@@ -149,21 +153,14 @@ class ApprovalInbox:
             return replace(found, state="approved") if continues and found.answer else fresh
         return found
 
-    def _describe(self, coordinator: ModuleCoordinator, question: HookResult) -> Approval:
-        data: Mapping[str, Any] = question.data or {}
-        tool, arguments = str(data.get("tool_name")), cast("dict[str, Any]", data.get("tool_input") or {})
-        key, exact = str(data.get("idempotency_key") or data.get("tool_call_id")), call_hash(tool, arguments)
-        accesses = getattr((coordinator.get("tools") or {}).get(tool), "accesses", None)
-        folder = str(coordinator.get_capability("session.working_dir") or Path.cwd())
-        declared = accesses if isinstance(accesses, dict) or callable(accesses) else {}
-        described = (Call.of(tool, arguments, folder), Call.of(tool, arguments, folder, declared))
-        commands = [access.value for call in described for access in call.accesses if access.kind == "command"]
-        values = [value for value in arguments.values() if isinstance(value, str)]
-        scripts, is_known = digest_scripts(dict.fromkeys(commands), folder, values)
-        options = list(question.approval_options or ["Allow", "Deny"])
+    def _describe(self, call: AskedCall) -> Approval:
+        values = [value for value in call.arguments.values() if isinstance(value, str)]
+        scripts, is_known = digest_scripts(call.commands, call.folder, values)
+        options = call.options
         if not is_known:  # it may run other files the next time
             options = [each for each in options if not each.startswith((SESSION, ALWAYS))]
-        about = json.dumps([coordinator.session_id, key, exact, self.digest, scripts])
+        exact = call_hash(call.tool, call.arguments)
+        about = json.dumps([call.session_id, call.key, exact, self.digest, scripts])
         now = self.clock.now()
         return Approval(
             id=sha256(about.encode()).hexdigest()[:12],
@@ -171,35 +168,18 @@ class ApprovalInbox:
             project=self.delivery.project,
             queue=self.delivery.queue,
             delivery_id=self.delivery.delivery_id,
-            session_id=coordinator.session_id,
-            tool=tool,
-            arguments=json.loads(json.dumps(arguments, default=repr)),
+            session_id=call.session_id,
+            tool=call.tool,
+            arguments=json.loads(json.dumps(call.arguments, default=repr)),
             call_hash=exact,
-            key=key,
-            question=question.approval_prompt or "Allow this operation?",
-            reason=question.reason or "a hook asks",
+            key=call.key,
+            question=call.question,
+            reason=call.reason,
             scripts=scripts,
             options=options,
             created=now,
             expires=now + timedelta(seconds=self.lifetime),
         )
-
-    async def _keep(self, coordinator: ModuleCoordinator, approval: Approval) -> None:
-        """Store a new question, in place of an earlier one about the same call."""
-        known = {each.id: each for each in await self.read()}
-        if approval.id in known and known[approval.id].state not in ("used", "void"):
-            return
-        assert coordinator.session is not None  # it makes the call
-        history = await coordinator.session.history()
-        last = [{"role": str(each.get("role")), "text": _shorten(text_of(each))} for each in history[-MESSAGES:]]
-        earlier = {
-            each.id: replace(each, state="void", said=_find_change(each, approval), decided=self.clock.now())
-            for each in known.values()
-            if (each.session_id, each.key) == (approval.session_id, approval.key) and each.state != "void"
-        }
-        changes = {**earlier, approval.id: replace(approval, messages=last)}
-        self._is_used = True
-        await save(self.store, approval.project, approval.queue, changes)
 
 
 def _find_change(before: Approval, after: Approval) -> str:
@@ -212,10 +192,3 @@ def _find_change(before: Approval, after: Approval) -> str:
         if before.scripts.get(name) != after.scripts.get(name)
     ]
     return f"{', '.join(changed)} has changed" if changed else "the bundle has changed"
-
-
-def _shorten(text: str) -> str:
-    from amplifier_core.utils.secrets import redact_text
-
-    safe = redact_text(text)
-    return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}…"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
 
+from ..sessions.asked import Answer, answer_or_hold
 from .link import ask
 from .record_forms import read_value, thaw, write_value
 
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from amplifier_core.coordinator import ModuleCoordinator
     from amplifier_core.hook_data import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
+    from amplifier_core.models import HookResult
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.transcript import Message
 
     from ..events import SessionEmitter
+    from ..sessions.asked import AskedCall
     from ..sessions.ledger import Ledger, OpenLedger
     from ..spawning.budget import Limits
     from .link import Link
@@ -73,17 +77,6 @@ class StoreAbove:
         """Return messages in the calling thread."""
         messages: list[Message] = ask(self._blocking, "read", session_id=session_id, start=start, stop=stop)
         return messages
-
-    async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
-        """Return the questions for approval of a queue."""
-        state: dict[str, Any] = await self._link.call("trigger_state", project=project, trigger=trigger)
-        return state
-
-    async def save_trigger_state(
-        self, project: str, trigger: str, state: Mapping[str, Any], *, merge: bool = False
-    ) -> None:
-        """Store questions for approval."""
-        await self._link.call("save_trigger_state", project=project, trigger=trigger, state=thaw(state), merge=merge)
 
 
 class RouterAbove:
@@ -204,6 +197,22 @@ class ApprovalsAbove:
         return str(await self._link.call("approve", prompt=prompt, options=options, timeout=timeout, default=default))
 
 
+class InboxAbove(ApprovalsAbove):
+    """The approval system of the parent, where that keeps questions until they are answered."""
+
+    async def answer_call(self, coordinator: ModuleCoordinator, question: HookResult) -> HookResult:
+        """Return the answer to a question about a call, or hold the call."""
+        return await answer_or_hold(self, coordinator, question)
+
+    async def find(self, call: AskedCall) -> Answer:
+        """Return the answer to a question as it is now."""
+        return read_value(Answer, await self._link.call("find_answer", call=write_value(call)))
+
+    async def keep(self, approval_id: str, messages: list[dict[str, str]]) -> None:
+        """Keep a new question."""
+        await self._link.call("keep_question", approval_id=approval_id, messages=messages)
+
+
 class DisplayAbove:
     """The display of the parent."""
 
@@ -243,9 +252,9 @@ def bridge_events(session: AmplifierSession, link: Link, listened: frozenset[str
         answer = await link.call("hear", **told)
         if answer is None:
             return None
-        from amplifier_core.models import HookResult
+        from amplifier_core.models import HookResult as Result
 
-        return HookResult.model_validate(answer)
+        return Result.model_validate(answer)
 
     for name in sorted(listened):
         session.coordinator.hooks.register(name, forward, _AFTER_OWN, "parent")

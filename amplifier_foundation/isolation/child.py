@@ -34,6 +34,7 @@ from .above import (
     ApprovalsAbove,
     BudgetAbove,
     DisplayAbove,
+    InboxAbove,
     NestingDisplayAbove,
     PluginsAbove,
     RouterAbove,
@@ -225,11 +226,9 @@ class _Child:
 def make_spawn(job: Job, link: Link, blocking: socket.socket | None) -> Spawn:
     """Return the spawn of a job, with stand-ins for everything above it."""
     store = StoreAbove(link, blocking) if "store" in job.has and blocking is not None else None
-    approvals = job.approvals
-    if approvals is not None and store is not None:
-        approvals.connect(store, lambda rule: link.tell("allow", rule=rule))
-    elif "approvals" in job.has:
-        approvals = ApprovalsAbove(link, tells_who="tells_who" in job.has)
+    approvals = None
+    if "approvals" in job.has:
+        approvals = (InboxAbove if "holds" in job.has else ApprovalsAbove)(link, tells_who="tells_who" in job.has)
     prepared = job.prepared or PreparedBundle.of(Bundle(name=job.request.bundle or "session"))
     spawn = Spawn(
         prepared=prepared,

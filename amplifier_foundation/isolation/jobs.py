@@ -70,9 +70,7 @@ class Job:
     accounts: Sequence[str] = ()
     budgets: Sequence[tuple[Limits, str]] = ()
     has: frozenset[str] = frozenset()
-    """Of `store`, `inbox`, `router`, `plugins`, `approvals`, `tells_who`, `display`, `nests`."""
-    approvals: Any = None
-    """An approval system that works in another process with the store alone."""
+    """Of `store`, `router`, `plugins`, `approvals`, `holds`, `tells_who`, `display`, `nests`."""
     listened: frozenset[str] = frozenset()
     """The names of the hook events that the parent listens to."""
     limits: ProcessLimits = field(default_factory=ProcessLimits)
@@ -89,7 +87,6 @@ class Job:
 def make_job(spawn: Spawn, listened: frozenset[str]) -> Job:
     """Return the job of a prepared spawn."""
     tree: Tree = spawn.capabilities.get(TREE) or Tree.of(spawn.parent)
-    carry = getattr(spawn.approvals or spawn.parent.coordinator.approval_system, "carry", None)
     return Job(
         request=spawn.request,
         prepared=spawn.prepared,
@@ -112,23 +109,20 @@ def make_job(spawn: Spawn, listened: frozenset[str]) -> Job:
         accounts=tuple(tree.accounts),
         budgets=tuple((each.limits, each.scope) for each in tree.budgets),
         has=_find_services(spawn),
-        approvals=carry() if carry is not None else None,
         listened=listened,
         limits=ProcessLimits.of(spawn.request.config),
     )
 
 
 def _find_services(spawn: Spawn) -> frozenset[str]:
-    from amplifier_core.storage import Inbox
-
     outer = spawn.approvals or spawn.parent.coordinator.approval_system
     display = spawn.parent.coordinator.display_system
     has = {
         "store": spawn.store is not None,
-        "inbox": isinstance(spawn.store, Inbox),
         "router": spawn.router is not None,
         "plugins": spawn.plugins is not None,
         "approvals": outer is not None and not spawn.unattended,
+        "holds": all(hasattr(outer, name) for name in ("answer_call", "find", "keep")),
         "tells_who": bool(getattr(outer, "tells_who", False)),
         "display": display is not None,
         "nests": hasattr(display, "push_nesting") and hasattr(display, "pop_nesting"),

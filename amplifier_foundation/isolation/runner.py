@@ -15,8 +15,8 @@ from amplifier_core.hook_data import RunResult
 from ..sessions.held import held_of
 from ..sessions.once import marks_of
 from ..sessions.usage import Usage
-from ..spawning.child import Spawn
 from ..spawning.life import ChildBuilder, tell_parent
+from ..spawning.requests import spawn_of
 from .error_forms import read_error
 from .jobs import Job, make_job
 from .processes import Child
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from amplifier_core.hook_data import SessionBuilder, SpawnRequest
+
+    from ..spawning.child import Spawn
 
 GRACE = 5.0
 """Seconds for a cancelled session to store its last messages; then its process is killed."""
@@ -73,15 +75,7 @@ class SubprocessRunner:
 
     async def _run_request(self, request: SpawnRequest) -> RunResult:
         """Run a session that nobody but its request describes: of installed modules, without a store."""
-        from amplifier_core.session import AmplifierSession
-        from amplifier_core.transcript import Transcript
-
-        from ..bundle.model import Bundle
-        from ..bundle.prepared import PreparedBundle
-
-        parent = AmplifierSession(_with_modules(request.config), session_id=request.parent_id or None)
-        prepared = PreparedBundle.of(Bundle(name=request.bundle or "session"))
-        spawn = Spawn(prepared, request, parent, Transcript())
+        spawn = spawn_of(request)
         result = await self._run_spawn(ChildBuilder(spawn))
         usage = spawn.usage.to_dict() if spawn.usage is not None else {}
         return RunResult(result.text, turns=spawn.turns, usage=usage)
@@ -154,12 +148,6 @@ class SubprocessRunner:
 def _check_folder(folder: str) -> None:
     if folder and not Path(folder).is_dir():
         raise ValueError(f"the working folder {folder} does not exist or is not a directory")
-
-
-def _with_modules(config: Mapping[str, Any]) -> dict[str, Any]:
-    from ..bundle.prepared import with_default_session
-
-    return with_default_session(config)
 
 
 def _packages_of(job: Job) -> Iterator[str]:

@@ -7,7 +7,7 @@ events continue the chain of the event that woke it, whatever it says.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core import hook_data
 from amplifier_core.errors import SessionConflict, SessionNotFound
@@ -16,6 +16,7 @@ from amplifier_core.storage import SessionRecord
 
 from ..paths import project_of
 from ..sessions.accounts import tree_account
+from ..sessions.asked import AskedCall
 from ..sessions.ledger import BEFORE_FORK, LEDGER, TREE_BEFORE_FORK, Ledger
 from ..spawning.approvals import ChildApprovals
 from ..spawning.family import TREE, Tree
@@ -25,6 +26,7 @@ from .record_forms import read_value, thaw, write_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ..sessions.asked import CallInbox
     from ..spawning.budget import Budget
     from ..spawning.child import Spawn
 
@@ -190,6 +192,19 @@ class Services:
             return await outer.request_approval(prompt, options, timeout, default)
         async with self._tree.asking:
             return await outer.request_approval(prompt, options, timeout, default)
+
+    async def _do_find_answer(self, call: dict[str, Any]) -> dict[str, Any]:
+        asked = read_value(AskedCall, call)
+        await self._check(asked.session_id)
+        return write_value(await self._inbox.find(asked))
+
+    async def _do_keep_question(self, approval_id: str, messages: list[dict[str, str]]) -> None:
+        await self._inbox.keep(approval_id, messages)
+
+    @property
+    def _inbox(self) -> CallInbox:
+        inbox: Any = self._spawn.approvals or self._spawn.parent.coordinator.approval_system
+        return cast("CallInbox", inbox)
 
     async def _do_remember(self, rule: str) -> None:
         gate = self._spawn.parent.coordinator.permissions

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_SUBPROCESS = 4
 """Sessions in processes of their own at a time; the others wait."""
+PATIENCE = 30.0
+"""Seconds for a first child to start."""
 _OWN = ("amplifier_core", "amplifier_foundation", "pydantic", "pydantic_core")
 _BEGIN = Path(__file__).with_name("begin.py")
 
@@ -61,6 +63,20 @@ class Zygotes:
         except OSError as error:
             reason = f"cannot be started: {error.strerror or error}"
             raise SessionProcessEnded(session_id, reason) from error
+
+    def try_fork(self) -> int:
+        """Fork a child and end it; return its process id. Raises `SessionProcessEnded`."""
+        ends = self.fork("")
+        try:
+            ends.watch.settimeout(PATIENCE)
+            told = json.loads(ends.watch.recv(4096).partition(b"\n")[0])
+        except (OSError, ValueError) as error:
+            raise SessionProcessEnded("", f"does not start within {PATIENCE:g} s") from error
+        finally:
+            ends.close()
+        if "pid" not in told:
+            raise SessionProcessEnded("", str(told.get("failed")))
+        return int(told["pid"])
 
     def prepare(self) -> None:
         """Have a child ready for the next session."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
+from functools import reduce
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,6 +64,7 @@ background_sessions:
   - name: orders
     triggers: [{module: trigger-manual}]
     instruction: "order"
+    runner: RUNNER
     approval_timeout: TIMEOUT
     retry: {delay: 0.01}
 ---
@@ -125,9 +127,12 @@ class Ran(NamedTuple):
 class Shop:
     """A folder whose background session runs a command that a person must approve."""
 
-    def __init__(self, folder: Path, rules: list[dict[str, Any]], timeout: str = "1h") -> None:
+    def __init__(
+        self, folder: Path, rules: list[dict[str, Any]], timeout: str = "1h", runner: str = "inprocess"
+    ) -> None:
         self.folder = folder
-        (folder / "bundle.md").write_text(BUNDLE.replace("RULES", json.dumps(rules)).replace("TIMEOUT", timeout))
+        written = {"RULES": json.dumps(rules), "TIMEOUT": timeout, "RUNNER": runner}
+        (folder / "bundle.md").write_text(reduce(lambda text, name: text.replace(name, written[name]), written, BUNDLE))
         (folder / "bash.py").write_text(TOOL)
         (folder / "deploy.sh").write_text("echo deployed")
 
@@ -188,7 +193,11 @@ def shop(project: Path, home: Path) -> Shop:
     return Shop(project, ONE_CALL)
 
 
-def test_a_call_that_nobody_can_be_asked_about_waits_and_runs_once_when_it_is_approved(shop: Shop) -> None:
+@pytest.mark.parametrize("runner", ["inprocess", "subprocess"])
+def test_a_call_that_nobody_can_be_asked_about_waits_and_runs_once_when_it_is_approved(
+    runner: str, project: Path, home: Path
+) -> None:
+    shop = Shop(project, ONE_CALL, runner=runner)
     asked = shop.ask()
     assert (asked["tool"], asked["arguments"], shop.ledger()) == ("bash", {"command": "./deploy.sh now"}, [])
     assert asked["background_session"] == "orders"
@@ -246,7 +255,10 @@ def test_two_questions_of_one_response_are_answered_one_by_one(project: Path, ho
     assert shop.answer(asked["./deploy.sh"]["session_id"]) == "Both."
 
 
-def test_an_agents_question_stops_the_whole_tree_which_goes_on_with_the_same_agent(project: Path, home: Path) -> None:
+@pytest.mark.parametrize("runner", ["inprocess", "subprocess"])
+def test_an_agents_question_stops_the_whole_tree_which_goes_on_with_the_same_agent(
+    runner: str, project: Path, home: Path
+) -> None:
     rules = [
         {
             "when": {"user": "order"},
@@ -256,7 +268,7 @@ def test_an_agents_question_stops_the_whole_tree_which_goes_on_with_the_same_age
         {"when": {"tool": "bash"}, "say": "shipped: {result}"},
         {"when": {"tool": "delegate"}, "say": "Told: {result}"},
     ]
-    shop = Shop(project, rules)
+    shop = Shop(project, rules, runner=runner)
     asked = shop.ask()
     assert (asked["session_id"].endswith("_clerk"), shop.ledger()) == (True, [])
     shop.json("approvals", "approve", asked["id"])

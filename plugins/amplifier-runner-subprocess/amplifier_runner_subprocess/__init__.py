@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from amplifier_core.hookspecs import Register, RunnerFactory
 
-__all__ = ["amplifier_register_runner"]
+__all__ = ["amplifier_register_checkup", "amplifier_register_runner"]
 
 
 @hookimpl
@@ -25,3 +27,30 @@ def amplifier_register_runner(register: Register[RunnerFactory]) -> None:
         return shared[0]
 
     register("runner-subprocess", make_runner)
+
+
+@hookimpl
+def amplifier_register_checkup(register: Any) -> None:
+    """Offer the check of processes for sessions."""
+    register("processes of sessions", check_processes)
+
+
+def check_processes() -> Iterator[Mapping[str, str]]:
+    """Yield whether a process for a session starts here, after a try, and what its limits do not cover."""
+    from amplifier_core.errors import SessionProcessEnded
+    from amplifier_foundation.isolation.zygotes import Zygotes
+
+    part, zygotes = "processes of sessions", Zygotes()
+    try:
+        pid = zygotes.try_fork()
+    except SessionProcessEnded as error:
+        yield {"part": part, "state": "weak", "fact": f"no session can have a process of its own: it {error.cause}"}
+        return
+    finally:
+        zygotes.close()
+    yield {"part": part, "state": "ok", "fact": f"forked from a prepared process, which was tried just now ({pid})"}
+    yield {
+        "part": part,
+        "state": "ok",
+        "fact": "limits of memory and CPU hold for each process by itself (rlimits; control groups are not used)",
+    }

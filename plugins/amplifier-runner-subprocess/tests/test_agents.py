@@ -95,7 +95,13 @@ class Approvals:
         self.answer = answer
         self.asked: list[str] = []
 
-    async def request_approval(self, prompt: str, options: list[str], timeout: float, default: str) -> str:
+    async def request_approval(
+        self,
+        prompt: str,
+        options: list[str],
+        timeout: float,  # noqa: ASYNC109 - a published signature
+        default: str,
+    ) -> str:
         self.asked.append(prompt)
         return self.answer
 

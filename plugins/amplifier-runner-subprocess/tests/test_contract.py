@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from amplifier_core import load_plugins
 from amplifier_core.testing import check_runner
+from amplifier_runner_subprocess import check_processes
 
 PLAN = {
     "session": {"orchestrator": "loop-basic", "context": "context-simple"},
@@ -21,3 +22,9 @@ def test_all_runners_of_a_program_share_one_limit() -> None:
     make = plugins.runners.get("runner-subprocess")
     assert make() is make()
     assert make() is not load_plugins().runners.get("runner-subprocess")()
+
+
+def test_doctor_tries_to_start_a_process() -> None:
+    found = list(check_processes())
+    assert [row["state"] for row in found] == ["ok", "ok"]
+    assert "tried just now" in found[0]["fact"]

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.hook_data import RunResult
 from amplifier_core.llm_errors import RateLimitError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Message, TextBlock, ToolCall, Usage
 from amplifier_core.models import ModelInfo, ProviderInfo
-from amplifier_core.hook_data import RunResult
 from amplifier_core.testing import check_provider, check_runner, check_storage
 from amplifier_core.testing.storage_checks import STORAGE_CHECKS
 from amplifier_foundation.spawning.runners import InProcessRunner

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,6 @@ from .conftest import living
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     Plan = Callable[..., dict[str, Any]]
 
@@ -212,7 +212,8 @@ async def test_killed_at_random_nothing_acknowledged_is_lost(
     code = (
         "import os, signal, threading\n"
         "threading.Timer({delay}, os.kill, (os.getpid(), signal.SIGKILL)).start()\n"
-        "for number in range(50): await coordinator.get('context').add_message({'role': 'user', 'content': str(number)})\n"
+        "context = coordinator.get('context')\n"
+        "for number in range(50): await context.add_message({'role': 'user', 'content': str(number)})\n"
         "return 'written'"
     )
     ended = 0
@@ -240,5 +241,4 @@ KILLS = int(os.environ.get("KILLS", "10"))
 
 def resident() -> int:
     """Return the bytes of this process in memory."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
