@@ -204,6 +204,13 @@ async def test_a_granted_network_has_no_abstract_sockets(mount_tools: Any) -> No
     assert "Address family not supported by protocol" in result.output["output"]
 
 
+async def test_a_command_gets_no_locale_of_another_encoding(bash: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANG", "zh_CN.GBK")
+    monkeypatch.setenv("LC_ALL", "de_DE")
+    monkeypatch.setenv("LC_TIME", "de_DE.UTF-8")
+    assert (await bash("printenv LANG LC_ALL LC_TIME")).output["output"] == "C.UTF-8\nde_DE.UTF-8\n"
+
+
 # repositories
 
 
