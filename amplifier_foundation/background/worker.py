@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ from amplifier_core.ids import new_session_id
 from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.failures import describe_failure, find_provider_error
+from ..sessions.recording import shield_to_completion
 from ..spawning.life import record_changes, run_spawn
 from .approvals import WAITS, make_due
 from .attempts import make_inbox, prepare_attempt
@@ -158,10 +159,24 @@ class Worker:
         await self.engine.store.nack(delivery, reason=reason, available_at=now, counted=False)
 
     async def _handle(self, delivery: Delivery) -> None:
-        """Make one attempt, and renew the claim meanwhile.
+        """Handle a delivery: before, the claim is ours; after, it is done, dead, skipped or pending again.
 
-        Before: the claim is ours. After: the delivery is done, dead, skipped or pending again, or a later claim has it.
+        Or a later claim has it. This holds also for a cancellation at any moment, with a store that works.
         """
+        try:
+            await self._handle_claimed(delivery)
+        except asyncio.CancelledError:
+            with suppress(StaleEpoch, StoreUnavailable, SessionNotFound):  # it is stored how the attempt ended
+                await shield_to_completion(self._put_aside(delivery))
+            raise
+
+    async def _put_aside(self, delivery: Delivery) -> None:
+        """Give back a delivery that was cut before its session ran."""
+        await self._give_back(delivery, "interrupted")
+        await self.engine.store.update(str(delivery.session_id), status="interrupted")
+
+    async def _handle_claimed(self, delivery: Delivery) -> None:
+        """Make one attempt, and renew the claim meanwhile."""
         problem = ""
         await self.background.cancel_stale(delivery)
         try:
