@@ -1,4 +1,4 @@
-"""Prepare the session of one attempt at a delivery."""
+"""Prepare the session of one attempt at a delivery, and put it aside when the attempt is cut."""
 
 from __future__ import annotations
 
@@ -138,3 +138,17 @@ def _report_stall(engine: Engine, background: BackgroundSessionState, session_id
     text = f"session {session_id} {text}"
     logger.warning("background session '%s': %s", background.config.name, text)
     engine.report_stall(background, text)
+
+
+async def put_aside(engine: Engine, delivery: Delivery) -> None:
+    """Give back a delivery that was cut before its session ran. Raises `StaleEpoch` when its end is stored already."""
+    await engine.store.nack(delivery, reason="interrupted", available_at=engine.clock.now(), counted=False)
+    await engine.store.update(str(delivery.session_id), status="interrupted")
+
+
+async def close_replaced(engine: Engine, delivery: Delivery) -> None:
+    """Mark the session of a replaced delivery as cancelled; after a later claim, the session is that claim's."""
+    session_id = str(delivery.session_id)
+    found = await engine.store.deliveries(session_id=session_id, limit=1)
+    if found and (found[0].delivery_id, found[0].state) == (delivery.delivery_id, "skipped"):
+        await engine.store.update(session_id, status="cancelled")

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -42,9 +42,10 @@ from amplifier_core.ids import new_session_id
 from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.failures import describe_failure, find_provider_error
+from ..sessions.recording import shield_to_completion
 from ..spawning.life import record_changes, run_spawn
 from .approvals import WAITS, make_due
-from .attempts import make_inbox, prepare_attempt
+from .attempts import close_replaced, make_inbox, prepare_attempt, put_aside
 from .budgets import BUDGET
 from .completion import completion_events
 from .mistakes import is_exhausted, is_mistake
@@ -154,14 +155,22 @@ class Worker:
         return delivery
 
     async def _give_back(self, delivery: Delivery, reason: str) -> None:
-        now = self.engine.clock.now()
-        await self.engine.store.nack(delivery, reason=reason, available_at=now, counted=False)
+        await self.engine.store.nack(delivery, reason=reason, available_at=self.engine.clock.now(), counted=False)
 
     async def _handle(self, delivery: Delivery) -> None:
-        """Make one attempt, and renew the claim meanwhile.
+        """Handle a delivery: before, the claim is ours; after, it is done, dead, skipped or pending again.
 
-        Before: the claim is ours. After: the delivery is done, dead, skipped or pending again, or a later claim has it.
+        Or a later claim has it. This holds also for a cancellation at any moment, with a store that works.
         """
+        try:
+            await self._handle_claimed(delivery)
+        except asyncio.CancelledError:
+            with suppress(StaleEpoch, StoreUnavailable, SessionNotFound):  # it is stored how the attempt ended
+                await shield_to_completion(put_aside(self.engine, delivery))
+            raise
+
+    async def _handle_claimed(self, delivery: Delivery) -> None:
+        """Make one attempt, and renew the claim meanwhile."""
         problem = ""
         await self.background.cancel_stale(delivery)
         try:
@@ -273,17 +282,10 @@ class Worker:
                 session={**record_changes(spawn, outcome), "status": "interrupted"},
             )
         except StaleEpoch:
-            await self._close_replaced(delivery, spawn)
+            await close_replaced(self.engine, delivery)
             raise
         if spawn.error is not None and cut:
             raise spawn.error
-
-    async def _close_replaced(self, delivery: Delivery, spawn: Spawn) -> None:
-        """Mark the session of a replaced delivery as cancelled; after a later claim, the session is that claim's."""
-        session_id = spawn.request.session_id
-        found = await self.engine.store.deliveries(session_id=session_id, limit=1)
-        if found and (found[0].delivery_id, found[0].state) == (delivery.delivery_id, "skipped"):
-            await self.engine.store.update(session_id, status="cancelled")
 
     async def _hold(
         self,
@@ -338,8 +340,7 @@ class Worker:
         if spawn is not None and outcome is not None:
             changes, emits = record_changes(spawn, outcome), self._completion_events(delivery, spawn, outcome)
         if isinstance(error, BudgetExceeded):
-            await self._deny(delivery, error, emits, changes)
-            return
+            return await self._deny(delivery, error, emits, changes)
         problem, exhausted, retry = find_provider_error(error), is_exhausted(error), self.background.config.retry
         is_out = problem is not None and problem.retryable and self.background.outage.excuses(delivery.delivery_id)
         if problem is None or not problem.retryable:
@@ -352,8 +353,7 @@ class Worker:
         delay = asked_wait(problem)
         if delay is None:
             delay = self.engine.backoff(tries, base=retry.delay, cap=retry.max_delay)
-        now = self.engine.clock.now()
-        due = now + timedelta(seconds=delay)
+        due = (now := self.engine.clock.now()) + timedelta(seconds=delay)
         await self.engine.store.nack(delivery, reason=reason, available_at=due, counted=counted, session=changes)
         if is_out:
             self.background.outage.add(delivery.delivery_id, now, delay)

@@ -245,8 +245,8 @@ async def test_the_command_line_chooses_the_provider(person: Person) -> None:
     assert person.model is not None
     person.choose("provider-playbook", {"otherwise": {"say": "The playbook."}})
     service = person.model.service
-    config = json.dumps({f"provider-{service.provider}": {"config": service.configure(person.server.url)}})
-    await person.give("config", "set", "overrides", config, "--scope", "local")
+    config = {f"provider-{service.provider}": {"config": service.configure(person.server.url)}}
+    (person.folder / ".amplifier" / "settings.local.yaml").write_text(yaml.safe_dump({"overrides": config}))
     chosen = await person.give("run", "--json", "--provider", service.provider, "read notes.md and todo.md")
     plain = await person.give("run", "--json", "read notes.md and todo.md")
     assert [turn["output"] for turn in (chosen, plain)] == [SAID[0], "The playbook."]

@@ -180,7 +180,7 @@ class Shell:
         return guarded
 
     def _look_again(self, before: Guarded) -> list[str]:
-        return hold_new_repositories(self._folder, before, find_guarded(self._folder, self._is_released))
+        return hold_new_repositories(self._folder, before, find_guarded(self._folder, self._is_released, before))
 
     def _find_where(self, given: str) -> str:
         """Return the folder of a command. Raises `InvalidInput` for one outside of the working folder."""

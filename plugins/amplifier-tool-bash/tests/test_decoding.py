@@ -94,6 +94,36 @@ def test_commands_are_those_that_bash_runs(tmp_path: Path) -> None:
     assert checked > COUNT / 16
 
 
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_no_shell_runs_a_command_that_is_not_decoded(shell: str, tmp_path: Path) -> None:
+    chance, checked = random.Random(SEED), 0
+    pieces = (
+        "one", "two", "one ", " two", " ", " ", "a", "&", "&&", "||", "|", ";", "\n", ">", "<", ">>", "2>", "&>", ">&",
+        "<&", "<>", ">|", "<<<", "<<'E'\na\nE\n", "<<-E\n", "\nE\n", "'", '"', "\\", "#", "-", "1", "12",
+        "/dev/null", "~", "=",
+        "!", "x=", "{}", "{", "}", "time ", "if ", "é",
+    )  # fmt: skip
+    define = "".join(f"{name}() {{ printf '%s\\036' {name} \"$@\" END >>$LOG; }}\n" for name in ("one", "two"))
+    log = tmp_path / "log"
+    for number in range(COUNT // 10):
+        text = "one " + "".join(chance.choices(pieces, k=chance.randint(1, 7)))
+        try:
+            commands = parse(text, is_bash=shell == "bash")
+        except (Opaque, Unfinished, TooManyCommands):
+            continue
+        (tmp_path / str(number)).mkdir()
+        subprocess.run(
+            [require(shell), "-c", f"{define}\n{text}\nwait"], stdin=subprocess.DEVNULL, capture_output=True,
+            cwd=tmp_path / str(number), env={**os.environ, "LOG": str(log)},
+        )  # fmt: skip
+        ran = log.read_text().split("\x1eEND\x1e")[:-1] if log.exists() else []
+        log.unlink(missing_ok=True)
+        known = ["\x1e".join(word.text for word in command.words) for command in commands]
+        assert set(ran) <= set(known), text
+        checked += bool(ran)
+    assert checked > COUNT / 200
+
+
 def test_what_bash_cannot_read_is_never_decoded(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     texts = []
@@ -223,6 +253,32 @@ def test_a_reading_command_with_operands_that_write_is_asked(command: str) -> No
 @pytest.mark.parametrize("command", [r"printf 'a%%b %s\n' c", "printf '%-5d|%05.2f' 1 2", "uniq -c f"])
 def test_a_reading_command_with_plain_operands_is_not(command: str) -> None:
     assert find_read_paths(parse(command)[0].words) is not None
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["sed -n 's/[/]/g;/w sub/p' f", "sed '/[/]/w sub/p' f", "sed 's/[^]/]/w sub/' f", "sh -c 'echo &>/dev/null rm y'",
+     "dash -c 'ls &>>f touch y'", "sh -c 'cat <<<x'", "bash -c -x 'rm y'", "sh -c -- 'rm y'", "bash -c +x 'rm y'",
+     "zsh -c ls", "ksh -c ls", "cat 2>&-private/key", "cat <&-''private", "LANG=zh_CN.GBK ls",
+     "LC_ALL=ja_JP.SJIS bash -c ls"],
+)  # fmt: skip
+def test_what_programs_read_in_another_way_is_asked(command: str) -> None:
+    accesses = describe_command(command, "/p", is_confined=True)
+    assert {access.form for access in accesses} & {"decoded", "opaque"}
+
+
+@pytest.mark.parametrize(
+    "command", ["bash -c -x 'rm y'", "sh -c -- 'rm y'", "zsh -c 'noglob rm y'", "sh -c 'echo &>/dev/null rm y'",
+     "sh -c 'echo &>> f rm y'", "sh -c 'X=1 >f <g rm y &>f'"]
+)  # fmt: skip
+def test_a_refusal_finds_a_command_behind_options_of_a_shell(command: str) -> None:
+    accesses = describe_command(command, "/p", is_confined=True)
+    assert any(access.value.startswith("rm y") for access in accesses), accesses
+
+
+def test_a_digit_before_a_redirection_of_all_output_is_a_word() -> None:
+    [command] = parse("cat 1&>/dev/null")
+    assert [word.text for word in command.words] == ["cat", "1"]
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,13 @@ async def test_a_granted_network_has_no_abstract_sockets(mount_tools: Any) -> No
     assert "Address family not supported by protocol" in result.output["output"]
 
 
+async def test_a_command_gets_no_locale_of_another_encoding(bash: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANG", "zh_CN.GBK")
+    monkeypatch.setenv("LC_ALL", "de_DE")
+    monkeypatch.setenv("LC_TIME", "de_DE.UTF-8")
+    assert (await bash("printenv LANG LC_ALL LC_TIME")).output["output"] == "C.UTF-8\nde_DE.UTF-8\n"
+
+
 # repositories
 
 
@@ -342,6 +349,48 @@ async def test_the_hooks_of_a_repository_around_the_folder_are_guarded(bash: Any
     git(work.parent, "config", "core.hooksPath", f"{work.name}/hooks")
     await bash("echo x >hooks/pre-commit")
     assert list((work / "hooks").iterdir()) == []
+
+
+@pytest.mark.parametrize(("key", "value"), [("core.hooksPath", "dev/hooks"), ("include.path", "../dev/hooks")])
+async def test_what_the_settings_of_a_repository_name_is_moved_aside_when_it_is_new(
+    bash: Any, work: Path, key: str, value: str
+) -> None:
+    git(work, "init", "-q")
+    git(work, "config", key, value)
+    result = await bash("mkdir -p dev/hooks; echo x >dev/hooks/pre-commit")
+    assert not (work / "dev" / "hooks").exists()
+    assert result.output["warnings"][0].startswith("dev/hooks is new, and git obeys it: it is now dev/hooks-held-")
+
+
+@pytest.mark.parametrize("planted", [".git", "pkg/.git"])
+async def test_no_number_of_files_hides_a_new_repository(bash: Any, work: Path, planted: str) -> None:
+    (work / "pkg").mkdir()
+    (work / "pkg" / ".envrc").touch()
+    command = f"mkdir {{1..20001}}; git init -q {Path(planted).parent}; echo '[alias] x = !x' >>{planted}/config"
+    result = await bash(command)
+    assert not (work / planted).exists()
+    assert any(f"{planted} would run programs" in text for text in result.output["warnings"])
+    assert any("too many files now" in text for text in result.output["warnings"])
+
+
+async def test_a_link_with_a_guarded_name_is_looked_at(bash: Any, work: Path) -> None:
+    (work / "bundle.md").symlink_to("other.md")
+    plant = "git init -q e; git -C e config core.fsmonitor ./x; mkdir node_modules; mv e/.git node_modules/g; "
+    result = await bash(f"{plant} ln -s node_modules/g .git; ln -s theirs .envrc")
+    assert not (work / ".git").is_symlink()
+    assert [text.partition(" on your")[0] for text in sorted(result.output["warnings"])] == [
+        ".envrc is new: a shell obeys it", ".git would run programs",
+    ]  # fmt: skip
+    replaced = await bash("ln -sfn theirs bundle.md")
+    assert replaced.output["warnings"] == ["bundle.md is new: amplifier obeys it"]
+
+
+async def test_a_link_among_the_submodules_is_looked_at(bash: Any, work: Path) -> None:
+    git(work, "init", "-q")
+    plant = "git init -q e; git -C e config core.fsmonitor ./x; mkdir -p node_modules .git/modules; "
+    await bash(f"{plant} mv e/.git node_modules/g; ln -s ../../node_modules/g .git/modules/s")
+    assert not (work / ".git" / "modules" / "s" / "HEAD").exists()
+    assert "done" in (await bash("echo done")).output["output"]
 
 
 async def test_a_repository_below_is_guarded_too(bash: Any, work: Path) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from amplifier_core import SpawnOutcome, TriggerError, TriggerEvent, TriggerType, hookimpl
+from amplifier_core import SpawnOutcome, SpawnRequest, TriggerError, TriggerEvent, TriggerType, hookimpl
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
+from amplifier_foundation.background.budgets import Allowance
+from amplifier_foundation.background.state import BackgroundSessionState
 from amplifier_foundation.bundle.templates import MAX_DATA
 
 from .bench import FedTrigger, events_of
@@ -373,3 +375,32 @@ async def test_an_event_whose_process_keeps_dying_is_set_aside(open_bench: OpenB
         [delivery] = await bench.deliveries()
     assert delivery.state == "dead"
     assert "the process ended 2 times" in (delivery.reason or "")
+
+
+@pytest.mark.parametrize("moment", ["before_spawn", "find_denial", "cancel_stale"])
+async def test_what_is_cut_before_its_session_runs_is_given_back(
+    moment: str, open_bench: OpenBench, store: DurableStore, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def wait(*given: object, **named: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    class Waits:
+        @hookimpl
+        async def amplifier_before_spawn(self, request: SpawnRequest) -> None:
+            await wait()
+
+    if moment == "before_spawn":
+        plugins.register(Waits(), "waits")
+    else:
+        owner = Allowance if moment == "find_denial" else BackgroundSessionState
+        monkeypatch.setattr(owner, moment, wait)
+    async with open_bench() as bench:
+        session_id = await bench.start()
+        bench.trigger.feed(0)
+        await begun.wait()
+        await bench.manager.stop(session_id, grace=0)
+        [delivery] = await bench.deliveries()
+    assert (delivery.state, delivery.reason, delivery.attempts) == ("pending", "interrupted", 0)

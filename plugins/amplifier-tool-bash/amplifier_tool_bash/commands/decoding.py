@@ -47,11 +47,14 @@ _FORBIDDEN = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _FRAGMENTS = re.compile(r"[;&|\n()`{}]|\$\(|\b(?:do|then|else|time|coproc)\b|!")
-_ASSIGNED = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+_BEFORE_PROGRAM = re.compile(r"([A-Za-z_]\w*\+?=)|[0-9]*[<>|]+", re.ASCII)
+"""An assignment, or the sign of a redirection."""
 _HARMLESS_VARIABLES = re.compile(
-    r"LANG|LANGUAGE|LC_[A-Z]+|NO_COLOR|CLICOLOR|FORCE_COLOR|COLUMNS|LINES|CI|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE"
+    r"NO_COLOR|CLICOLOR|FORCE_COLOR|COLUMNS|LINES|CI|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE"
 )
 _HARMLESS_VALUE = re.compile(r"[\w.@-]*", re.ASCII)
+_HARMLESS_LOCALE = re.compile(r"(?:LANG|LC_[A-Z]+)=(?:C|POSIX|\w+\.[Uu][Tt][Ff]-?8)?", re.ASCII)
+"""In other encodings a part of a character may be a sign that shells obey."""
 _REFUSED_VARIABLES = re.compile(
     r"(?:LD|DYLD)_\w+|BASH_ENV|ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PROMPT_COMMAND|GCONV_PATH"
 )
@@ -115,8 +118,8 @@ def _guess_accesses(text: str, folder: str) -> Iterable[Access]:
             decoder.add_all(parse(fragment))
         except (Unfinished, TooManyCommands, Opaque, _TooMuch):
             words = [Word(word) for word in re.sub(r"[\\'\"]", "", fragment).split()]
-            while words and _ASSIGNED.match(words[0].text):
-                del words[0]
+            while words and (found := _BEFORE_PROGRAM.match(words[0].text)) is not None:
+                del words[: 2 if found[0] == words[0].text and not found[1] else 1]
             decoder.add_guess(words)
     return dict.fromkeys(decoder.accesses)
 
@@ -206,6 +209,8 @@ class _Decoder:
     def _allows_variable(self, name: str, value: str) -> bool:
         if _REFUSED_VARIABLES.fullmatch(name):
             self.accesses.append(Access("command", f"{name}=...", "it changes what every program does", "opaque"))
+        if _HARMLESS_LOCALE.fullmatch(f"{name}={value}"):
+            return True
         return bool(_HARMLESS_VARIABLES.fullmatch(name) and _HARMLESS_VALUE.fullmatch(value))
 
     def add_words(

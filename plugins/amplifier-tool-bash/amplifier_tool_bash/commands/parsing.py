@@ -22,7 +22,9 @@ _RESERVED_WORDS = """
 """
 _RESERVED = frozenset(_RESERVED_WORDS.split())
 _JOINS = ("&&", "||", ";", "|", "\n")
-_REDIRECTION = re.compile(r"([0-9]?)(<<<|<<-|<<|<>|<&|<|>>|>\||>&|>|&>>|&>)")
+_REDIRECTION = re.compile(r"((?:[0-9](?=[<>]))?)(<<<|<<-|<<|<>|<&|<|>>|>\||>&|>|&>>|&>)")
+_OF_BASH = ("<<<", "&>", "&>>")
+"""Redirections that another shell takes for something else: `&>` for the end of the command."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
 _REJECTED_JOINS = {"&": "a command in the background (&)", "|&": "a pipe with |&", ";;": "a part of case"}
 
@@ -53,6 +55,7 @@ class _Parser:
     def __init__(self, text: str, *, is_bash: bool) -> None:
         self._reader = WordReader(text, is_bash=is_bash)
         self._text = text
+        self._is_bash = is_bash
         self._documents: list[tuple[list[Redirection], int, str, bool, bool]] = []
         """Here-documents whose text begins at the next line: where to put it, its end, its kind."""
         self._commands: list[SimpleCommand] = []
@@ -175,9 +178,14 @@ class _Parser:
             raise Opaque("a process substitution")
         if self._is_at_end() or self._text[self._reader.place] in "\n;&|":
             raise Unfinished(f"nothing follows '{found[2]}'")
+        start = self._reader.place
         word = self._read_word()
         if word.glob is not None:
             raise Opaque("a pattern in a redirection")
+        if found[2] in (">&", "<&") and self._text[start] == "-" and self._reader.place > start + 1:
+            raise Opaque("a descriptor with more behind it")
+        if not self._is_bash and (found[2] in _OF_BASH or (found[2] in (">&", "<&") and len(word.text) > 1)):
+            raise Opaque("a redirection of bash in a shell that may not know it")
         if found[2] in ("<<", "<<-"):
             self._documents.append((redirections, len(redirections), word.text, found[2] == "<<-", not word.is_bare))
         redirections.append(Redirection(found[2], word.text))

@@ -146,11 +146,12 @@ _FIND_WITH_VALUE = """
 -name -iname -path -ipath -wholename -iwholename -regex -iregex -regextype -type -xtype -size -mtime -mmin -atime -amin
 -ctime -cmin -newer -maxdepth -mindepth -perm -user -group -uid -gid -links -inum -printf -used -lname -ilname -fstype
 """
-# No step of these goes back: each takes time in proportion to its text.
-_LINES = r"(?:[0-9]++|\$|/[^/\\\n;]*+/)"
+# No step of these goes back: each takes time in proportion to its text. A slash within brackets ends nothing in sed.
+_PATTERN = r"(?:[^/\\\n\[]|\[\^?[^]^/\\\n\[][^]/\\\n\[]*+\])"
+_LINES = rf"(?:[0-9]++|\$|/(?:(?!;){_PATTERN})++/)"
 _SED = re.compile(
     rf"[ \t]*+(?:(?:{_LINES}[ \t]*+(?:,[ \t]*+(?:\+[0-9]++|{_LINES})[ \t]*+)?!?[ \t]*+)?[pdPDq=]"
-    r"|(?:[0-9]++(?:,(?:[0-9]++|\$))?)?s/(?:[^/\\\n]|\\[^cdox\n])*+/(?:[^/\\\n]|\\[^cdox\n])*+/[gpiI0-9]*+)[ \t]*+"
+    rf"|(?:[0-9]++(?:,(?:[0-9]++|\$))?)?s/(?:{_PATTERN}|\\[^cdox\n])*+/(?:[^/\\\n]|\\[^cdox\n])*+/[gpiI0-9]*+)[ \t]*+"
 )
 _FORMAT = re.compile(r"(?:[^%]|%%|%[-+ #0-9.*']*+[bqcsdiouxXeEfFgGaA])*+")
 _TESTS = frozenset(("-e", "-f", "-d", "-s", "-r", "-w", "-x", "-L", "-h", "-z", "-n"))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .words import Word
 
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
+_DECODED_SHELLS = frozenset(("sh", "bash", "dash"))
 _OPTIONS = {
     "timeout": (r"--foreground|--preserve-status|-v", r"-k|-s|--kill-after|--signal", 1),
     "nice": (r"-[0-9]+|-n-?[0-9]+|--adjustment=-?[0-9]+", r"-n|--adjustment", 0),
@@ -101,6 +102,8 @@ def _unwrap_shell(name: str, arguments: Sequence[Word], redirections: Sequence[R
         raise Opaque("a shell without a script")
     if not re.fullmatch(r"-[eux]*c", arguments[0].text) or len(arguments) < 2 or arguments[1].glob is not None:
         raise Opaque("a shell with other arguments than -c and a script")
+    if arguments[1].text.startswith(("-", "+")) or name not in _DECODED_SHELLS:
+        raise Opaque("more options of a shell, or a shell with another grammar")
     return Wrapped(script=arguments[1].text, is_bash=is_bash)
 
 

@@ -113,7 +113,8 @@ def _guard(folder: str, guarded: Guarded) -> Iterator[str]:
     mounts = {str(above): "--bind" for path in obeyed for above in PurePath(path).parents if above.name}
     mounts |= dict.fromkeys(guarded.obeyed, "--ro-bind")
     for path, parts in guarded.parts.items():
-        if Path(folder, path).is_dir() and not is_linked(f"{folder}/{path}"):
+        whole = Path(folder, path)
+        if whole.is_dir() and not whole.is_symlink() and not is_linked(str(whole)):
             mounts[path] = "--bind"
             mounts |= {f"{path}/{part}": "--ro-bind" for part in parts}
     for path in sorted(mounts, key=lambda path: (path != ".", path.count("/"))):

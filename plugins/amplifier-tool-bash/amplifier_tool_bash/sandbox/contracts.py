@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PASSED = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLORTERM|NO_COLOR")
+_OTHER_ENCODING = re.compile(r"(?:LANG|LC_[A-Z]+)=(?!(?:C|POSIX)?$|.*\.utf-?8(?:@|$)).*", re.IGNORECASE)
+"""A locale in which bash may read other words than those that are decoded."""
 
 
 class Run(NamedTuple):
@@ -95,7 +97,8 @@ def make_shell(run: Run) -> list[str]:
 
 def make_environment(run: Run) -> dict[str, str]:
     """Return the environment of a command: a few harmless names, and git's author from the settings of the person."""
-    kept = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name) or name in run.passed}
+    passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name) or name in run.passed}
+    kept = {name: value for name, value in passed.items() if not _OTHER_ENCODING.fullmatch(f"{name}={value}")}
     own = {"PATH": PATH, "HOME": find_home(), "TMPDIR": run.scratch, "GIT_TERMINAL_PROMPT": "0"}
     return {"LANG": "C.UTF-8", **kept, **read_author(), **own}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from collections import deque
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -38,45 +39,67 @@ class Guarded(NamedTuple):
     """By each repository, what git obeys in it. A bare one is there if it would run programs."""
     identities: dict[str, tuple[int, int]]
     """The device and inode of each file and repository above."""
+    links: tuple[str, ...] = ()
+    """Links with names that programs obey: they are only looked at afterwards."""
 
 
-def find_guarded(folder: str, is_allowed: Callable[[str, str], bool] = lambda kind, path: False) -> Guarded:
-    """Walk the folder, but not what programs obey, and no links.
+class _Found(NamedTuple):
+    """What a walk has found so far."""
 
-    `is_allowed("read" or "write", path)` says what the person has released.
+    obeyed: list[str]
+    secret: list[str]
+    links: list[str]
+    bare: list[str]
+
+
+def find_guarded(
+    folder: str, is_allowed: Callable[[str, str], bool] = lambda kind, path: False, before: Guarded | None = None
+) -> Guarded:
+    """Walk the folder from the top down, but not what programs obey, and no links.
+
+    `is_allowed("read" or "write", path)` says what the person has released. The top and the folders of what was guarded
+    `before` are looked at in any case: no number of other files hides what is new there.
     """
-    obeyed = [path for above in Path(folder).parents for path in _find_named(folder, str(above), is_allowed)]
-    secret: list[str] = []
-    bare: list[str] = []
-    entries = 0
-    waiting = [""]
-    while waiting:
-        inside = waiting.pop()
-        try:
-            found = list(os.scandir(f"{folder}/{inside}"))
-        except OSError:  # gone, or not to be read
-            continue
-        entries += len(found)
-        if entries > MOST_ENTRIES or len(obeyed) + len(secret) + len(bare) > MOST_GUARDED:
-            return _describe(folder, obeyed, secret, bare, is_complete=False)
-        names = {entry.name for entry in found}
-        is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
-        if is_bare and not is_allowed("write", f"{inside}config"):
-            bare.append(inside.rstrip("/") or ".")
-        for entry in found:
-            is_obeyed, is_kept = _judge_name(entry.name)
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if (is_obeyed or is_kept) and not entry.is_symlink():
-                path = f"{inside}{entry.name}"
-                if is_kept and not is_folder and not is_allowed("read", path):
-                    secret.append(path)
-                elif is_obeyed and not is_allowed("write", path):
-                    obeyed.append(path)
-            if entry.name == ".git":
-                obeyed += _find_named(folder, f"{folder}/{inside}".rstrip("/"), is_allowed)
-            if is_folder and not is_obeyed and entry.name not in _SKIPPED:
-                waiting.append(f"{inside}{entry.name}/")
-    return _describe(folder, obeyed, secret, bare, is_complete=True)
+    known = (*before.obeyed, *before.links, *before.secret) if before is not None else ()
+    waiting = deque(dict.fromkeys(("", *(path[: path.rfind("/") + 1] for path in known))))
+    seen, surely, entries = set(waiting), len(waiting), 0
+    found = _Found([], [], [], [])
+    found.obeyed.extend(path for above in Path(folder).parents for path in _find_named(folder, str(above), is_allowed))
+    while waiting and (surely > 0 or (entries <= MOST_ENTRIES and sum(map(len, found)) <= MOST_GUARDED)):
+        inside = waiting.popleft()
+        surely -= 1
+        with suppress(OSError):  # gone, or not to be read
+            listed = list(os.scandir(f"{folder}/{inside}"))
+            entries += len(listed)
+            if any(entry.name == ".git" for entry in listed):
+                found.obeyed.extend(_find_named(folder, f"{folder}/{inside}".rstrip("/"), is_allowed))
+            below = [f"{inside}{name}/" for name in _add_found(found, inside, listed, is_allowed)]
+            waiting += [each for each in below if each not in seen]
+    return _describe(folder, found, is_complete=not waiting)
+
+
+def _add_found(
+    found: _Found, inside: str, listed: list[os.DirEntry[str]], is_allowed: Callable[[str, str], bool]
+) -> Iterator[str]:
+    """Sort the entries of a folder; yield the folders to look at."""
+    names = {entry.name for entry in listed}
+    is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
+    if is_bare and not is_allowed("write", f"{inside}config"):
+        found.bare.append(inside.rstrip("/") or ".")
+    for entry in listed:
+        is_obeyed, is_kept = _judge_name(entry.name)
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if is_obeyed or is_kept:
+            path = f"{inside}{entry.name}"
+            if entry.is_symlink():
+                if is_obeyed and not is_allowed("write", path):
+                    found.links.append(path)
+            elif is_kept and not is_folder and not is_allowed("read", path):
+                found.secret.append(path)
+            elif is_obeyed and not is_allowed("write", path):
+                found.obeyed.append(path)
+        if is_folder and not is_obeyed and entry.name not in _SKIPPED:
+            yield entry.name
 
 
 def _find_named(folder: str, top: str, is_allowed: Callable[[str, str], bool]) -> list[str]:
@@ -95,22 +118,24 @@ def _judge_name(name: str) -> tuple[bool, bool]:
     return what_obeys(name) is not None, is_secret(name)
 
 
-def _describe(folder: str, obeyed: list[str], secret: list[str], bare: list[str], *, is_complete: bool) -> Guarded:
+def _describe(folder: str, found: _Found, *, is_complete: bool) -> Guarded:
+    obeyed, secret, links, bare = found
     repositories = [path for path in obeyed if path.rpartition("/")[2].lower() == ".git"]
     repositories += [module for path in repositories for module in _find_modules(folder, path)]
     repositories += [path for path in bare if runs_programs(Path(folder, path))]
     parts = {path: find_obeyed(f"{folder}/{path}") for path in repositories}
     identities = {}
-    for path in (*obeyed, *secret, *parts):
+    for path in (*obeyed, *secret, *links, *parts):
         with suppress(OSError):
             status = os.lstat(f"{folder}/{path}")
             identities[path] = (status.st_dev, status.st_ino)
-    return Guarded(tuple(dict.fromkeys(obeyed)), tuple(secret), is_complete, parts, identities)
+    return Guarded(tuple(dict.fromkeys(obeyed)), tuple(secret), is_complete, parts, identities, tuple(links))
 
 
 def _find_modules(folder: str, repository: str) -> Iterator[str]:
-    """Yield the repositories of submodules inside of a repository."""
+    """Yield the repositories of submodules inside of a repository, and links to others."""
     for above, folders, files in os.walk(f"{folder}/{repository}/modules"):
+        yield from (f"{above[len(folder) + 1 :]}/{each}" for each in folders if Path(above, each).is_symlink())
         if "HEAD" in files:
             yield above[len(folder) + 1 :]
             folders[:] = [each for each in folders if each == "modules"]
@@ -137,7 +162,9 @@ def hold_new_repositories(folder: str, before: Guarded, after: Guarded) -> list[
     """
     earlier = {identity: path for path, identity in before.identities.items()}
     said = []
-    for path in (*after.obeyed, *(path for path in after.secret if what_obeys(path))):
+    if before.is_complete and not after.is_complete:
+        said.append("there are too many files now to look at all of them: programs may obey others that are new")
+    for path in (*after.obeyed, *after.links, *filter(what_obeys, after.secret)):
         if after.identities.get(path) in earlier:
             continue
         if path.rpartition("/")[2].lower() == ".git" and runs_programs(Path(folder, path)):
