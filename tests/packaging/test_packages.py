@@ -125,7 +125,8 @@ def test_a_plugin_works_alone_beside_the_root(dist: str, environment: Environmen
     assert faults(found["plugins"]) == []
     offered = [row["offers"] for row in found["plugins"] if (row["name"], row["dist"]) == (name, dist)]
     mounted = [row["name"] for row in found["modules"] if row["dist"] == dist]
-    assert (offered, mounted) in (([[name]], []), ([], [name]), ([["sandbox"]], ["tool-bash"]))
+    checked = [([["sandbox"]], ["tool-bash"]), ([["runner-subprocess", "processes"]], [])]
+    assert (offered, mounted) in (([[name]], []), ([], [name]), *checked)
 
 
 def test_a_bundle_that_names_an_uninstalled_plugin_is_told_how_to_get_it(

@@ -32,7 +32,7 @@ def amplifier_register_runner(register: Register[RunnerFactory]) -> None:
 @hookimpl
 def amplifier_register_checkup(register: Any) -> None:
     """Offer the check of processes for sessions."""
-    register("processes of sessions", check_processes)
+    register("processes", check_processes)
 
 
 def check_processes() -> Iterator[Mapping[str, str]]:
@@ -40,7 +40,7 @@ def check_processes() -> Iterator[Mapping[str, str]]:
     from amplifier_core.errors import SessionProcessEnded
     from amplifier_foundation.isolation.zygotes import Zygotes
 
-    part, zygotes = "processes of sessions", Zygotes()
+    part, zygotes = "processes", Zygotes()
     try:
         pid = zygotes.try_fork()
     except SessionProcessEnded as error:

@@ -48,6 +48,8 @@ NEEDED = {
 }
 WRITTEN_AS_TEXT = {("bundle", "name"), ("bundle", "version")}
 """Where a number is text."""
+SIZES = ("memory", "file_size", "output")
+"""What is written as `5`, or as `5 MB`."""
 WRONG: dict[Any, list[Any]] = {
     str: [5, 1.5, True, [], {}],
     int: ["5", 1.5, True, [], {}],
@@ -93,6 +95,8 @@ def wrong_for(key: Key) -> list[Any]:
         return []
     if key.path in WRITTEN_AS_TEXT:
         return [True, [], {}]
+    if key.path[-1] in SIZES:
+        return [1.5, True, [], {}]
     plain = [_plain(kind) for kind in kinds]
     named = key.path[-1] in ("orchestrator", "context") or (len(key.path) > 1 and key.path[-2:] == ("includes", 0))
     taken = {type(value) for kind in plain for value in _right(kind)} | ({str} if named else set())
