@@ -31,6 +31,7 @@ AREAS = (
     "permissions",
     "streams",
     "sandbox",
+    "isolation",
 )
 
 
