@@ -154,9 +154,10 @@ class _Child:
                 self._task.cancel()
                 await asyncio.wait({self._task}, timeout=GRACE)
             else:
-                await link.call("done", **self._task.result(), imported=_imported_after(self._known))
+                leaves = _has_children()
+                await link.call("done", **self._task.result(), leaves=leaves, imported=_imported_after(self._known))
                 if self._known:
-                    leave(_has_children())
+                    leave(leaves)
             logging.getLogger().removeHandler(handler)
             gone.cancel()
             await asyncio.wait({gone})

@@ -54,10 +54,16 @@ class Child:
 
     async def __aexit__(self, *exc: object) -> None:
         self.kill()
-        await asyncio.wait(self._tasks)
-        await self.link.__aexit__(*exc)
-        await self._blocking.__aexit__(*exc)
-        self._ends.close()
+        try:
+            await asyncio.wait(self._tasks)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            try:
+                await self.link.__aexit__(*exc)
+                await self._blocking.__aexit__(*exc)
+            finally:
+                self._ends.close()
 
     def send(self, setting: dict[str, Any], packed: bytes) -> None:
         """Send the job."""

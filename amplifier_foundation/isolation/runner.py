@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ class SubprocessRunner:
         self._zygotes = zygotes if zygotes is not None else Zygotes()
         self._paths = [str(Path(each).absolute()) for each in paths]
         self._running: dict[str, Child] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def with_paths(self, paths: Iterable[str | Path]) -> SubprocessRunner:
         """Return a runner of the same processes whose sessions look for modules in these folders, too."""
@@ -61,10 +63,9 @@ class SubprocessRunner:
         folder that is none and for impossible limits.
         """
         _check_folder(request.working_dir)
-        async with self._zygotes.places.take():
-            if isinstance(build, ChildBuilder):
-                return await self._run_spawn(build)
-            return await self._run_request(request)
+        if isinstance(build, ChildBuilder):
+            return await self._run_spawn(build)
+        return await self._run_request(request)
 
     async def stop(self, session_id: str) -> bool:
         """Ask a session to end when its running tools have finished."""
@@ -105,11 +106,17 @@ class SubprocessRunner:
         return RunResult(str(results["text"]), turns=spawn.turns)
 
     async def _run_child(self, spawn: Spawn, job: Job, services: Services, packed: bytes) -> Child:
-        """Run the process of a job to its end."""
-        async with self._start(job, services) as child:
+        """Run the process of a job to the end of its session; a process that leaves nothing behind ends meanwhile."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._zygotes.places.take())
+            child = await stack.enter_async_context(self._start(job, services))
             self._running[spawn.request.session_id] = child
             child.send(self._describe_setting(job), packed)
-            await self._wait(spawn, child)
+            await self._wait(spawn, child, services.done)
+            if services.done.is_set():
+                ending = asyncio.create_task(_end(child, stack.pop_all()))
+                self._ending.add(ending)
+                ending.add_done_callback(self._ending.discard)
         return child
 
     def _start(self, job: Job, services: Services) -> Child:
@@ -122,27 +129,39 @@ class SubprocessRunner:
         path = [*module_folders(), *self._paths]
         return {"path": path, "environ": dict(os.environ), "folder": folder, "limits": asdict(job.limits)}
 
-    async def _wait(self, spawn: Spawn, child: Child) -> None:
-        """Wait for the end of the process; a request to stop reaches it, and a cancellation of this task ends it."""
+    async def _wait(self, spawn: Spawn, child: Child, done: asyncio.Event) -> None:
+        """Wait until the session is done, or its process has ended.
+
+        A request to stop reaches the session, and a cancellation of this task ends it.
+        """
         assert spawn.child is not None  # `observe_child` made it
         token, parents = spawn.child.coordinator.cancellation, spawn.parent.coordinator.cancellation
         token.on_change(lambda: child.link.tell("stop", at_once=token.is_immediate))
         parents.register_child(token)
         if spawn.stopping:
             token.request_graceful()
+        waits = [asyncio.create_task(done.wait()), asyncio.create_task(child.wait())]
         try:
-            await child.wait()
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             child.link.tell("cancel")
-            waiting = asyncio.ensure_future(child.wait())
             try:
-                await asyncio.wait({waiting}, timeout=GRACE)
+                await asyncio.wait({waits[1]}, timeout=GRACE)
             finally:
                 child.kill()
-                waiting.cancel()
             raise
         finally:
+            for each in waits:
+                each.cancel()
             parents.unregister_child(token)
+
+
+async def _end(child: Child, stack: AsyncExitStack) -> None:
+    """Let a process end that has nothing left to do, and give its place back; kill it if it does not."""
+    async with stack:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await child.wait()
 
 
 def _check_folder(folder: str) -> None:

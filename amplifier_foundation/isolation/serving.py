@@ -6,6 +6,7 @@ events continue the chain of the event that woke it, whatever it says.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
@@ -38,6 +39,8 @@ _HOOKS = {
     "before_spawn": hook_data.SpawnRequest,
     "after_spawn": hook_data.SpawnOutcome,
 }
+LONGEST_LINE = 2_000
+"""Characters of one line for the log."""
 NESTING = 8
 """Levels of the display that one child may go down."""
 
@@ -62,11 +65,15 @@ class Services:
     def __init__(self, spawn: Spawn) -> None:
         self.results: dict[str, Any] | None = None
         """What came of the session, told by the child."""
+        self.done = asyncio.Event()
+        """Set when the session has ended, and its process leaves nothing behind."""
         self._spawn = spawn
         self._tree: Tree = spawn.capabilities.get(TREE) or Tree.of(spawn.parent)
         self._family = {spawn.request.session_id}
         self._sessions: dict[str, AmplifierSession] = {}
         self._told: dict[tuple[int, str], ToldLedger] = {}
+        self._chosen: set[str] = set()
+        """Answers of a person: a rule for good must stand in one of them."""
         self._level = 0
 
     async def serve(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -89,6 +96,8 @@ class Services:
 
     async def _do_done(self, **results: Any) -> None:
         self.results = results
+        if results.get("leaves") is False:
+            self.done.set()
 
     # The store
 
@@ -189,9 +198,12 @@ class Services:
         if outer is None or self._spawn.unattended:
             raise LookupError("nobody can be asked")
         if isinstance(outer, ChildApprovals):
-            return await outer.request_approval(prompt, options, timeout, default)
-        async with self._tree.asking:
-            return await outer.request_approval(prompt, options, timeout, default)
+            answer = await outer.request_approval(prompt, options, timeout, default)
+        else:
+            async with self._tree.asking:
+                answer = await outer.request_approval(prompt, options, timeout, default)
+        self._chosen.add(answer)
+        return answer
 
     async def _do_find_answer(self, call: dict[str, Any]) -> dict[str, Any]:
         asked = read_value(AskedCall, call)
@@ -208,7 +220,8 @@ class Services:
 
     async def _do_remember(self, rule: str) -> None:
         gate = self._spawn.parent.coordinator.permissions
-        if gate is not None and gate.policy.remember is not None:
+        is_chosen = any(answer.endswith(f": {rule}") for answer in self._chosen)
+        if gate is not None and gate.policy.remember is not None and is_chosen:
             gate.policy.remember(rule)
 
     async def _do_show(self, message: str, level: Any, source: str) -> None:
@@ -226,7 +239,8 @@ class Services:
             display.pop_nesting()
 
     async def _do_log(self, name: str, level: int, text: str) -> None:
-        logger.log(min(int(level), logging.ERROR), "%s (%s): %s", self._spawn.request.session_id, name, text)
+        line = " ".join(text.split())[:LONGEST_LINE]
+        logger.log(min(int(level), logging.ERROR), "%s (%s): %s", self._spawn.request.session_id, name[:100], line)
 
     # Hook events
 
