@@ -139,15 +139,14 @@ def test_an_error_of_a_module_keeps_its_name_and_runs_no_code() -> None:
 @pytest.mark.parametrize(
     "written",
     [None, [], {}, {"home": "os", "name": "system"}, {"home": "builtins", "name": "exec"}, {"name": "a b"},
-     {"home": "builtins", "name": "BaseException"}, {"home": "builtins", "name": "ValueError", "state": {"__class__": 1}}],
+     {"home": "builtins", "name": "BaseException"},
+     {"home": "builtins", "name": "ValueError", "state": {"__class__": 1}}],
 )  # fmt: skip
 def test_what_is_no_error_is_read_as_one_all_the_same(written: Any) -> None:
     assert isinstance(read_error(written), Exception)
 
 
-def test_only_our_own_modules_and_those_of_the_plan_are_imported_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    zygotes = Zygotes()
-    zygotes.learn(
-        ["amplifier_core.models", "antigravity", "amplifier_x.y", 7, "amplifier_core.__main__"], ["amplifier_x"]
-    )
+def test_only_our_own_modules_and_those_of_the_plan_are_imported_for_all() -> None:
+    zygotes, told = Zygotes(), ["amplifier_core.models", "antigravity", "amplifier_x.y", 7, "amplifier_core.__main__"]
+    zygotes.learn(told, ["amplifier_x"])
     assert zygotes._learnt == {"amplifier_core.models", "amplifier_x.y"}
