@@ -68,7 +68,8 @@ class Child:
     def send(self, setting: dict[str, Any], packed: bytes) -> None:
         """Send the job."""
         if self._limits.processes is not None:
-            self._ends.watch.send(b"P%d;" % self._limits.processes)
+            with suppress(OSError):  # it is dead already
+                self._ends.watch.send(b"P%d;" % self._limits.processes)
         self.link.send(json.dumps(setting).encode())
         self.link.send(packed)
 

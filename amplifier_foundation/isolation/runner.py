@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from ..spawning.child import Spawn
 
+TRIES = 3
+"""Processes for one session; all but the last were killed while they waited for it."""
 GRACE = 5.0
 """Seconds for a cancelled session to store its last messages; then its process is killed."""
 
@@ -88,9 +90,12 @@ class SubprocessRunner:
         try:
             job = make_job(spawn, services.observe_child())
             packed = job.pack()
-            child = await self._run_child(spawn, job, services, packed)
-            while child.unsafe_module is not None:
-                self._zygotes.renounce(child.unsafe_module)
+            child, tries = await self._run_child(spawn, job, services, packed), 1
+            while not services.has_begun and (child.unsafe_module is not None or tries < TRIES):
+                if child.unsafe_module is not None:
+                    self._zygotes.renounce(child.unsafe_module)
+                else:
+                    tries += 1
                 child = await self._run_child(spawn, job, services, packed)
         finally:
             self._running.pop(spawn.request.session_id, None)

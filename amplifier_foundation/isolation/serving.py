@@ -65,6 +65,8 @@ class Services:
     def __init__(self, spawn: Spawn) -> None:
         self.results: dict[str, Any] | None = None
         """What came of the session, told by the child."""
+        self.has_begun = False
+        """Whether the child has asked for anything: it has taken its session."""
         self.done = asyncio.Event()
         """Set when the session has ended, and its process leaves nothing behind."""
         self._spawn = spawn
@@ -78,6 +80,7 @@ class Services:
 
     async def serve(self, name: str, arguments: dict[str, Any]) -> Any:
         """Do one call of the child. Raises `LookupError` for an unknown one, and the errors of what it does."""
+        self.has_begun = True
         serve: Callable[..., Any] | None = getattr(self, f"_do_{name}", None)
         if serve is None:
             raise LookupError(f"a child cannot ask for '{name}'")

@@ -177,6 +177,22 @@ async def test_a_killed_zygote_is_replaced(plan: Plan, tmp_path: Path) -> None:
     runner.close()
 
 
+async def test_a_process_that_is_killed_while_it_waits_for_a_session_is_replaced(plan: Plan, tmp_path: Path) -> None:
+    runner = SubprocessRunner()
+    for victims in (lambda: find_below(runner.pids()), runner.pids, lambda: find_below(runner.pids())):
+        for _ in range(3):  # what it imports is known now, and a process waits
+            await run_session_in_subprocess(plan(), "Go", "p", tmp_path, runner=runner)
+        while len(pids := victims()) != 1:  # the last session's process ends, and the next one is forked
+            await asyncio.sleep(0.01)
+        [pid] = pids
+        os.kill(pid, signal.SIGKILL)
+        while pid in living():
+            await asyncio.sleep(0.01)
+        result = await run_session_in_subprocess(plan(), "Go", "p", tmp_path, runner=runner)
+        assert result.output == "It says: done"
+    runner.close()
+
+
 async def test_a_session_whose_zygote_is_killed_is_lost_and_says_so(plan: Plan, tmp_path: Path) -> None:
     runner = SubprocessRunner()
     code = "import asyncio\nopen('begun', 'w').close()\nawait asyncio.sleep(600)"
