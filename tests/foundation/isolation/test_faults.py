@@ -189,7 +189,7 @@ async def test_a_process_that_is_killed_while_it_waits_for_a_session_is_replaced
         while pid in living():
             await asyncio.sleep(0.01)
         result = await run_session_in_subprocess(plan(), "Go", "p", tmp_path, runner=runner)
-        assert result.output == "It says: done"
+        assert (result.error, result.output) == (None, "It says: done")
     runner.close()
 
 
