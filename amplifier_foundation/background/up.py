@@ -18,6 +18,7 @@ from ..events import EventRouter
 from ..paths import project_of
 from ..security import read_policy
 from ..sessions.lock import owner_lock
+from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
 from ..spawning.agents import AgentSpawner
 from ..spawning.own_loops import SessionLoops
@@ -211,25 +212,32 @@ async def _root_session(
     project: str,
     folder: DataFolder,
 ) -> AsyncIterator[AmplifierSession]:
-    """Make the parent of a bundle's background sessions, or resume it; it is idle after the block."""
+    """Make the parent of a bundle's background sessions, or resume it; it is idle after the block, or when it fails."""
     session_id = root_id(prepared.bundle.name, project)
+    try:
+        await shield_to_completion(_store_root(prepared, store, session_id, project))
+        agents = AgentSpawner(prepared, store, router, plugins, working_dir=project)
+        session = await prepared.create_session(
+            session_id=session_id,
+            session_cwd=project,
+            plugins=plugins,
+            permissions=read_policy(project),
+            capabilities=agents.capabilities_of(session_id),
+        )
+        agents.take(session)
+        try:
+            yield session
+        finally:
+            await session.cleanup()
+    finally:
+        if folder.is_there:
+            with suppress(SessionNotFound):
+                await store.update(session_id, status="idle")
+
+
+async def _store_root(prepared: PreparedBundle, store: DurableStore, session_id: str, project: str) -> None:
     try:
         record = await store.get(session_id)
         await store.update(session_id, **resume_changes(record), bundle_digest=prepared.bundle.digest)
     except SessionNotFound:
         await store.create(new_record(prepared, session_id, name=prepared.bundle.name, project=project))
-    agents = AgentSpawner(prepared, store, router, plugins, working_dir=project)
-    session = await prepared.create_session(
-        session_id=session_id,
-        session_cwd=project,
-        plugins=plugins,
-        permissions=read_policy(project),
-        capabilities=agents.capabilities_of(session_id),
-    )
-    agents.take(session)
-    try:
-        yield session
-    finally:
-        await session.cleanup()
-        if folder.is_there:
-            await store.update(session_id, status="idle")

@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from amplifier_core import AmplifierSession, SessionConflict, SessionNotFound, TriggerConfigError, UnknownName
+from amplifier_core import (
+    AmplifierSession,
+    SessionConflict,
+    SessionNotFound,
+    SessionRecord,
+    TriggerConfigError,
+    UnknownName,
+)
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import (
@@ -25,6 +32,7 @@ from amplifier_foundation import (
 )
 from amplifier_foundation.background import status_log
 from amplifier_foundation.bundle import load_bundle
+from amplifier_foundation.bundle.prepared import PreparedBundle
 from amplifier_foundation.cli import exits
 from amplifier_foundation.cli.exits import exit_code
 
@@ -311,6 +319,44 @@ async def test_orchestrator_stops_on_cleanup(tmp_path: Path, home: Path, store: 
     assert [row["status"] for row in up.manager.get_status().values()] == ["stopped"]
     assert asyncio.all_tasks() == tasks
     assert (await store.get(up.root.session_id)).status == "idle"
+
+
+@pytest.mark.parametrize("moment", ["stored", "mounting"])
+async def test_the_session_above_is_idle_when_it_is_cut_while_it_is_made(
+    moment: str, tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    create = store.create
+
+    async def create_slowly(record: SessionRecord) -> SessionRecord:
+        stored = await create(record)
+        begun.set()
+        await goes_on.wait()
+        return stored
+
+    async def mount_slowly(*given: object, **named: object) -> None:
+        begun.set()
+        await goes_on.wait()
+
+    if moment == "stored":
+        monkeypatch.setattr(store, "create", create_slowly, raising=False)
+    else:
+        monkeypatch.setattr(PreparedBundle, "create_session", mount_slowly)
+    (tmp_path / "bundle.md").write_text(BUNDLE)
+    bundle = await load_bundle(str(tmp_path / "bundle.md"))
+
+    async def bring_up() -> None:
+        async with run_background([bundle], store, plugins):
+            raise AssertionError("it was cut before")
+
+    running = asyncio.create_task(bring_up())
+    await begun.wait()
+    running.cancel()
+    goes_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    [record] = await store.sessions()
+    assert record.status == "idle"
 
 
 async def test_event_router_registered(tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins) -> None:
