@@ -64,8 +64,8 @@ class Zygotes:
             reason = f"cannot be started: {error.strerror or error}"
             raise SessionProcessEnded(session_id, reason) from error
 
-    def try_fork(self) -> int:
-        """Fork a child and end it; return its process id. Raises `SessionProcessEnded`."""
+    def try_fork(self) -> None:
+        """Fork a child and end it. Raises `SessionProcessEnded`."""
         ends = self.fork("")
         try:
             ends.watch.settimeout(PATIENCE)
@@ -76,7 +76,6 @@ class Zygotes:
             ends.close()
         if "pid" not in told:
             raise SessionProcessEnded("", str(told.get("failed")))
-        return int(told["pid"])
 
     def prepare(self) -> None:
         """Have a child ready for the next session."""

@@ -42,15 +42,19 @@ def check_processes() -> Iterator[Mapping[str, str]]:
 
     part, zygotes = "processes", Zygotes()
     try:
-        pid = zygotes.try_fork()
+        zygotes.try_fork()
     except SessionProcessEnded as error:
         yield {"part": part, "state": "weak", "fact": f"no session can have a process of its own: it {error.cause}"}
         return
     finally:
         zygotes.close()
-    yield {"part": part, "state": "ok", "fact": f"forked from a prepared process, which was tried just now ({pid})"}
     yield {
         "part": part,
         "state": "ok",
-        "fact": "limits of memory and CPU hold for each process by itself (rlimits; control groups are not used)",
+        "fact": "runner-subprocess forks processes for sessions, which was tried just now",
+    }
+    yield {
+        "part": part,
+        "state": "off",
+        "fact": "a limit of memory or CPU holds for each process of a session by itself",
     }

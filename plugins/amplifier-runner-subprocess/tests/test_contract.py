@@ -26,5 +26,5 @@ def test_all_runners_of_a_program_share_one_limit() -> None:
 
 def test_doctor_tries_to_start_a_process() -> None:
     found = list(check_processes())
-    assert [row["state"] for row in found] == ["ok", "ok"]
+    assert [row["state"] for row in found] == ["ok", "off"]
     assert "tried just now" in found[0]["fact"]
