@@ -13,9 +13,9 @@ from amplifier_core.durations import seconds_of
 from amplifier_core.frozen import frozen
 from amplifier_core.storage import StoreAdministration
 
+from ..documents.sizes import size_of
 from ..sessions.lineage import read_below
 from ..sessions.presence import as_it_is
-from ..settings.sizes import size_of
 from .tasks import run_beside
 
 if TYPE_CHECKING:

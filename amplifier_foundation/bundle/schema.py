@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from ..documents.fields import MODULE_ID, PACKAGE, PermissionsSection, Seconds, Section
-from ..settings.schema import Size
+from ..documents.fields import MODULE_ID, PACKAGE, PermissionsSection, Seconds, Section, Size
 from .background_config import BackgroundSessionConfig
 from .budget_config import BudgetConfig
 from .names import is_bundle_name

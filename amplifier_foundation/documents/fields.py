@@ -9,6 +9,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Wit
 from amplifier_core.durations import PATTERN, seconds_of
 from amplifier_core.permissions import parse_rule
 
+from .sizes import SIZE_PATTERN, size_of
+
 MODULE_ID = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
 """A module's name, or another name with dots."""
 SLUG = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
@@ -23,6 +25,12 @@ Seconds = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": PATTERN}]}),
 ]
 """A duration: a number of seconds, or text such as `15m`."""
+Size = Annotated[
+    int,
+    BeforeValidator(size_of),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SIZE_PATTERN}]}),
+]
+"""Bytes: a whole number, or text such as `500 MB`."""
 
 
 class Section(BaseModel):

@@ -65,7 +65,7 @@ class ProcessLimits:
 def _read(name: str, value: Any) -> int:
     from amplifier_core.durations import seconds_of
 
-    from ..settings.sizes import size_of
+    from ..documents.sizes import size_of
 
     try:
         if name in ("memory", "file_size", "output"):

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator
 
-from ..documents.fields import MODULE_ID, PermissionsSection, Seconds, Section
-from .sizes import SIZE_PATTERN, size_of
+from ..documents.fields import MODULE_ID, PermissionsSection, Seconds, Section, Size
 
 Text = Annotated[str, Field(min_length=1)]
-Size = Annotated[
-    int,
-    BeforeValidator(size_of),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SIZE_PATTERN}]}),
-]
 
 
 class Override(Section):
