@@ -12,8 +12,9 @@ from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
 
 from ..sessions.asked import Answer, answer_or_hold
+from ..sessions.serialising import sanitize_for_json
 from .link import ask
-from .record_forms import read_value, thaw, write_value
+from .record_forms import read_value, write_value
 
 if TYPE_CHECKING:
     import socket
@@ -50,11 +51,11 @@ class StoreAbove:
 
     async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
         """Add messages."""
-        return int(await self._link.call("append", session_id=session_id, messages=thaw(messages), at=at))
+        return int(await self._link.call("append", session_id=session_id, messages=messages, at=at))
 
     async def update(self, session_id: str, **changes: Any) -> None:
         """Change fields of a record."""
-        await self._link.call("update", session_id=session_id, changes=thaw(changes))
+        await self._link.call("update", session_id=session_id, changes=changes)
 
     async def get(self, session_id: str) -> SessionRecord:
         """Return a record."""
@@ -96,7 +97,7 @@ class RouterAbove:
         project: str | None = None,
     ) -> SessionEvent:
         """Publish an event; the parent knows its cause and its depth."""
-        answer = await self._link.call("emit", name=event_name, data=thaw(data), session_id=source_session_id)
+        answer = await self._link.call("emit", name=event_name, data=data, session_id=source_session_id)
         return read_value(SessionEvent, answer)
 
     def create_session_emitter(
@@ -245,7 +246,7 @@ def bridge_events(session: AmplifierSession, link: Link, listened: frozenset[str
     link.tell("observe", **known, folder=session.coordinator.get_capability("session.working_dir"))
 
     async def forward(event: str, data: dict[str, Any]) -> Any:
-        told = {"event": event, "data": _plain(data), **known}
+        told = {"event": event, "data": sanitize_for_json(data), **known}
         if event.endswith(STREAMED):
             link.tell("hear", **told)
             return None
@@ -262,17 +263,3 @@ def bridge_events(session: AmplifierSession, link: Link, listened: frozenset[str
 
 
 _AFTER_OWN = 999_999
-
-
-def _plain(value: Any) -> Any:
-    """Return the data of an event for JSON; what is not plain becomes text."""
-    from collections.abc import Mapping
-
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(each) for each in value]
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if dump is not None else repr(value)

@@ -45,7 +45,6 @@ from .error_forms import write_error
 from .jobs import Job
 from .limits import ProcessLimits
 from .link import HEAD, Link, receive
-from .record_forms import thaw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -301,12 +300,12 @@ def describe_end(spawn: Spawn, turns: int) -> dict[str, Any]:
     return {
         "turns": spawn.turns - turns,
         "usage": spawn.usage.to_dict() if spawn.usage is not None else None,
-        "ledger": thaw(spawn.ledger) if spawn.ledger is not None else None,
+        "ledger": spawn.ledger,
         "partial": spawn.partial,
         "stopped": spawn.stopped,
-        "held": thaw(spawn.held),
-        "marks": thaw(spawn.marks),
-        "taint": thaw(spawn.taint),
+        "held": spawn.held,
+        "marks": spawn.marks,
+        "taint": spawn.taint,
     }
 
 

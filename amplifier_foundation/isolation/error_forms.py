@@ -11,6 +11,7 @@ import re
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from importlib import import_module
+from math import isfinite
 from typing import Any
 
 from ..sessions.failures import causes_of
@@ -69,7 +70,9 @@ def _find_class(home: str, name: str) -> type[Exception]:
 def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, (str, int, float, Decimal, datetime))
+    if isinstance(value, float):
+        return isfinite(value)
+    return value is None or isinstance(value, (str, int, Decimal, datetime))
 
 
 def _write(value: Any) -> Any:

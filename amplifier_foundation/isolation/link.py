@@ -16,6 +16,8 @@ import struct
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
+from amplifier_core.json_values import to_json
+
 from .error_forms import read_error, write_error
 
 if TYPE_CHECKING:
@@ -131,12 +133,14 @@ class Link:
         self._room.release()
 
     async def _answer(self, message: dict[str, Any]) -> None:
+        number = message.get("id")
         try:
-            answer = {"result": await self._serve(message["call"], message.get("with") or {})}
+            result = await self._serve(message["call"], message.get("with") or {})
+            answer = write_message({"id": number, "result": result})
         except Exception as error:
-            answer = {"error": write_error(error)}
-        if "id" in message and not self._is_closed:
-            self._send({"id": message["id"], **answer})
+            answer = write_message({"id": number, "error": write_error(error)})
+        if number is not None and not self._is_closed:
+            self.send(answer)
 
 
 def ask(own: socket.socket, name: str, /, **arguments: Any) -> Any:
@@ -162,8 +166,11 @@ def receive(own: socket.socket, size: int) -> bytes:
 
 
 def write_message(message: dict[str, Any]) -> bytes:
-    """Return a message in JSON. Raises `TypeError` for other values than JSON's, `ValueError` for a large one."""
-    data = json.dumps(message, separators=(",", ":")).encode()
+    """Return a message in JSON, as stores write it.
+
+    Raises `TypeError` for other values, `ValueError` for a message that is too large.
+    """
+    data = to_json(message, "message").encode(errors="surrogatepass")
     if len(data) > LARGEST:
         raise ValueError(f"a message of {len(data):,} bytes; {LARGEST:,} at the most cross to another process")
     return data

@@ -1,4 +1,4 @@
-"""Write the values of a store and of the plugins as JSON, and read them."""
+"""Write the values of a store and of the plugins as mappings for a message, and read them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ TIMES = {"created", "updated", "timestamp"}
 
 
 def write_value(value: Any) -> dict[str, Any]:
-    """Return a value (`SessionRecord`, `SessionEvent`, `SpawnRequest`, …) as a mapping for JSON."""
-    return {each.name: _write(getattr(value, each.name)) for each in fields(value)}
+    """Return a value (`SessionRecord`, `SessionEvent`, `SpawnRequest`, …) as a mapping for a message."""
+    members = ((each.name, getattr(value, each.name)) for each in fields(value))
+    return {name: member.isoformat() if isinstance(member, datetime) else member for name, member in members}
 
 
 def read_value(kind: type[Kind], written: Mapping[str, Any]) -> Kind:
@@ -27,18 +28,3 @@ def read_value(kind: type[Kind], written: Mapping[str, Any]) -> Kind:
         for name, value in written.items()
     }
     return kind(**data)
-
-
-def _write(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return thaw(value)
-
-
-def thaw(value: Any) -> Any:
-    """Return frozen mappings and sequences as plain ones."""
-    from collections.abc import Mapping
-
-    if isinstance(value, Mapping):
-        return {name: thaw(each) for name, each in value.items()}
-    return [thaw(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -22,7 +22,7 @@ from ..sessions.ledger import BEFORE_FORK, LEDGER, TREE_BEFORE_FORK, Ledger
 from ..spawning.approvals import ChildApprovals
 from ..spawning.family import TREE, Tree
 from .error_forms import write_error
-from .record_forms import read_value, thaw, write_value
+from .record_forms import read_value, write_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,7 +130,7 @@ class Services:
         return [write_value(each) for each in await self._store.sessions(**chosen)]
 
     async def _do_read(self, session_id: str, start: int, stop: int | None) -> list[dict[str, Any]]:
-        return [thaw(each) for each in await self._store.read(session_id, start, stop)]
+        return list(await self._store.read(session_id, start, stop))
 
     @property
     def _store(self) -> Any:

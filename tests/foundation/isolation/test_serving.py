@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
+from decimal import Decimal
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +17,7 @@ from amplifier_core.llm_errors import RateLimitError
 from amplifier_core.permissions import Policy
 from amplifier_core.permissions.gate import ALWAYS, PermissionGate
 from amplifier_core.testing import MemoryStore
+from amplifier_foundation.isolation.above import StoreAbove
 from amplifier_foundation.isolation.error_forms import read_error, write_error
 from amplifier_foundation.isolation.link import HEAD, LARGEST, Link
 from amplifier_foundation.isolation.record_forms import write_value
@@ -150,3 +153,32 @@ def test_only_our_own_modules_and_those_of_the_plan_are_imported_for_all() -> No
     zygotes, told = Zygotes(), ["amplifier_core.models", "antigravity", "amplifier_x.y", 7, "amplifier_core.__main__"]
     zygotes.learn(told, ["amplifier_x"])
     assert zygotes._learnt == {"amplifier_core.models", "amplifier_x.y"}
+
+
+async def test_an_answer_that_cannot_be_written_is_an_error_and_keeps_nobody_waiting() -> None:
+    own, other = socket.socketpair()
+
+    async def serve(name: str, arguments: dict[str, Any]) -> Any:
+        return {"number": float("nan"), "object": object()}[name]
+
+    for each in (own, other):
+        each.setblocking(False)
+    async with Link(own, serve) as asking, Link(other, serve):
+        for name in ("number", "object"):
+            with pytest.raises(TypeError, match="is not JSON"):
+                await asking.call(name)
+    own.close()
+    other.close()
+
+
+async def test_what_a_store_keeps_crosses_as_a_store_writes_it(store: MemoryStore) -> None:
+    own, other = socket.socketpair()
+    for each in (own, other):
+        each.setblocking(False)
+    message = {"role": "user", "content": "half \ud83d", "metadata": MappingProxyType({"cost": Decimal("0.10")})}
+    async with Link(own, Services(spawn_with(store)).serve) as above, Link(other, Services(spawn_with(store)).serve):
+        assert await StoreAbove(above, own).append("own", [message], at=0) == 1
+        read = await StoreAbove(above, own).read("own")
+    assert read == [{"role": "user", "content": "half \ud83d", "metadata": {"cost": "0.10"}}]
+    own.close()
+    other.close()
