@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import SessionProcessEnded
 
-from ..spawning.family import TREE, Tree
+from ..spawning.family import TREE
+from ..spawning.life import has_levels
 from .limits import ProcessLimits
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from ..bundle.prepared import PreparedBundle
     from ..spawning.budget import Limits
     from ..spawning.child import Spawn
+    from ..spawning.family import Tree
 
 
 @dataclass(slots=True)
 class Above:
     """What a child needs to know of the session that made it."""
 
-    session_id: str
     config: dict[str, Any]
     resolver: Any = None
     """Finds modules that the child inherits."""
@@ -84,9 +85,8 @@ class Job:
             raise SessionProcessEnded(self.request.session_id, reason) from error
 
 
-def make_job(spawn: Spawn, listened: frozenset[str]) -> Job:
-    """Return the job of a prepared spawn."""
-    tree: Tree = spawn.capabilities.get(TREE) or Tree.of(spawn.parent)
+def make_job(spawn: Spawn, tree: Tree, listened: frozenset[str]) -> Job:
+    """Return the job of a prepared spawn, a session of `tree`."""
     return Job(
         request=spawn.request,
         prepared=spawn.prepared,
@@ -115,17 +115,17 @@ def make_job(spawn: Spawn, listened: frozenset[str]) -> Job:
 
 
 def _find_services(spawn: Spawn) -> frozenset[str]:
-    outer = spawn.approvals or spawn.parent.coordinator.approval_system
+    outer = spawn.asked
     display = spawn.parent.coordinator.display_system
     has = {
         "store": spawn.store is not None,
         "router": spawn.router is not None,
         "plugins": spawn.plugins is not None,
-        "approvals": outer is not None and not spawn.unattended,
+        "approvals": outer is not None,
         "holds": all(hasattr(outer, name) for name in ("answer_call", "find", "keep")),
         "tells_who": bool(getattr(outer, "tells_who", False)),
         "display": display is not None,
-        "nests": hasattr(display, "push_nesting") and hasattr(display, "pop_nesting"),
+        "nests": has_levels(display),
     }
     return frozenset(name for name, there in has.items() if there)
 
@@ -135,7 +135,6 @@ def _describe_parent(spawn: Spawn) -> Above:
 
     coordinator, gate = spawn.parent.coordinator, spawn.parent.coordinator.permissions
     above = Above(
-        spawn.parent.session_id,
         dict(spawn.parent.config),
         coordinator.get("module-source-resolver"),
         coordinator.get_capability("mention_resolver"),

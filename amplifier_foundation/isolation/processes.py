@@ -33,7 +33,7 @@ class Child:
     def __init__(self, session_id: str, ends: Ends, limits: ProcessLimits, serve: Serve) -> None:
         self.session_id = session_id
         self.ended: dict[str, Any] | None = None
-        """How the process ended: `status`, `reason`, `cpu` (seconds) and `peak` (KiB)."""
+        """How the process ended: `ended`, its status as of `os.waitpid`, and the `reason` to kill it, or ''."""
         self.output = 0
         """Bytes that it printed."""
         self._ends = ends

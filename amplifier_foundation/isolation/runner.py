@@ -88,7 +88,7 @@ class SubprocessRunner:
         services = Services(spawn)
         build.is_used = True
         try:
-            job = make_job(spawn, services.observe_child())
+            job = make_job(spawn, services.tree, services.observe_child())
             packed = job.pack()
             child, tries = await self._run_child(spawn, job, services, packed), 1
             while not services.has_begun and (child.unsafe_module is not None or tries < TRIES):
@@ -105,7 +105,8 @@ class SubprocessRunner:
         results = services.results
         if results is None:
             raise child.explain()
-        self._zygotes.learn(results.get("imported") or (), _packages_of(job))
+        if imported := results.get("imported"):
+            self._zygotes.learn(imported, _packages_of(job))
         if results.get("error") is not None:
             raise _read_failure(spawn, results["error"])
         return RunResult(str(results["text"]), turns=spawn.turns)

@@ -70,7 +70,7 @@ class Services:
         self.done = asyncio.Event()
         """Set when the session has ended, and its process leaves nothing behind."""
         self._spawn = spawn
-        self._tree: Tree = spawn.capabilities.get(TREE) or Tree.of(spawn.parent)
+        self.tree: Tree = spawn.capabilities.get(TREE) or Tree.of(spawn.parent)
         self._family = {spawn.request.session_id}
         self._sessions: dict[str, AmplifierSession] = {}
         self._told: dict[tuple[int, str], ToldLedger] = {}
@@ -168,10 +168,10 @@ class Services:
         if hook == "before_spawn":
             from dataclasses import replace
 
-            given = replace(given, relatives=max(self._tree.spawned, value["relatives"]), limits=self._tree.limits)
+            given = replace(given, relatives=max(self.tree.spawned, value["relatives"]), limits=self.tree.limits)
         await getattr(self._spawn.plugins, hook)(given)
         if hook == "before_spawn":
-            self._tree.spawned += 1
+            self.tree.spawned += 1
 
     # Budgets
 
@@ -181,9 +181,9 @@ class Services:
         budget = self._budget(number)
         for each, told in ledgers.items():
             self._told[number, each] = ledger = ToldLedger(told)
-            is_top = bool(told.get("is_top")) and tree_account(each) in self._tree.accounts
+            is_top = bool(told.get("is_top")) and tree_account(each) in self.tree.accounts
             budget.begin(each, ledger, is_top=is_top)  # type: ignore[arg-type]
-        now = self._tree.clock.now()
+        now = self.tree.clock.now()
         denial = await budget.find_denial(session_id, self._spawn.store, now, begins_turn=begins_turn)
         return write_error(denial) if denial is not None else None
 
@@ -192,18 +192,18 @@ class Services:
         self._budget(number).end(session_id, Ledger.of({LEDGER: ledger}))
 
     def _budget(self, number: int) -> Budget:
-        return self._tree.budgets[number]
+        return self.tree.budgets[number]
 
     # Approvals and display
 
     async def _do_approve(self, prompt: str, options: list[str], timeout: float, default: Any) -> str:  # noqa: ASYNC109
-        outer = self._spawn.approvals or self._spawn.parent.coordinator.approval_system
-        if outer is None or self._spawn.unattended:
+        outer = self._spawn.asked
+        if outer is None:
             raise LookupError("nobody can be asked")
         if isinstance(outer, ChildApprovals):
             answer = await outer.request_approval(prompt, options, timeout, default)
         else:
-            async with self._tree.asking:
+            async with self.tree.asking:
                 answer = await outer.request_approval(prompt, options, timeout, default)
         self._chosen.add(answer)
         return answer
@@ -218,8 +218,7 @@ class Services:
 
     @property
     def _inbox(self) -> CallInbox:
-        inbox: Any = self._spawn.approvals or self._spawn.parent.coordinator.approval_system
-        return cast("CallInbox", inbox)
+        return cast("CallInbox", self._spawn.asked)
 
     async def _do_remember(self, rule: str) -> None:
         gate = self._spawn.parent.coordinator.permissions
@@ -278,6 +277,6 @@ class Services:
         self._sessions[session_id] = session
         is_own = session_id == self._spawn.request.session_id
         observe = self._spawn.observe if is_own else None
-        for each in (*self._tree.observers, *([observe] if observe is not None else ())):
+        for each in (*self.tree.observers, *([observe] if observe is not None else ())):
             each(session)
         return session

@@ -6,10 +6,9 @@ children share it. The zygote reads no job and holds no secret but its environme
 
 Over its control socket come requests: `{"preload": [modules]}` as JSON, with four descriptors for the new child:
 its link, its blocking link, its output, and a *watch* socket. The zygote writes to the watch socket `{"pid": n}`, then
-`{"ended": status}`, and reads from it `P7;` (at most 7 processes below the child) and `K` (kill it with
-everything below it). The end of a watch socket kills
-its child; the end of the control socket ends the zygote with all children. After `{"retire": true}` the zygote ends
-with its last child.
+`{"ended": status}`, and reads from it `P7;` (at most 7 processes below the child) and `K` (kill it with everything
+below it). The end of a watch socket kills its child; the end of the control socket ends the zygote with all children.
+After `{"retire": true}` the zygote ends with its last child.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ class Zygote:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._watches: dict[int, socket.socket] = {}
-        self._most: dict[int, int | None] = {}
+        self._most: dict[int, int] = {}
+        """The processes that a child may have below it, where that is bounded."""
         self._reasons: dict[int, str] = {}
         self._preloaded: set[str] = set()
         self._retires = False
@@ -76,7 +76,7 @@ class Zygote:
         poll = select.poll()
         for descriptor in (self._control.fileno(), self._woken.fileno(), *watched):
             poll.register(descriptor, select.POLLIN)
-        is_bounded = any(most is not None for most in self._most.values())
+        is_bounded = bool(self._most)
         ready = {descriptor for descriptor, _ in poll.poll(LOOK if is_bounded else None)}
         if self._woken.fileno() in ready:
             self._woken.recv(4096)
@@ -107,7 +107,7 @@ class Zygote:
         elif pid == 0:
             self._become_child(own, blocking, output, watch)
         else:
-            self._watches[pid], self._most[pid] = watch, None
+            self._watches[pid] = watch
             _tell(watch, pid=pid)
         for each in (own, blocking, output, *([watch] if problem else [])):
             each.close()
@@ -181,7 +181,7 @@ class Zygote:
         """Tell the end of each child, and kill what it left behind: that is below this process now."""
         while True:
             try:
-                pid, status, usage = os.wait4(-1, options)
+                pid, status = os.waitpid(-1, options)
             except ChildProcessError:
                 break
             if pid == 0:
@@ -191,8 +191,7 @@ class Zygote:
             if watch is not None:
                 if status:
                     self._kill_strays()
-                cpu = usage.ru_utime + usage.ru_stime
-                _tell(watch, ended=status, reason=self._reasons.pop(pid, ""), cpu=cpu, peak=usage.ru_maxrss)
+                _tell(watch, ended=status, reason=self._reasons.pop(pid, ""))
                 watch.close()
                 if not status:  # it says that it has no children, and that is looked at while nobody waits
                     self._kill_strays()
@@ -219,7 +218,7 @@ class Zygote:
     def _bound_processes(self) -> None:
         """Kill a child with more processes than it may have: the system limits those of a user, not of a session."""
         for pid, most in list(self._most.items()):
-            if most is not None and len(find_below([pid])) > most:
+            if len(find_below([pid])) > most:
                 self._kill(pid, "processes")
 
 

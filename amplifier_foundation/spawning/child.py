@@ -102,6 +102,11 @@ class Spawn:
     taint: Mapping[str, Any] = field(default_factory=dict)
     """The member of the metadata for a session that has read text of strangers."""
 
+    @property
+    def asked(self) -> ApprovalSystem | None:
+        """Who answers the child's questions; None: nobody, and all are denied."""
+        return None if self.unattended else self.approvals or self.parent.coordinator.approval_system
+
     def ask_to_stop(self) -> None:
         """Ask the child to end when its running tools have finished, also while it is being made."""
         self.stopping = True

@@ -178,7 +178,7 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
             token.request_graceful()
         # A display with levels shows the child one level below its parent.
         display: Any = session.coordinator.display_system
-        nests = hasattr(display, "push_nesting") and hasattr(display, "pop_nesting")
+        nests = has_levels(display)
         try:
             if nests:
                 display.push_nesting()
@@ -200,12 +200,17 @@ async def _child_session(spawn: Spawn, request: SpawnRequest) -> AsyncIterator[A
             raise problem
 
 
+def has_levels(display: Any) -> bool:
+    """Return whether a display shows sessions one level below their parents."""
+    return hasattr(display, "push_nesting") and hasattr(display, "pop_nesting")
+
+
 async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSession:
     from .agents import AgentSpawner
 
-    outer = spawn.approvals or spawn.parent.coordinator.approval_system
+    outer = spawn.asked
     approvals: ApprovalSystem | None = None  # without one, everything is denied
-    if outer is not None and not spawn.unattended:
+    if outer is not None:
         tree: Tree | None = spawn.capabilities.get(TREE)
         name = str(spawn.request.metadata.get("name") or spawn.request.bundle)
         approvals = ChildApprovals.of(outer, name, tree.asking if tree is not None else asyncio.Lock())
