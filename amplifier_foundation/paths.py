@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -79,3 +80,31 @@ def make_private(folder: Path) -> Path:
 def project_of(folder: Path | str | None = None) -> str:
     """Return the project of `folder` (default: the current one): its real absolute path."""
     return str(Path(folder or Path.cwd()).expanduser().resolve())
+
+
+_OF_PROJECT = (
+    "bundle.md",
+    "bundle.yaml",
+    "bundle.yml",
+    ".amplifier/settings.yaml",
+    ".amplifier/settings.local.yaml",
+)
+
+
+def find_project(folder: Path | str | None = None) -> str:
+    """Return the project around `folder` (default: the current one).
+
+    It is the nearest folder upward with a bundle or settings, else the folder itself. The search ends at the root of a
+    git checkout and below the home folder, and leaves out folders of other users.
+    """
+    here = Path(project_of(folder))
+    home, user = Path(project_of("~")), here.stat().st_uid
+    for each in (here, *here.parents):
+        if each == home and each != here:
+            break
+        with suppress(OSError):
+            if each.stat().st_uid == user and any((each / name).is_file() for name in _OF_PROJECT):
+                return str(each)
+            if (each / ".git").exists():
+                break
+    return str(here)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..documents.dicts import deep_merge
@@ -12,14 +13,23 @@ from .sources import LocalSource, module_entries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from ..documents.positions import KeyPath
+    from ..settings import Settings
     from .model import Bundle
 
 
 DAY = 86_400.0
 """Seconds that a question about a tool call waits for an answer, unless the bundle or the settings say another time."""
+
+
+def apply_settings(bundle: Bundle, settings: Settings, folder: Path | None = None) -> None:
+    """Merge what the settings in `folder` (default: the current one) say about modules and approvals into a bundle."""
+    override_modules(bundle, settings.get("overrides"), folder or Path.cwd())
+    if bundle.background_sessions:
+        from amplifier_core.durations import seconds_of
+
+        apply_approval_timeout(bundle, seconds_of(settings.get("approvals.timeout")) or DAY)
 
 
 def override_modules(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]], folder: Path) -> None:

@@ -176,28 +176,27 @@ async def load_bundle_at(
     """
     from functools import partial
 
-    from amplifier_core.durations import seconds_of
-
     from ..bundle.load import load_bundle_sync
-    from ..bundle.overrides import DAY, apply_approval_timeout, override_modules
+    from ..bundle.overrides import apply_settings
 
     if runs:
         await _require_settings(folder, asking)
     settings = read_settings_here(folder)
     source, names = choose_bundle(path, settings), known_bundles(plugins, settings)
     if runs:
-        from ..security.session_mark import mark_process
-        from ..security.trust import extend_guard
+        from ..security.loading import load_to_run
+        from ..security.trust import NotTrusted
 
-        bundle = await _load_trusted(source, names, plugins, asking)
-        mark_process()
-        extend_guard(bundle, settings, folder)
-    else:
-        leave_out = find_left_out_here(source, plugins, names)
-        bundle = await _call(partial(load_bundle_sync, source, registry=names, leave_out=leave_out))
-    override_modules(bundle, settings.get("overrides"), folder or Path.cwd())
-    if bundle.background_sessions:
-        apply_approval_timeout(bundle, seconds_of(settings.get("approvals.timeout")) or DAY)
+        load = partial(load_to_run, source, names, plugins, settings, folder)
+        while True:
+            try:
+                return await _call(load)
+            except NotTrusted as error:
+                if asking is None or not await asking.settle(error):
+                    raise
+    leave_out = find_left_out_here(source, plugins, names)
+    bundle = await _call(partial(load_bundle_sync, source, registry=names, leave_out=leave_out))
+    apply_settings(bundle, settings, folder)
     return bundle
 
 
@@ -212,22 +211,6 @@ async def _require_settings(folder: Path | None, asking: Asking | None) -> None:
 
         if (error := check_settings(read_settings(folder), folder)) is not None:
             raise error
-
-
-async def _load_trusted(source: str, names: dict[str, str], plugins: Plugins, asking: Asking | None) -> Bundle:
-    from functools import partial
-
-    from ..bundle.registry import BundleRegistry
-    from ..security.trust import NotTrusted, load_trusted
-
-    packages = BundleRegistry(plugins=plugins).folders_of_packages()
-    load = partial(load_trusted, source, names=names, installed=packages)
-    while True:
-        try:
-            return await _call(load)
-        except NotTrusted as error:
-            if asking is None or not await asking.settle(error):
-                raise
 
 
 async def _call(function: Callable[[], Bundle]) -> Bundle:
@@ -297,38 +280,18 @@ def choose_bundle(path: str | None, settings: Settings) -> str:
 
 def find_own_bundle(settings: Settings) -> str | None:
     """Return the `bundle.md` of this project, else the bundle of the settings, else None."""
-    own = Path("bundle.md") if Path("bundle.md").is_file() else Path(project_here()) / "bundle.md"
+    from ..paths import find_project
+
+    own = Path("bundle.md") if Path("bundle.md").is_file() else Path(find_project()) / "bundle.md"
     chosen = str(own) if own.is_file() else settings.get("bundle")
     return None if chosen is None else str(chosen)
 
 
-_OF_PROJECT = (
-    "bundle.md",
-    "bundle.yaml",
-    "bundle.yml",
-    ".amplifier/settings.yaml",
-    ".amplifier/settings.local.yaml",
-)
-
-
 def project_here() -> str:
-    """Return the folder of this project: the nearest one upward with a bundle or settings, else the current one.
+    """Return the folder of this project, as `find_project` finds it."""
+    from ..paths import find_project
 
-    The search ends at the root of a git checkout and below the home folder, and leaves out folders of other users.
-    """
-    from ..paths import project_of
-
-    here = Path(project_of())
-    home, user = Path(project_of("~")), here.stat().st_uid
-    for folder in (here, *here.parents):
-        if folder == home and folder != here:
-            break
-        with suppress(OSError):
-            if folder.stat().st_uid == user and any((folder / name).is_file() for name in _OF_PROJECT):
-                return str(folder)
-            if (folder / ".git").exists():
-                break
-    return str(here)
+    return find_project()
 
 
 def known_bundles(plugins: Plugins, settings: Settings) -> dict[str, str]:
