@@ -129,7 +129,7 @@ BUILT_ON = {
     "amplifier-provider-openai": "amplifier-providers",
 }
 """Plugins that are built on another package, and require it; it runs on other kernels, so it is no part of ours."""
-FOUNDED = {"amplifier-runner-subprocess"}
+FOUNDED = {"amplifier-acp", "amplifier-runner-subprocess"}
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
 
 MODULE_PREFIXES = ("context-", "hooks-", "loop-", "provider-", "tool-")

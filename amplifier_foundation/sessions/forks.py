@@ -97,12 +97,18 @@ async def fork_there(
     name: str = "",
     session_id: str | None = None,
     plugins: Plugins | None = None,
+    project: str = "",
+    metadata: Mapping[str, Any] | None = None,
 ) -> SessionRecord:
-    """Store a fork of `source` at a point from `fork_place`, and return its record. Raises `ForkRefused`."""
+    """Store a fork of `source` at a point from `fork_place`, and return its record. Raises `ForkRefused`.
+
+    The fork works in `project` (default: where the source works). `metadata` is added to that of the source.
+    """
     fork_id = session_id or new_session_id(name or source.name or "fork")
     async with ask_to_fork(plugins, source.session_id, fork_id, place.at):
         spending = await fork_metadata(store, source)
-        record = await store.create(_fork_record(source, place, fork_id, name, spending))
+        added = {**spending, **(metadata or {})}
+        record = await store.create(_fork_record(source, place, fork_id, name, added, project))
         if place.added:
             await store.append(fork_id, place.added, at=place.at)
             record = await store.get(fork_id)
@@ -110,12 +116,12 @@ async def fork_there(
 
 
 def _fork_record(
-    source: SessionRecord, place: ForkPlace, fork_id: str, name: str, spending: Mapping[str, Any]
+    source: SessionRecord, place: ForkPlace, fork_id: str, name: str, added: Mapping[str, Any], project: str
 ) -> SessionRecord:
     now = datetime.now(UTC)
     of_source = (PROCESS, USAGE, DURATION, ONCE, HELD, LEDGER, ACCOUNTS)
     kept = {key: value for key, value in source.metadata.items() if key not in of_source}
-    metadata: Mapping[str, Any] = {**without_continuations(kept), **spending}
+    metadata: Mapping[str, Any] = {**without_continuations(kept), **added}
     return replace(
         source,
         session_id=fork_id,
@@ -123,6 +129,7 @@ def _fork_record(
         fork_of=source.session_id,
         fork_at=place.at,
         name=name or source.name,
+        project=project or source.project,
         status="idle",
         event_id=None,
         created=now,

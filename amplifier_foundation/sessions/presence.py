@@ -93,5 +93,21 @@ def refuse_occupied(record: SessionRecord) -> None:
         )
 
 
+def refuse_deletion(record: SessionRecord) -> None:
+    """Return if a session can be deleted. Raises `SessionConflict` while it runs, or waits for an approval."""
+    if as_it_is(record).status == "running":
+        raise SessionConflict(
+            record.session_id,
+            f"session '{record.session_id}' is running. Stop it first; if its process is gone: "
+            f"amplifier session delete --force {record.session_id}",
+        )
+    if held_of(record.metadata):
+        raise SessionConflict(
+            record.session_id,
+            f"session '{record.session_id}' waits for your approval of a tool call. Answer it first: "
+            "amplifier approvals list; or drop its event: amplifier trigger drop",
+        )
+
+
 def _folder(home: Path) -> Path:
     return make_private(home / "processes")

@@ -39,7 +39,7 @@ from .own_terms import OwnTerms, own_terms
 from .runners import take_turn
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
     from amplifier_core.approval import ApprovalSystem
@@ -126,19 +126,21 @@ class Conversation:
         """The usage of all its turns, also of those before the opening."""
         return (self._spent_before.usage or Usage()) + self.usage
 
-    async def say(self, prompt: str) -> Turn:
+    async def say(self, prompt: str, attached: Sequence[Mapping[str, Any]] = ()) -> Turn:
         """Take one turn. When this returns or raises, its messages are durable and the record has the outcome.
 
-        The record's metadata then has the usage and the seconds of all turns. Raises the errors of the orchestrator and
-        the store, and `BudgetExceeded`; the session can take further turns all the same. A cut turn leaves no tool call
-        without a result. A request to stop ends with the turn. An answer that its model did not finish is stored as a
-        failure, and returned.
+        `attached` are content blocks beside the prompt, such as images. The record's metadata then has the usage and the
+        seconds of all turns. Raises the errors of the orchestrator and the store, and `BudgetExceeded`; the session can
+        take further turns all the same. A cut turn leaves no tool call without a result. A request to stop ends with
+        the turn. An answer that its model did not finish is stored as a failure, and returned.
         """
         began, status, outcome, error = time.monotonic(), "failed", "incomplete", None
         try:
             await self._begin_turn()
             self._guard.ledger.begin_turn(is_new=bool(prompt))
-            output = await self._take_turn(prompt)
+            if attached:
+                await self._attach(prompt, attached)
+            output = await self._take_turn("" if attached else prompt)
             problem = self._finish.take_problem(output)
             if problem is None:
                 status = outcome = self.session.state
@@ -161,6 +163,14 @@ class Conversation:
                 metadata = with_held(with_marks(spent, self._recorder.once.marks), self._recorder.held.marks)
                 await self._store.update(self.session.session_id, **changes, metadata=metadata)
         return Turn(self.session.session_id, output, outcome, self.turn_count, error)
+
+    async def keep(self, name: str, value: Any) -> None:
+        """Keep a value in the metadata of the record, durably; an empty one removes its member."""
+        self._metadata = {key: each for key, each in self._metadata.items() if key != name}
+        if value:
+            self._metadata[name] = value
+        if self.is_stored:
+            await self._recorder.metadata.write(**{name: value})
 
     async def is_cut(self) -> bool:
         """Return whether the last turn has no answer yet; an empty prompt resumes such a turn."""
@@ -188,6 +198,15 @@ class Conversation:
         if not self._has_begun and self._observe is not None:
             self._observe(self.session)
         self._has_begun = True
+
+    async def _attach(self, prompt: str, attached: Sequence[Mapping[str, Any]]) -> None:
+        """Add a prompt with further blocks as a message: the turn begins there. Raises `ValueError`."""
+        coordinator = self.session.coordinator
+        if not getattr(coordinator.get("orchestrator"), "continues_history", False):
+            raise ValueError("the orchestrator of this session takes text alone")
+        blocks = [dict(each) for each in attached]
+        content = [*blocks, {"type": "text", "text": prompt}] if prompt else blocks
+        await coordinator.get("context").add_message({"role": "user", "content": content})
 
     async def _take_turn(self, prompt: str) -> str:
         try:

@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 
 import click
 
-from amplifier_core.errors import SessionConflict
-
 from ..app import (
     confirm,
     find_session,
@@ -31,23 +29,12 @@ from ..output import plural, print_json, timestamp
 @run_in_loop
 async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> None:
     """Delete sessions; their forks keep the shared messages."""
-    from ...sessions.held import held_of
-    from ...sessions.presence import as_it_is
+    from ...sessions.presence import refuse_deletion
 
     async with use_store(storage_plugins(ctx)) as store:
         records = {each.session_id: each for each in [await find_session(store, prefix) for prefix in session_ids]}
-        for session_id, record in records.items():
-            if not force and as_it_is(record).status == "running":
-                raise SessionConflict(
-                    session_id,
-                    f"session '{session_id}' is running. Stop it first; if its process is gone, use --force",
-                )
-            if not force and held_of(record.metadata):
-                raise SessionConflict(
-                    session_id,
-                    f"session '{session_id}' waits for your approval of a tool call. Answer it first: amplifier "
-                    "approvals list; or drop its event: amplifier trigger drop",
-                )
+        for record in records.values() if not force else ():
+            refuse_deletion(record)
         forks: dict[str, list[str]] = {session_id: [] for session_id in records}
         for each in await store.sessions():
             if each.fork_of in forks and each.session_id not in forks:

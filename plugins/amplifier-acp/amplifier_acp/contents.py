@@ -1,0 +1,100 @@
+"""Turn the content blocks of the protocol into messages of a session, and back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from .params import Media, ResourceLink, Text
+from .peer import INVALID_PARAMS, RpcError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from .params import Block, ResourceContents
+
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+class Said(NamedTuple):
+    """What a person said: text, and blocks for the model beside it."""
+
+    text: str
+    attached: tuple[dict[str, Any], ...] = ()
+
+
+def read_prompt(blocks: Sequence[Block]) -> Said:
+    """Return the text and the images of a prompt; resources become text. Raises `RpcError`."""
+    texts: list[str] = []
+    images: list[dict[str, Any]] = []
+    for number, block in enumerate(blocks):
+        if isinstance(block, Text):
+            texts.append(block.text)
+        elif isinstance(block, Media):
+            images.append(_read_image(block.data, block.mime_type, f"prompt.{number}"))
+        elif isinstance(block, ResourceLink):
+            texts.append(f"[{block.name}]({_show_uri(block.uri)})")
+        elif block.resource.text is not None:
+            texts.append(_quote(block.resource))
+        elif (block.resource.mime_type or "") in (*_IMAGES, "application/pdf"):
+            images.append(_read_image(block.resource.blob or "", block.resource.mime_type or "", f"prompt.{number}"))
+        else:
+            kind = block.resource.mime_type or "bytes"
+            raise RpcError(INVALID_PARAMS, f"prompt.{number}: a resource of the type {kind} cannot be shown to a model")
+    text = _join(texts)
+    if not text.strip() and not images:
+        raise RpcError(INVALID_PARAMS, "prompt: it is empty")
+    return Said(text, tuple(images))
+
+
+def show_message(message: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the content of a stored message: `text` or `thought`, with a block of the protocol."""
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    for block in blocks:
+        if not isinstance(block, dict):
+            continue
+        kind = block.get("type")
+        if kind == "text" and block.get("text"):
+            yield "text", make_text(str(block["text"]))
+        elif kind == "thinking" and block.get("thinking"):
+            yield "thought", make_text(str(block["thinking"]))
+        elif kind == "image" and (source := block.get("source") or {}).get("data"):
+            yield "text", {"type": "image", "data": source["data"], "mimeType": source.get("media_type", "image/png")}
+
+
+def make_text(text: str) -> dict[str, Any]:
+    """Return a block of text."""
+    return {"type": "text", "text": text}
+
+
+def _read_image(data: str, media_type: str, place: str) -> dict[str, Any]:
+    try:
+        base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise RpcError(INVALID_PARAMS, f"{place}: its data is no base64") from None
+    if media_type not in (*_IMAGES, "application/pdf"):
+        raise RpcError(INVALID_PARAMS, f"{place}: a model sees PNG, JPEG, GIF and WebP, and not {media_type!r}")
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+
+def _join(texts: list[str]) -> str:
+    """Join texts as an editor splits them: a mention stands within its sentence."""
+    joined = ""
+    for text in texts:
+        needs_space = joined and text and not joined[-1].isspace() and not text[0].isspace()
+        joined += f"{' ' if needs_space else ''}{text}"
+    return joined
+
+
+def _quote(resource: ResourceContents) -> str:
+    return f'\n<resource uri="{_show_uri(resource.uri)}">\n{resource.text}\n</resource>\n'
+
+
+def _show_uri(uri: str) -> str:
+    """Return the path of a file's address, else the address."""
+    parts = urlsplit(uri)
+    shown = unquote(parts.path) if parts.scheme == "file" else uri
+    return shown.replace('"', "%22").replace("\n", "%0A")

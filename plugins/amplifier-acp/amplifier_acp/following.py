@@ -1,0 +1,120 @@
+"""Follow what other processes do: sessions that they run, and the questions of background sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import AmplifierError, SessionNotFound
+from amplifier_core.storage import DurableStore
+
+from .approving import ask
+from .contents import make_text
+from .replaying import replay
+from .tool_calls import describe_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from amplifier_core.storage import SessionRecord, SessionStore
+    from amplifier_foundation.background.approvals import Approval
+
+    from .peer import Peer
+
+logger = logging.getLogger(__name__)
+
+LOOK = 0.5
+"""Seconds between two looks at a session of another process."""
+LOOK_FOR_QUESTIONS = 1.0
+"""Seconds between two looks for questions of background sessions."""
+
+
+def runs_elsewhere(record: SessionRecord) -> bool:
+    """Return whether another process runs a session now."""
+    from amplifier_foundation.sessions.presence import KEY, as_it_is, this_process
+
+    return as_it_is(record).status == "running" and record.metadata.get(KEY) not in (None, this_process())
+
+
+async def follow(store: SessionStore, record: SessionRecord, tell: Callable[[dict[str, Any]], None]) -> None:
+    """Report the new messages of a session until no other process runs it."""
+    shown = record.message_count
+    while runs_elsewhere(record):
+        await asyncio.sleep(LOOK)
+        try:
+            record = await store.get(record.session_id)
+        except SessionNotFound:
+            return
+        if record.message_count > shown:
+            messages = await store.read(record.session_id, shown, record.message_count)
+            for update in replay(messages, record.project, shown):
+                tell(update)
+            shown = record.message_count
+
+
+class Questions:
+    """Puts the questions of background sessions to the editor that is open on their project.
+
+    `find_session` returns the session in which the editor is asked about a project; None: it has none there.
+    """
+
+    def __init__(self, peer: Peer, store: SessionStore, find_session: Callable[[str], str | None]) -> None:
+        self._peer = peer
+        self._store = store
+        self._find_session = find_session
+        self._asked: dict[str, asyncio.Task[None]] = {}
+
+    async def watch(self) -> None:
+        """Ask what waits, until cancelled; what is answered elsewhere is withdrawn."""
+        from amplifier_foundation.background.approvals import read_all
+
+        store = self._store
+        if not isinstance(store, DurableStore):
+            return
+        try:
+            while True:
+                await asyncio.sleep(LOOK_FOR_QUESTIONS)
+                with suppress(AmplifierError):  # a store that is locked for a moment
+                    known = await read_all(store, datetime.now(UTC))
+                    self._compare({each.id: each for each in known if each.state == "pending"})
+        finally:
+            for task in self._asked.values():
+                task.cancel()
+            await asyncio.gather(*self._asked.values(), return_exceptions=True)
+
+    def _compare(self, pending: dict[str, Approval]) -> None:
+        for its_id in [each for each in self._asked if each not in pending]:
+            self._asked.pop(its_id).cancel()
+        for its_id, approval in pending.items():
+            session_id = self._find_session(approval.project)
+            if its_id not in self._asked and session_id is not None:
+                self._asked[its_id] = asyncio.create_task(self._ask(approval, session_id))
+
+    async def _ask(self, approval: Approval, session_id: str) -> None:
+        from amplifier_core.permissions.gate import ALWAYS, ONCE
+        from amplifier_foundation.background.approvals import decide
+        from amplifier_foundation.cli.processes import wake
+        from amplifier_foundation.security import read_policy
+
+        name = approval.queue.rpartition("/")[2]
+        told = describe_call(f"approval-{approval.id}", approval.tool, approval.arguments, approval.project)
+        told["title"] = f"{name}: {told['title']}"
+        text = f"The background session {name} asks: {approval.question}"
+        told |= {"status": "pending", "content": [{"type": "content", "content": make_text(text)}]}
+        answer = await ask(self._peer, session_id, told, approval.options)
+        if answer is None or not isinstance(self._store, DurableStore):
+            return
+        state = "approved" if answer.startswith("Allow") else "denied"
+        scope = "once" if answer == ONCE else "always" if answer.startswith(ALWAYS) else "session"
+        try:
+            decided = await decide(self._store, approval, state, scope if state == "approved" else "once")  # type: ignore[arg-type]
+        except AmplifierError as error:  # somebody else has answered
+            logger.info("%s", error)
+            return
+        remember = read_policy(approval.project).remember
+        if scope == "always" and decided.rule is not None and remember is not None:
+            await asyncio.to_thread(remember, decided.rule)
+        await asyncio.to_thread(wake, decided.project, name)

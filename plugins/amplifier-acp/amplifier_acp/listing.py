@@ -1,0 +1,94 @@
+"""List the sessions of the store for the editor, page by page."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from .editor_session import make_title
+from .options import CHOSEN
+from .peer import INVALID_PARAMS, RpcError
+
+if TYPE_CHECKING:
+    from amplifier_core.storage import SessionRecord, SessionStore
+
+PAGE = 50
+
+
+async def list_sessions(store: SessionStore, project: str | None, cursor: str | None) -> dict[str, Any]:
+    """Return one page of the sessions of a folder, or of all, the last changed first. Raises `RpcError`.
+
+    Sessions without a message, and forks that their editor has not kept, are left out, as are those of agents: they are
+    part of the session above them.
+    """
+    start = _read_cursor(cursor)
+    limit = start + PAGE + 1
+    while True:
+        found = await store.sessions(project=project, limit=limit)
+        shown = [each for each in found if _is_shown(each)]
+        if len(shown) > start + PAGE or len(found) < limit:
+            break
+        limit *= 2
+    page = [await _show(store, each) for each in shown[start : start + PAGE]]
+    told: dict[str, Any] = {"sessions": page}
+    if len(shown) > start + PAGE:
+        told["nextCursor"] = base64.urlsafe_b64encode(str(start + PAGE).encode()).decode()
+    return told
+
+
+def _is_shown(record: SessionRecord) -> bool:
+    from amplifier_foundation.sessions.records import agent_of
+
+    chosen = record.metadata.get(CHOSEN)
+    is_ephemeral = isinstance(chosen, dict) and bool(chosen.get("ephemeral"))
+    return bool(record.message_count and record.project) and not is_ephemeral and not agent_of(record)
+
+
+async def _show(store: SessionStore, record: SessionRecord) -> dict[str, Any]:
+    return {
+        "sessionId": record.session_id,
+        "cwd": record.project,
+        "title": await read_title(store, record),
+        "updatedAt": record.updated.isoformat(),
+        "_meta": {"amplifier": describe_lineage(record)},
+    }
+
+
+async def read_title(store: SessionStore, record: SessionRecord) -> str:
+    """Return the title of a stored session; a fork says so."""
+    from amplifier_foundation.sessions.history import is_user_turn, text_of
+
+    prompt = ""
+    if not record.name or record.name == record.bundle:
+        first = await store.read(record.session_id, 0, min(4, record.message_count))
+        prompt = next((text_of(each) for each in first if is_user_turn(each)), "")
+    title = make_title(record.name, record.bundle, prompt) or record.name or record.session_id
+    return f"{title} (fork)" if record.fork_of else title
+
+
+def describe_lineage(record: SessionRecord) -> dict[str, Any]:
+    """Return where a session comes from, and how it is."""
+    from amplifier_foundation.sessions.presence import as_it_is
+
+    told = {
+        "status": as_it_is(record).status,
+        "bundle": record.bundle,
+        "turns": record.turn_count,
+        "parentId": record.parent_id,
+        "forkOf": record.fork_of,
+        "forkAt": f"m{record.fork_at}" if record.fork_at else None,
+        "eventId": record.event_id,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _read_cursor(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    try:
+        start = int(base64.urlsafe_b64decode(cursor.encode()).decode())
+    except ValueError:
+        start = -1
+    if start < 0:
+        raise RpcError(INVALID_PARAMS, "cursor: it is none of this agent", {"cursor": cursor[:100]})
+    return start

@@ -1,0 +1,119 @@
+"""Offer the permission mode, the provider and the model of a session as options of the editor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.permissions import Layer, Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amplifier_core.permissions import Mode
+    from amplifier_core.session import AmplifierSession
+    from amplifier_foundation.bundle.model import Bundle
+
+CHOSEN = "editor"
+"""The member of a record's metadata with the choices of the person: `mode`, `provider`, `model`."""
+MODE, PROVIDER, MODEL = "mode", "provider", "model"
+DEFAULT = "default"
+"""The value for the model that the provider takes by itself."""
+MODES: dict[Mode, tuple[str, str]] = {
+    "auto": ("Auto", "Tools act in the working folder; commands, the network and files elsewhere are asked for."),
+    "ask": ("Ask", "Everything is asked for, but reading in the working folder."),
+    "read-only": ("Read only", "Nothing is written, run or sent."),
+}
+"""The modes, the laxest first."""
+_ORDER = list(MODES)
+
+
+def offered_modes(policy: Policy) -> list[Mode]:
+    """Return the modes that a person can choose: the bundle and the project only let them be stricter."""
+    given = [layer.mode for layer in policy.layers if layer.mode is not None and not layer.is_own]
+    laxest = max((_ORDER.index(mode) for mode in given), default=0)
+    return _ORDER[laxest:]
+
+
+def mode_of(policy: Policy) -> Mode:
+    """Return the mode in force: the strictest of all layers."""
+    given = [_ORDER.index(layer.mode) for layer in policy.layers if layer.mode is not None]
+    return _ORDER[max(given, default=0)]
+
+
+def with_mode(policy: Policy, mode: Mode) -> Policy:
+    """Return the policy with a mode chosen by the person; that of the own settings gives way to it."""
+    layers = [
+        Layer(layer.source, layer.rules, None, is_own=True) if layer.is_own else layer
+        for layer in policy.layers
+        if layer.source != _SOURCE
+    ]
+    return Policy([*layers, Layer(_SOURCE, (), mode)], policy.remember, policy.refresh)
+
+
+_SOURCE = "the editor"
+
+
+def show_modes(current: str, offered: Sequence[str]) -> dict[str, Any]:
+    """Return the modes as the protocol has them."""
+    listed = [{"id": mode, "name": MODES[mode][0], "description": MODES[mode][1]} for mode in MODES if mode in offered]
+    return {"currentModeId": current, "availableModes": listed}
+
+
+def show_options(
+    modes: dict[str, Any], provider: str, providers: Sequence[str], model: str, models: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return all options as the protocol has them."""
+    told = [
+        _show_select(
+            MODE,
+            "Permissions",
+            modes["currentModeId"],
+            [
+                {"value": each["id"], "name": each["name"], "description": each["description"]}
+                for each in modes["availableModes"]
+            ],
+        )
+    ]
+    if providers:
+        listed = dict.fromkeys((*providers, provider))
+        told.append(
+            _show_select(PROVIDER, "Provider", provider, [{"value": each, "name": _short(each)} for each in listed])
+        )
+        known = dict.fromkeys((model, DEFAULT, *models))
+        options = [{"value": each, "name": "the provider's default" if each == DEFAULT else each} for each in known]
+        told.append(_show_select(MODEL, "Model", model, options))
+    return told
+
+
+def _show_select(number: str, name: str, current: str, options: list[dict[str, Any]]) -> dict[str, Any]:
+    category = {MODE: "mode", MODEL: "model"}.get(number, "_provider")
+    return {
+        "id": number,
+        "name": name,
+        "category": category,
+        "type": "select",
+        "currentValue": current,
+        "options": options,
+    }
+
+
+def _short(provider: str) -> str:
+    return provider.removeprefix("provider-")
+
+
+def providers_of(bundle: Bundle) -> list[str]:
+    """Return the names of a bundle's providers, the one that answers first."""
+    from amplifier_foundation.bundle.preferences import KEY, find_entry, priority_of
+
+    entries = sorted(bundle.providers, key=priority_of)
+    for preference in reversed(bundle.session.get(KEY) or ()):
+        found = find_entry({"providers": bundle.providers}, str(preference["provider"]))
+        if found is not None:
+            entries = [found, *(each for each in entries if each is not found)]
+    return [str(entry.get("instance_id") or entry["module"]) for entry in entries]
+
+
+def provider_of(session: AmplifierSession) -> Any:
+    """Return the mounted provider that answers; None: there is none."""
+    mounted = session.coordinator.get("providers") or {}
+    return min(mounted.values(), key=lambda each: getattr(each, "priority", 100), default=None)

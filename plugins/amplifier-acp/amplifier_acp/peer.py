@@ -1,0 +1,213 @@
+"""Speak JSON-RPC 2.0 with the editor: answer its requests, hear its notifications, and ask it in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from .wire import LONGEST_LINE, LineTooLong, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+    Params = dict[str, Any]
+    Handler = Callable[[Params], Coroutine[Any, Any, Any]]
+
+logger = logging.getLogger(__name__)
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+REQUEST_CANCELLED, AUTH_REQUIRED, NOT_FOUND = -32800, -32000, -32002
+CANCEL = "$/cancel_request"
+
+
+class RpcError(Exception):
+    """An error as the protocol has it: `code`, a message, and perhaps `data`."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as the member `error` of an answer."""
+        told = {"code": self.code, "message": str(self)}
+        return told if self.data is None else {**told, "data": self.data}
+
+
+class Peer:
+    """The editor at the other end. `requests` and `notifications` are called with checked parameters: an object."""
+
+    def __init__(self, requests: Mapping[str, Handler], notifications: Mapping[str, Handler]) -> None:
+        self._requests = requests
+        self._notifications = {**notifications, CANCEL: self._cancel}
+        self._running: dict[Any, asyncio.Task[None]] = {}
+        self._notified: set[asyncio.Task[None]] = set()
+        self._asked: dict[str, asyncio.Future[Any]] = {}
+        self._count = 0
+        self._ended = asyncio.Event()
+        self._wire: Wire | None = None
+        self.explain: Callable[[Exception], RpcError] = lambda error: RpcError(INTERNAL_ERROR, type(error).__name__)
+        """Turns an error of a handler into one of the protocol."""
+
+    async def serve(self, reading: int, writing: int, until: Awaitable[Any]) -> None:
+        """Speak until the editor closes its end, or `until` is done; then cancel what runs."""
+        self._wire = wire = Wire(reading, writing, self._take)
+        wire.start()
+        ending = [asyncio.ensure_future(until), asyncio.ensure_future(self._ended.wait())]
+        try:
+            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (*ending, *self._running.values(), *self._notified):
+                task.cancel()
+            for future in self._asked.values():
+                future.cancel()
+            await asyncio.gather(*ending, *self._running.values(), *self._notified, return_exceptions=True)
+
+    def close(self) -> None:
+        """Write what was sent."""
+        if self._wire is not None:
+            self._wire.close()
+
+    def notify(self, method: str, params: Params) -> None:
+        """Send a notification; any thread may call this."""
+        assert self._wire is not None  # nobody notifies before `serve`
+        self._wire.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the editor reads slower than is sent: wait for `drain`."""
+        return self._wire is not None and self._wire.is_full
+
+    async def drain(self) -> None:
+        """Wait until the editor has read most of what was sent."""
+        if self._wire is not None:
+            await self._wire.drain()
+
+    async def request(self, method: str, params: Params) -> dict[str, Any]:
+        """Ask the editor. Raises `RpcError` for its refusal; a cancellation withdraws the question."""
+        assert self._wire is not None
+        self._count += 1
+        number = f"amplifier-{self._count}"
+        self._asked[number] = answer = asyncio.get_running_loop().create_future()
+        self._wire.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        try:
+            result = await answer
+        except asyncio.CancelledError:
+            self.notify(CANCEL, {"requestId": number})
+            raise
+        finally:
+            del self._asked[number]
+        return result if isinstance(result, dict) else {}
+
+    # what comes
+
+    def _take(self, line: bytes | LineTooLong | None) -> None:
+        assert self._wire is not None
+        self._wire.handled()
+        if line is None:
+            self._ended.set()
+            return
+        try:
+            self._dispatch(_read(line))
+        except RpcError as error:
+            self._answer(None, error=error.to_dict())
+
+    def _dispatch(self, message: dict[str, Any]) -> None:
+        number, method = message.get("id"), message.get("method")
+        if method is None and "id" in message and ("result" in message or "error" in message):
+            self._settle(number, message)
+            return
+        is_request = "id" in message
+        if (isinstance(number, bool) or not isinstance(number, str | int | None)) or not isinstance(method, str):
+            raise RpcError(INVALID_REQUEST, "a message has a text as its `method`, and a text or number as its `id`")
+        if message.get("jsonrpc") != "2.0":
+            self._refuse(is_request, number, RpcError(INVALID_REQUEST, 'the member `jsonrpc` must be "2.0"'))
+            return
+        params = message.get("params")
+        if not is_request:
+            if (handler := self._notifications.get(method)) is not None and isinstance(params, dict | None):
+                self._start(self._hear(handler, method, params or {}))
+            return
+        known = self._requests.get(method)
+        if known is None:
+            self._refuse(True, number, RpcError(METHOD_NOT_FOUND, f"there is no method '{method}'", {"method": method}))
+        elif not isinstance(params, dict | None):
+            self._refuse(True, number, RpcError(INVALID_PARAMS, "the member `params` must be an object"))
+        elif number in self._running:
+            self._refuse(True, number, RpcError(INVALID_REQUEST, f"the id {number!r} is in use by a running request"))
+        else:
+            task = asyncio.create_task(self._handle(number, known, params or {}))
+            self._running[number] = task
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._notified.add(task)
+        task.add_done_callback(self._notified.discard)
+
+    async def _hear(self, handler: Handler, method: str, params: Params) -> None:
+        try:
+            await handler(params)
+        except Exception as error:  # nobody waits for an answer
+            logger.warning("%s: %s", method, self.explain(error) if not isinstance(error, RpcError) else error)
+
+    async def _handle(self, number: Any, handler: Handler, params: Params) -> None:
+        told: dict[str, Any]
+        try:
+            told = {"result": await handler(params)}
+        except asyncio.CancelledError:
+            told = {"error": RpcError(REQUEST_CANCELLED, "cancelled").to_dict()}
+        except RpcError as error:
+            told = {"error": error.to_dict()}
+        except Exception as error:
+            logger.debug("a request failed", exc_info=True)
+            told = {"error": self.explain(error).to_dict()}
+        finally:
+            del self._running[number]
+        self._answer(number, **told)
+
+    async def _cancel(self, params: Params) -> None:
+        task = self._running.get(params.get("requestId")) if _is_id(params.get("requestId")) else None
+        if task is not None:
+            task.cancel()
+
+    def _settle(self, number: Any, message: dict[str, Any]) -> None:
+        answer = self._asked.get(number) if isinstance(number, str) else None
+        if answer is None or answer.done():
+            return
+        error = message.get("error")
+        if error is None:
+            answer.set_result(message.get("result"))
+        else:
+            code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, error)
+            answer.set_exception(RpcError(code if isinstance(code, int) else INTERNAL_ERROR, str(text)))
+
+    def _refuse(self, is_request: bool, number: Any, error: RpcError) -> None:
+        if is_request:
+            self._answer(number, error=error.to_dict())
+
+    def _answer(self, number: Any, **told: Any) -> None:
+        assert self._wire is not None
+        self._wire.send({"jsonrpc": "2.0", "id": number, **told})
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str | int)
+
+
+def _read(line: bytes | LineTooLong) -> dict[str, Any]:
+    """Return the message of a line. Raises `RpcError`."""
+    if isinstance(line, LineTooLong):
+        raise RpcError(INVALID_REQUEST, f"a message has at most {LONGEST_LINE} bytes")
+    try:
+        message = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise RpcError(PARSE_ERROR, f"a line is no JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise RpcError(INVALID_REQUEST, "a line must hold one JSON object; there are no batches")
+    return message
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
