@@ -82,6 +82,17 @@ SPAWNERS = {
     "amplifier_foundation/isolation/processes.py:__aenter__": "`__aexit__` ends the process, and awaits them",
     "amplifier_foundation/isolation/runner.py:_run_child": "one task a process that ends, which kills it in the end",
     "amplifier_foundation/isolation/runner.py:_wait": "waits for one, and cancels both before it returns",
+    "amplifier_acp/agent.py:_open_stored": "one task a followed session, which its end and that of the agent cancel",
+    "amplifier_acp/editor_session.py:open": "the end of the session cancels it",
+    "amplifier_acp/editor_session.py:prompt": "waits for it, also when it is cancelled itself",
+    "amplifier_acp/editor_session.py:stop": "the end of the turn cancels it",
+    "amplifier_acp/following.py:_compare": "one task a question, cancelled by an answer elsewhere, and the end",
+    "amplifier_acp/hosting.py:wait": "it ends with the turn, or is cancelled before it returns",
+    "amplifier_acp/peer.py:_dispatch": "one task a request, which the end of `serve` cancels and awaits",
+    "amplifier_acp/peer.py:_start": "one task a notification, which the end of `serve` cancels and awaits",
+    "amplifier_acp/peer.py:serve": "cancels them and waits for them before it returns",
+    "amplifier_acp/serving.py:_make_agent": "the end of `run` cancels and awaits it",
+    "amplifier_acp/serving.py:_start": "every request waits for it",
     "amplifier_tool_bash/background.py:start": "one task a command, which `close` cancels and awaits",
     "amplifier_tool_filesystem/tools.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
@@ -131,6 +142,9 @@ BUILT_ON = {
 """Plugins that are built on another package, and require it; it runs on other kernels, so it is no part of ours."""
 FOUNDED = {"amplifier-acp", "amplifier-runner-subprocess"}
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
+
+APPLICATIONS = {"amplifier-acp"}
+"""Plugins that are a command of their own name."""
 
 MODULE_PREFIXES = ("context-", "hooks-", "loop-", "provider-", "tool-")
 PLUGIN_PREFIXES = ("runner-", "storage-", "trigger-")
@@ -556,6 +570,9 @@ def test_a_plugin_has_one_name(plugin: Path) -> None:
     }
     if plugin.name in SHARED:
         assert offered == {}
+        return
+    if plugin.name in APPLICATIONS:
+        assert offered == {("amplifier", name): f"{package}.plugin", ("amplifier.commands", name): f"{package}.command"}
         return
     group = "amplifier" if name.startswith(PLUGIN_PREFIXES) else "amplifier.modules"
     assert name.startswith(PLUGIN_PREFIXES + MODULE_PREFIXES)

@@ -129,10 +129,10 @@ class Conversation:
     async def say(self, prompt: str, attached: Sequence[Mapping[str, Any]] = ()) -> Turn:
         """Take one turn. When this returns or raises, its messages are durable and the record has the outcome.
 
-        `attached` are content blocks beside the prompt, such as images. The record's metadata then has the usage and the
-        seconds of all turns. Raises the errors of the orchestrator and the store, and `BudgetExceeded`; the session can
-        take further turns all the same. A cut turn leaves no tool call without a result. A request to stop ends with
-        the turn. An answer that its model did not finish is stored as a failure, and returned.
+        `attached` are content blocks beside the prompt, such as images. The record's metadata has the usage and the
+        seconds of all turns then. Raises the errors of the orchestrator and the store, and `BudgetExceeded`; the
+        session can take further turns all the same. A cut turn leaves no tool call without a result. A request to stop
+        ends with the turn. An answer that its model did not finish is stored as a failure, and returned.
         """
         began, status, outcome, error = time.monotonic(), "failed", "incomplete", None
         try:

@@ -167,7 +167,7 @@ class Agent:
             stop = min(start + REPLAYED_AT_ONCE, record.message_count)
             for update in replay(await self._store.read(session.id, start, stop), record.project, start):
                 session.tell(update)
-            await self._around.peer.drain()
+            await self._around.peer.settle()
 
     async def fork_session(self, params: Params) -> dict[str, Any]:
         """Fork a session at a message, or now; answer when the fork can be prompted."""
@@ -176,7 +176,7 @@ class Agent:
 
         from .editor_session import EditorSession
         from .forking import read_fork
-        from .options import CHOSEN
+        from .options import CHOSEN, EPHEMERAL, chosen_of
         from .params import ContinueSession, check
 
         checked = check(ContinueSession, params)
@@ -188,9 +188,7 @@ class Agent:
             place = await fork_place(self._store, source, turn=wanted.turn, message=wanted.message)
         except SessionError as error:
             raise RpcError(INVALID_PARAMS, str(error), {"messageId": wanted.message_id}) from None
-        chosen = source.metadata.get(CHOSEN)
-        kept = {name: value for name, value in (chosen or {}).items() if name != "ephemeral"}
-        metadata = {CHOSEN: {**kept, "ephemeral": True} if wanted.is_ephemeral else kept}
+        metadata = {CHOSEN: {**chosen_of(source), EPHEMERAL: wanted.is_ephemeral}}
         record = await fork_there(
             self._store, source, place, plugins=self._around.plugins, project=project, metadata=metadata
         )

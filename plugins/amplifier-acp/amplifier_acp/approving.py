@@ -75,7 +75,7 @@ class EditorApprovals:
             coordinator.permissions.hear(prompt, answer)
         if allows(answer):
             update = {"sessionUpdate": "tool_call_update", "toolCallId": call["toolCallId"], "status": "in_progress"}
-            self._peer.notify("session/update", {"sessionId": self._session_id, "update": update})
+            self._peer.update(self._session_id, update)
             return HookResult(action="continue", data=question.data)
         return HookResult(action="deny", reason=f"the person denied: {prompt}")
 

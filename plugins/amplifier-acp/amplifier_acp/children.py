@@ -37,4 +37,4 @@ class Children:
     def _tell(self, parent_id: str | None, session_id: str, told: dict[str, Any]) -> None:
         if parent_id and self._handshake.shows_children:
             update = {"sessionUpdate": "subagent_update", "sessionId": session_id, **told}
-            self._peer.notify("session/update", {"sessionId": parent_id, "update": update})
+            self._peer.update(parent_id, update)

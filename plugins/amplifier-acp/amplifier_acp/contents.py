@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from .params import Block, ResourceContents
 
+LONGEST_TITLE = 80
+"""Characters."""
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -68,6 +70,14 @@ def show_message(message: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, An
 def make_text(text: str) -> dict[str, Any]:
     """Return a block of text."""
     return {"type": "text", "text": text}
+
+
+def make_title(name: str, bundle: str, prompt: str) -> str:
+    """Return the title of a session: its name where a person gave one, else the beginning of its first prompt."""
+    if name and name != bundle:
+        return name
+    line = " ".join(prompt.split())
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
 
 
 def _read_image(data: str, media_type: str, place: str) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from .editor_session import make_title
-from .options import CHOSEN
+from .contents import make_title
+from .options import EPHEMERAL, chosen_of
 from .peer import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ async def list_sessions(store: SessionStore, project: str | None, cursor: str | 
 def _is_shown(record: SessionRecord) -> bool:
     from amplifier_foundation.sessions.records import agent_of
 
-    chosen = record.metadata.get(CHOSEN)
-    is_ephemeral = isinstance(chosen, dict) and bool(chosen.get("ephemeral"))
-    return bool(record.message_count and record.project) and not is_ephemeral and not agent_of(record)
+    is_hidden = chosen_of(record).get(EPHEMERAL) or agent_of(record)
+    return bool(record.message_count and record.project) and not is_hidden
 
 
 async def _show(store: SessionStore, record: SessionRecord) -> dict[str, Any]:

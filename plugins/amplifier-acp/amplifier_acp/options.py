@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.permissions import Layer, Policy
@@ -11,11 +12,14 @@ if TYPE_CHECKING:
 
     from amplifier_core.permissions import Mode
     from amplifier_core.session import AmplifierSession
+    from amplifier_core.storage import SessionRecord
     from amplifier_foundation.bundle.model import Bundle
 
 CHOSEN = "editor"
 """The member of a record's metadata with the choices of the person: `mode`, `provider`, `model`."""
 MODE, PROVIDER, MODEL = "mode", "provider", "model"
+EPHEMERAL = "ephemeral"
+"""The choice of a fork that is deleted when it is closed."""
 DEFAULT = "default"
 """The value for the model that the provider takes by itself."""
 MODES: dict[Mode, tuple[str, str]] = {
@@ -27,8 +31,10 @@ MODES: dict[Mode, tuple[str, str]] = {
 _ORDER = list(MODES)
 
 
-def offered_modes(policy: Policy) -> list[Mode]:
+def offered_modes(policy: Policy | None) -> list[Mode]:
     """Return the modes that a person can choose: the bundle and the project only let them be stricter."""
+    if policy is None:
+        return _ORDER
     given = [layer.mode for layer in policy.layers if layer.mode is not None and not layer.is_own]
     laxest = max((_ORDER.index(mode) for mode in given), default=0)
     return _ORDER[laxest:]
@@ -60,9 +66,9 @@ def show_modes(current: str, offered: Sequence[str]) -> dict[str, Any]:
 
 
 def show_options(
-    modes: dict[str, Any], provider: str, providers: Sequence[str], model: str, models: Sequence[str]
+    modes: dict[str, Any], providers: Sequence[str], model: str, models: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return all options as the protocol has them."""
+    """Return all options as the protocol has them; the first of the providers answers."""
     told = [
         _show_select(
             MODE,
@@ -75,10 +81,8 @@ def show_options(
         )
     ]
     if providers:
-        listed = dict.fromkeys((*providers, provider))
-        told.append(
-            _show_select(PROVIDER, "Provider", provider, [{"value": each, "name": _short(each)} for each in listed])
-        )
+        listed = [{"value": each, "name": each.removeprefix("provider-")} for each in providers]
+        told.append(_show_select(PROVIDER, "Provider", providers[0], listed))
         known = dict.fromkeys((model, DEFAULT, *models))
         options = [{"value": each, "name": "the provider's default" if each == DEFAULT else each} for each in known]
         told.append(_show_select(MODEL, "Model", model, options))
@@ -97,8 +101,10 @@ def _show_select(number: str, name: str, current: str, options: list[dict[str, A
     }
 
 
-def _short(provider: str) -> str:
-    return provider.removeprefix("provider-")
+def chosen_of(record: SessionRecord) -> dict[str, Any]:
+    """Return the choices of the person in a session."""
+    chosen = record.metadata.get(CHOSEN)
+    return dict(chosen) if isinstance(chosen, dict) else {}
 
 
 def providers_of(bundle: Bundle) -> list[str]:
@@ -117,3 +123,10 @@ def provider_of(session: AmplifierSession) -> Any:
     """Return the mounted provider that answers; None: there is none."""
     mounted = session.coordinator.get("providers") or {}
     return min(mounted.values(), key=lambda each: getattr(each, "priority", 100), default=None)
+
+
+def read_info(provider: Any, name: str) -> Any:
+    """Return a default of a provider's description; None where it has none."""
+    with suppress(Exception):  # it is the code of others
+        return provider.get_info().defaults.get(name)
+    return None

@@ -75,15 +75,15 @@ class Peer:
         assert self._wire is not None  # nobody notifies before `serve`
         self._wire.send({"jsonrpc": "2.0", "method": method, "params": params})
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the editor reads slower than is sent: wait for `drain`."""
-        return self._wire is not None and self._wire.is_full
+    def update(self, session_id: str, update: Params) -> None:
+        """Send an update of a session; any thread may call this."""
+        self.notify("session/update", {"sessionId": session_id, "update": update})
 
-    async def drain(self) -> None:
-        """Wait until the editor has read most of what was sent."""
-        if self._wire is not None:
-            await self._wire.drain()
+    async def settle(self) -> None:
+        """Wait until the editor has read most of what was sent; any loop may await this."""
+        wire = self._wire
+        if wire is not None and wire.is_full:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(wire.drain(), wire.loop))
 
     async def request(self, method: str, params: Params) -> dict[str, Any]:
         """Ask the editor. Raises `RpcError` for its refusal; a cancellation withdraws the question."""

@@ -13,12 +13,11 @@ from .contents import make_text
 from .tool_calls import describe_call, describe_result, make_diff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from amplifier_core.session import AmplifierSession
 
+    from .peer import Peer
+
     Update = dict[str, Any]
-    Tell = Callable[[str, Update], None]
 
 LAST = 1_000_000
 OUTPUT = "bash:output"
@@ -29,17 +28,17 @@ _CHUNKS = {"text": "agent_message_chunk", "thinking": "agent_thought_chunk"}
 
 
 class Reporter:
-    """Reports one session; `tell` is called in the thread of the session with its id and the update.
+    """Reports one session to the editor.
 
     A message has the id `m12` when it is the twelfth of its session: the command line forks at the same ids. When an
     attempt of a provider failed after its first words, the next attempt is `m12.2`. A known secret is hidden, also one
     that comes in pieces.
     """
 
-    def __init__(self, session: AmplifierSession, folder: str, tell: Tell) -> None:
+    def __init__(self, session: AmplifierSession, folder: str, peer: Peer) -> None:
         self._session = session
         self._folder = folder
-        self._tell_all = tell
+        self._peer = peer
         self._kinds: dict[Any, str] = {}
         """The types of the streamed blocks by their index: some providers name them at their start only."""
         self._redactor: StreamRedactor | None = None
@@ -78,7 +77,7 @@ class Reporter:
         self._redactor = None
 
     def _tell(self, update: Update) -> None:
-        self._tell_all(self._session.session_id, update)
+        self._peer.update(self._session.session_id, update)
 
     def _tell_piece(self, kind: str, text: str) -> None:
         if self._redactor is None or kind != self._redacting:
@@ -105,6 +104,7 @@ class Reporter:
         if event == self._stream and kind in _CHUNKS and isinstance(text, str) and text:
             self._streamed += text
             self._tell_piece(kind, text)
+            await self._peer.settle()
 
     async def _on_block(self, event: str, data: dict[str, Any]) -> None:
         """Report a whole block that no stream has brought."""

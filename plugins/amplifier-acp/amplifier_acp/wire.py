@@ -51,7 +51,7 @@ class Wire:
         self._reading = reading
         self._writing = writing
         self._take = take
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._room = threading.Semaphore(MOST_WAITING)
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -139,7 +139,7 @@ class Wire:
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(function, *arguments)
+            self.loop.call_soon_threadsafe(function, *arguments)
 
 
 def _encode(message: dict[str, Any]) -> bytes:
