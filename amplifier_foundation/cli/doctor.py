@@ -10,17 +10,21 @@ from .output import print_json, print_table
 
 
 @click.command()
+@click.option("--acp", "only", flag_value="acp", help="Say only whether an editor can use this agent (amplifier-acp).")
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, as_json: bool) -> None:
+def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
     """Say what protects this machine and what does not, each with its remedy.
 
     It looks at trust, permissions, the sandbox, keys, the modes of files, and the ports of background sessions. It ends
     with 1 when something is weak. A protection that is `off` is not in use.
     """
-    from ..security.checkup import dump, find_all
+    from ..security.checkup import check_plugins, dump, find_all
 
-    findings = find_all(plugins_of(ctx))
+    plugins = plugins_of(ctx)
+    if only is not None and only not in plugins.registry_of("checkup"):
+        raise click.UsageError(f"no package offers the check '{only}'. Install it with: pip install amplifier-{only}")
+    findings = list(check_plugins(plugins, only)) if only is not None else find_all(plugins)
     if as_json:
         print_json("doctor/1", dump(findings))
     else:

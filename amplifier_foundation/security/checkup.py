@@ -105,10 +105,10 @@ def check_permissions(folder: Path) -> Iterator[Finding]:
         yield Finding("permissions", "ok", fact)
 
 
-def check_plugins(plugins: Plugins) -> Iterator[Finding]:
-    """Yield the findings of the plugins; a check that fails is one too."""
+def check_plugins(plugins: Plugins, only: str | None = None) -> Iterator[Finding]:
+    """Yield the findings of the plugins, or of one check; a check that fails is one too."""
     checks = plugins.registry_of("checkup")
-    for name in sorted(checks):
+    for name in sorted(checks) if only is None else [only]:
         try:
             for each in checks.get(name)():
                 yield Finding(str(each["part"]), each["state"], str(each["fact"]), str(each.get("remedy", "")))

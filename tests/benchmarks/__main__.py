@@ -32,6 +32,7 @@ AREAS = (
     "streams",
     "sandbox",
     "isolation",
+    "editors",
 )
 
 

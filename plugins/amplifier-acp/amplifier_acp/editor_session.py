@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from amplifier_core.errors import SessionConflict, SessionNotFound
 
 from .approving import EditorApprovals
+from .client_tools import lend
 from .contents import make_text, make_title
 from .hosting import GRACE, PATIENCE, Host, RunningTurn
 from .options import (
@@ -153,6 +154,7 @@ class EditorSession:
     def _attach(self, session: AmplifierSession) -> None:
         """Report a session: this one, or one below it to an editor that understands those."""
         is_top = session.session_id == self.id
+        lend(session, self.id, self._around, self._serving)
         if not is_top and not self._around.handshake.shows_children:
             return
         reporter = Reporter(session, self.record.project, self._around.peer)

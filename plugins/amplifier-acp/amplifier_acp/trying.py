@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,47 +20,44 @@ PART = "acp"
 def try_agent() -> Iterator[Mapping[str, str]]:
     """Yield what an editor would find."""
     with tempfile.TemporaryDirectory(prefix="amplifier-acp-") as folder:
-        asked: list[tuple[str, dict[str, Any]]] = [
-            ("initialize", {"protocolVersion": 1, "clientCapabilities": {}}),
-            ("session/new", {"cwd": folder, "mcpServers": []}),
-        ]
-        lines = [
-            json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-            for number, (method, params) in enumerate(asked)
-        ]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "amplifier_foundation", "acp"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=folder,
+        )
+        patience = Timer(SECONDS, process.kill)
+        patience.start()
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", "amplifier_foundation", "acp"],
-                input="\n".join(lines) + "\n",
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                cwd=folder,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            yield {"part": PART, "state": "weak", "fact": f"amplifier acp does not answer: {error}"}
+            version = _ask(process, "initialize", {"protocolVersion": 1})["protocolVersion"]
+            _ask(process, "session/new", {"cwd": folder, "mcpServers": []})
+        except (OSError, ValueError, KeyError) as error:
+            process.kill()
+            said = process.communicate()[1].decode(errors="replace").strip().rpartition("\n")[2]
+            yield {
+                "part": PART,
+                "state": "weak",
+                "fact": f"amplifier acp does not serve an editor: {error}. {said[:200]}",
+            }
             return
-    yield from _judge(done.stdout, done.stderr)
+        finally:
+            patience.cancel()
+        process.communicate()
+    yield {"part": PART, "state": "ok", "fact": f"amplifier acp serves an editor (protocol {version}), tried just now"}
 
 
-def _judge(said: str, complained: str) -> Iterator[Mapping[str, str]]:
-    answers: dict[Any, dict[str, Any]] = {}
-    for line in said.splitlines():
-        try:
-            message = json.loads(line)
-        except ValueError:
-            yield {"part": PART, "state": "weak", "fact": f"amplifier acp writes what is no message: {line[:80]!r}"}
-            return
-        answers[message.get("id")] = message
-    first, second = answers.get(0, {}), answers.get(1, {})
-    if "result" not in first:
-        reason = complained.strip().rpartition("\n")[2][:200]
-        yield {"part": PART, "state": "weak", "fact": f"amplifier acp does not answer initialize: {reason}"}
-        return
-    version = first["result"]["protocolVersion"]
-    if "result" not in second:
-        reason = str((second.get("error") or {}).get("message") or "no answer")
-        yield {"part": PART, "state": "weak", "fact": f"an editor cannot begin a session: {reason}"}
-        return
-    yield {"part": PART, "state": "ok", "fact": f"amplifier acp answers (protocol {version}), which was tried just now"}
+def _ask(process: subprocess.Popen[bytes], method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a request. Raises `ValueError` for an error, and for anything else on stdout."""
+    assert process.stdin is not None and process.stdout is not None
+    asked = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+    process.stdin.write(json.dumps(asked).encode() + b"\n")
+    process.stdin.flush()
+    for line in process.stdout:
+        message = json.loads(line)
+        if message.get("id") == method:
+            if "error" in message:
+                raise ValueError(f"{method}: {message['error']['message']}")
+            result: dict[str, Any] = message["result"]
+            return result
+    raise ValueError(f"{method}: it ended without an answer")

@@ -18,17 +18,24 @@ _CHUNK = 64 * 1024
 def read_text(
     folder: Folder, path: InnerPath, offset: int, limit: int | None, max_bytes: int
 ) -> tuple[dict[str, Any], int]:
-    """Return `limit` lines from line `offset` on (counted from 1), and their bytes.
+    """Return `limit` lines from line `offset` on (counted from 1), and their bytes; see `read_lines`."""
+    with folder.open_file(path) as stream:
+        return read_lines(stream, path, offset, limit, max_bytes)
+
+
+def read_lines(
+    stream: BinaryIO, path: InnerPath, offset: int, limit: int | None, max_bytes: int
+) -> tuple[dict[str, Any], int]:
+    """Return lines of an open file as the output of the tool, and their bytes.
 
     Of more than `max_bytes`, the whole lines are returned, or else the first bytes; `truncated` if the file goes on.
     Bytes besides UTF-8 are replaced; `invalid_utf8` then.
     """
     invalid = False
-    with folder.open_file(path) as stream:
-        if is_binary(stream):
-            raise FileToolError("BinaryFile", f"{path} is a binary file; only text can be read")
-        _skip_lines(stream, offset - 1)
-        data, truncated = _cut_lines(stream.read(max_bytes + 1), limit, max_bytes)
+    if is_binary(stream):
+        raise FileToolError("BinaryFile", f"{path} is a binary file; only text can be read")
+    _skip_lines(stream, offset - 1)
+    data, truncated = _cut_lines(stream.read(max_bytes + 1), limit, max_bytes)
     if offset > 1 and not data:
         raise InvalidInput(f"offset {offset} is past the end of {path}")
     # an incremental decoder drops a character that the cut tore apart

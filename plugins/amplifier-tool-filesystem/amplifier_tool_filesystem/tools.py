@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
@@ -15,10 +16,10 @@ from amplifier_core.models import ToolResult
 from .failures import FileToolError, InvalidInput, NotPermitted
 from .folder import Folder, InnerPath
 from .globs import find_files
-from .reading import read_text
+from .reading import is_binary, read_lines, read_text
 from .schemas import DESCRIPTIONS, SCHEMAS, check
 from .searching import Search, search_apart
-from .writing import edit_file, encode, write_file
+from .writing import edit_file, encode, prepare_write, replace_text, write_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+CLIENT = "client.files"
+"""The capability with the files of an editor: `read_text(path)`, `write_text(path, text)`, and whether it `writes`."""
 SEARCHES = 4
 """Searches of a session at one time: each is a process."""
 
@@ -87,14 +90,14 @@ class _Files:
         self._locks: WeakValueDictionary[InnerPath, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        output, size = await asyncio.to_thread(self._read, given)
+        output, size = await (self._read_there(given) if self._client else asyncio.to_thread(self._read, given))
         await self._emit(ARTIFACT_READ, output["file_path"], size)
         return output
 
     async def write(self, given: dict[str, Any]) -> dict[str, Any]:
         data = encode(given["content"])
         async with self._lock("write_file", given["file_path"]) as path:
-            created = await run_to_end(write_file, self._folder, path, data)
+            created = await self._write(path, given["content"], data)
         await self._emit(ARTIFACT_WRITE, str(path), len(data))
         return {"file_path": str(path), "bytes": len(data), "created": created}
 
@@ -103,9 +106,45 @@ class _Files:
         if old == new:
             raise InvalidInput("old_string and new_string are the same; there is nothing to change")
         async with self._lock("edit_file", given["file_path"]) as path:
-            size, count = await run_to_end(edit_file, self._folder, path, old, new, given["replace_all"])
+            size, count = await self._edit(path, old, new, given["replace_all"])
         await self._emit(ARTIFACT_WRITE, str(path), size)
         return {"file_path": str(path), "bytes": size, "replacements": count}
+
+    @property
+    def _client(self) -> Any:
+        """The files of an editor, as the person sees them; None without one."""
+        get = getattr(self._coordinator, "get_capability", None)
+        return get(CLIENT) if get is not None else None
+
+    async def _read_there(self, given: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        """Read what the editor shows; what is no text file is refused as ever, and never shown to the editor."""
+        path = await asyncio.to_thread(self._resolve, "read_file", given["file_path"])
+        with await asyncio.to_thread(self._folder.open_file, path) as stream:
+            if is_binary(stream):
+                return await asyncio.to_thread(self._read, given)
+        data = encode(await self._client.read_text(self._show_whole(path)))
+        return read_lines(BytesIO(data), path, given["offset"], given.get("limit"), self._config.max_bytes)
+
+    async def _write(self, path: InnerPath, text: str, data: bytes) -> bool:
+        if self._client is None or not self._client.writes:
+            return await run_to_end(write_file, self._folder, path, data)
+        created = await asyncio.to_thread(prepare_write, self._folder, path)
+        await self._client.write_text(self._show_whole(path), text)
+        return created
+
+    async def _edit(self, path: InnerPath, old: str, new: str, replace_all: bool) -> tuple[int, int]:
+        client = self._client
+        if client is None or not client.writes:
+            return await run_to_end(edit_file, self._folder, path, old, new, replace_all)
+        await asyncio.to_thread(prepare_write, self._folder, path)
+        text = await client.read_text(self._show_whole(path))
+        text, count = replace_text(text, path, old, new, replace_all)
+        size = len(encode(text))
+        await client.write_text(self._show_whole(path), text)
+        return size, count
+
+    def _show_whole(self, path: InnerPath) -> str:
+        return str(self._folder.root.joinpath(*path.parts))
 
     async def glob(self, given: dict[str, Any]) -> dict[str, Any]:
         path, closed = given["path"], self._find_closed("glob", given["path"])

@@ -25,12 +25,28 @@ def write_file(folder: Folder, path: InnerPath, data: bytes) -> bool:
     return mode is None
 
 
+def prepare_write(folder: Folder, path: InnerPath) -> bool:
+    """Make the folders above a file that somebody else writes; return whether it is new. Raises `FileToolError`."""
+    with folder.open_parent(path, make=True) as above:
+        return _read_mode(above, path) is None
+
+
 def edit_file(folder: Folder, path: InnerPath, old: str, new: str, replace_all: bool) -> tuple[int, int]:
     """Replace `old` by `new`; return the bytes of the new file and the number of replacements.
 
+    Raises `FileToolError` as `replace_text` does.
+    """
+    text, count = replace_text(_read_text(folder, path), path, old, new, replace_all)
+    data = encode(text)
+    write_file(folder, path, data)
+    return len(data), count
+
+
+def replace_text(text: str, path: InnerPath, old: str, new: str, replace_all: bool) -> tuple[str, int]:
+    """Return a text with `old` replaced by `new`, and the number of replacements.
+
     Raises `FileToolError` if `old` is not there, or there more than once without `replace_all`.
     """
-    text = _read_text(folder, path)
     count = text.count(old)
     if count == 0:
         raise FileToolError("NoMatch", f"old_string is not in {path}; read the file and give its exact text")
@@ -44,9 +60,7 @@ def edit_file(folder: Folder, path: InnerPath, old: str, new: str, replace_all: 
         raise FileToolError(
             "FileTooLarge", f"{path} would be larger than {EDIT_LIMIT} bytes after {count} replacements"
         )
-    data = encode(text.replace(old, new))
-    write_file(folder, path, data)
-    return len(data), count
+    return text.replace(old, new), count
 
 
 def encode(text: str) -> bytes:
