@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -18,7 +18,11 @@ from amplifier_core import load_plugins
 from amplifier_core.storage import SessionRecord
 from amplifier_foundation.sessions.storages import open_store
 
+from .environment import peers_python
 from .measure import Row, called, in_turns, timed
+from .stores import PEERS
+from .storing import LONG
+from .worker import worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -125,6 +129,18 @@ async def _store_long(folder: Path) -> str:
     return name
 
 
+async def _peers(ours: float) -> AsyncIterator[Row]:
+    """Put a fork of 10,000 messages in the stores of the peers beside it: they copy them."""
+    python = peers_python()
+    async with AsyncExitStack() as opened:
+        for name in PEERS:
+            figure = None
+            if python is not None:
+                script = f"store_{name.replace('-', '_')}"
+                figure = await (await opened.enter_async_context(worker(python, script))).measure(f"fork_{LONG}")
+            yield Row(f"  beside a fork of {LONG:,} in the store of {name}", ours, figure, note="not installed")
+
+
 async def rows() -> AsyncIterator[Row]:
     """Start agents beside Python, then fork a long session, and stream."""
     with TemporaryDirectory(prefix="amplifier-bench-") as name:
@@ -139,8 +155,7 @@ async def rows() -> AsyncIterator[Row]:
                 taken.append(perf_counter() - began)
 
         taken: list[float] = []
-        [python] = await in_turns(called(_start_python, 2), rounds=9)
-        await in_turns(called(initialize, 1), rounds=9)
+        python, _ = await in_turns(called(_start_python, 2), called(initialize, 1), rounds=9)
         yield Row("initialize answered, from the start / python -c pass", median(taken), python, at_most_ratio=START)
         yield timed("  in seconds", median(taken), at_most=START_SECONDS)
         long = await asyncio.to_thread(asyncio.run, _store_long(folder))
@@ -154,6 +169,8 @@ async def rows() -> AsyncIterator[Row]:
                 forks.append(perf_counter() - began)
                 editor.ask("session/close", sessionId=fork)
             yield timed("session/fork of 100,000 messages", median(forks[10:]), at_most=FORK)
+            async for row in _peers(median(forks[10:])):
+                yield row
             new = editor.ask("session/new", cwd=name, mcpServers=[])["sessionId"]
             editor.updates, began = 0, perf_counter()
             editor.ask("session/prompt", sessionId=new, prompt=[{"type": "text", "text": "stream"}])

@@ -63,7 +63,7 @@ TREE_MEMORY_AT_MOST = 100  # goal: megabytes
 FORKS_AT_MOST = 60.0  # goal: seconds
 FORK_SIZE_AT_MOST = 2048  # goal: bytes of the file
 TAIL_GROWTH_AT_MOST = 1.5
-RESUME_GROWTH_AT_MOST = 12.0  # a page of 256 messages is read where the short session has 50
+RESUME_GROWTH_AT_MOST = 12.0  # a page is read, and decoded
 
 PEERS = ("langgraph", "openai-agents")
 """Those that keep sessions in SQLite."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError, SessionNotFound
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 LOOK = 0.5
 """Seconds between two looks at a session of another process."""
-LOOK_FOR_QUESTIONS = 1.0
-"""Seconds between two looks for questions of background sessions."""
+LOOK_FOR_QUESTIONS, SELDOM = 1.0, 10
+"""Seconds between two looks for questions of background sessions, and how many looks make one where none runs."""
 
 
 def runs_elsewhere(record: SessionRecord) -> bool:
@@ -69,21 +69,26 @@ class Questions:
 
     async def watch(self) -> None:
         """Ask what waits, until cancelled; what is answered elsewhere is withdrawn."""
-        from amplifier_foundation.background.approvals import read_all
-
-        store = self._store
-        if not isinstance(store, DurableStore):
-            return
         try:
-            while True:
+            for look in count():
                 await asyncio.sleep(LOOK_FOR_QUESTIONS)
-                with suppress(AmplifierError):  # a store that is locked for a moment
-                    known = await read_all(store, datetime.now(UTC))
-                    self._compare({each.id: each for each in known if each.state == "pending"})
+                try:
+                    await self._look(is_thorough=look % SELDOM == 0)
+                except Exception as error:  # the store may be locked for a moment, or its disk full
+                    logger.info("questions of background sessions: %s", error)
         finally:
             for task in self._asked.values():
                 task.cancel()
             await asyncio.gather(*self._asked.values(), return_exceptions=True)
+
+    async def _look(self, *, is_thorough: bool) -> None:
+        from amplifier_foundation.background.approvals import read_all
+        from amplifier_foundation.sessions.lock import running_owners
+
+        store = self._store
+        if isinstance(store, DurableStore) and (is_thorough or await asyncio.to_thread(running_owners)):
+            known = await read_all(store, datetime.now(UTC))
+            self._compare({each.id: each for each in known if each.state == "pending"})
 
     def _compare(self, pending: dict[str, Approval]) -> None:
         for its_id in [each for each in self._asked if each not in pending]:

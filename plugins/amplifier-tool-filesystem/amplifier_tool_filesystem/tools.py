@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -117,9 +117,9 @@ class _Files:
         return get(CLIENT) if get is not None else None
 
     async def _read_there(self, given: dict[str, Any]) -> tuple[dict[str, Any], int]:
-        """Read what the editor shows; what is no text file is refused as ever, and never shown to the editor."""
+        """Read what the editor shows, also a new file; what is no text on disk is refused as ever."""
         path = await asyncio.to_thread(self._resolve, "read_file", given["file_path"])
-        with await asyncio.to_thread(self._folder.open_file, path) as stream:
+        with suppress(FileNotFoundError), await asyncio.to_thread(self._folder.open_file, path) as stream:
             if is_binary(stream):
                 return await asyncio.to_thread(self._read, given)
         data = encode(await self._client.read_text(self._show_whole(path)))

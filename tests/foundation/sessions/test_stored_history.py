@@ -80,7 +80,9 @@ async def test_a_resume_reads_the_last_page_and_nothing_before(
     assert turn.turn_count == 50_001
     assert (await store.get("long")).message_count == 100_002
     parts = sorted((start, stop or 0) for start, stop in store.read_parts)
-    assert sum(stop - start for start, stop in parts) <= 2 * PAGE  # the end, and whether it begins with instructions
+    assert (
+        sum(stop - start for start, stop in parts) <= 3 * PAGE
+    )  # the end, over two pages, and whether it begins with instructions
 
 
 async def test_a_session_that_was_killed_has_its_turns_counted(
