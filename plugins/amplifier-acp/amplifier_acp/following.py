@@ -86,7 +86,7 @@ class Questions:
         from amplifier_foundation.sessions.lock import running_owners
 
         store = self._store
-        if isinstance(store, DurableStore) and (is_thorough or await asyncio.to_thread(running_owners)):
+        if isinstance(store, DurableStore) and (is_thorough or running_owners()):
             known = await read_all(store, datetime.now(UTC))
             self._compare({each.id: each for each in known if each.state == "pending"})
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Update = dict[str, Any]
 
 LAST = 1_000_000
-OUTPUT = "bash:output"
-"""The event of `tool-bash` with new output of a running command."""
+OUTPUT, TERMINAL = "bash:output", "bash:terminal"
+"""The events of `tool-bash` with new output of a running command, and with its terminal in the editor."""
 OUTPUT_EVERY, OUTPUT_SHOWN = 0.1, 8_000
 """Seconds between two updates of a running command's output, and characters of its end in each."""
 _CHUNKS = {"text": "agent_message_chunk", "thinking": "agent_thought_chunk"}
@@ -50,6 +50,7 @@ class Reporter:
         self._attempt = 1
         self._diffs: dict[str, dict[str, Any] | None] = {}
         self._outputs: dict[str, tuple[str, float]] = {}
+        self._terminals: dict[str, dict[str, Any]] = {}
         self.used = 0
         """Tokens of the last request and its answer."""
 
@@ -67,6 +68,7 @@ class Reporter:
             (events.TOOL_POST, self._on_result),
             (events.TOOL_ERROR, self._on_failure),
             (OUTPUT, self._on_output),
+            (TERMINAL, self._on_terminal),
         ):
             self._session.coordinator.hooks.register(event, handler, priority=LAST, name="editor")
 
@@ -154,7 +156,14 @@ class Reporter:
         call_id = str(data.get("tool_call_id"))
         self._outputs.pop(call_id, None)
         told = describe_result(output, is_ok=is_ok, diff=self._diffs.pop(call_id, None))
+        if (terminal := self._terminals.pop(call_id, None)) is not None:
+            told["content"] = [terminal]
         self._tell({"sessionUpdate": "tool_call_update", "toolCallId": call_id, **told})
+
+    async def _on_terminal(self, event: str, data: dict[str, Any]) -> None:
+        call_id, terminal = str(data.get("tool_call_id")), {"type": "terminal", "terminalId": data.get("terminal_id")}
+        self._terminals[call_id] = terminal
+        self._tell({"sessionUpdate": "tool_call_update", "toolCallId": call_id, "content": [terminal]})
 
     async def _on_output(self, event: str, data: dict[str, Any]) -> None:
         call_id, now = str(data.get("tool_call_id")), time.monotonic()

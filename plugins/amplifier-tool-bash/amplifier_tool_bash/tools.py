@@ -14,6 +14,7 @@ from amplifier_core.models import ToolResult
 from amplifier_core.permissions import Access, Call, what_obeys
 
 from .background import Background
+from .client_terminal import TERMINAL, TERMINALS, TerminalCommand
 from .commands.decoding import describe_command
 from .failures import BashError, InvalidInput
 from .limits import find_limit, make_limits
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from amplifier_core import ModuleCoordinator
 
     from .config import BashConfig
-    from .sandbox.contracts import Sandbox
+    from .sandbox.contracts import Launch, Sandbox
 
     Action = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -134,12 +135,22 @@ class Shell:
         )
         launch = await asyncio.to_thread(sandbox.launch, run)
         output = Output(self._config.max_output_chars)
-        command = await Command.start(launch, where, output, self._make_listener())
+        command = await self._start(launch, where, output)
         if given["background"]:
             waiting = self._finish(command, output, None, sandbox, guarded)
             return {"id": self._background.start(waiting, output), "status": "running"}
         facts = await self._finish(command, output, given["timeout"], sandbox, guarded)
         return {"output": output.take(), **facts}
+
+    async def _start(self, launch: Launch, where: str, output: Output) -> Command | TerminalCommand:
+        """Start a command: in a terminal of the editor where there is one, else here."""
+        terminals = self._coordinator.get_capability(TERMINALS)
+        if terminals is None:
+            return await Command.start(launch, where, output, self._make_listener())
+        command = await TerminalCommand.start(terminals, launch, where, output, self._config.max_output_chars)
+        call = self._find_call()
+        await self._coordinator.hooks.emit(TERMINAL, {"tool_call_id": call, "terminal_id": command.terminal})
+        return command
 
     async def read_output(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the new output of a command in the background."""
@@ -156,7 +167,12 @@ class Shell:
             await asyncio.to_thread(self._scratch.cleanup)
 
     async def _finish(
-        self, command: Command, output: Output, seconds: float | None, sandbox: Sandbox, guarded: Guarded
+        self,
+        command: Command | TerminalCommand,
+        output: Output,
+        seconds: float | None,
+        sandbox: Sandbox,
+        guarded: Guarded,
     ) -> dict[str, Any]:
         """Wait for the end of a command, and return the facts about it."""
         try:
@@ -258,9 +274,13 @@ class Shell:
         hooks = getattr(self._coordinator, "hooks", None)
         if hooks is None or not hooks.has_handlers(OUTPUT):
             return None
+        return partial(_emit, hooks, self._find_call(), [self._config.max_output_chars])
+
+    def _find_call(self) -> str | None:
+        """Return the id of the running call."""
         ask = self._coordinator.get_capability("tool.call")
         call = ask() if ask is not None else None
-        return partial(_emit, hooks, (call or {}).get("tool_call_id"), [self._config.max_output_chars])
+        return (call or {}).get("tool_call_id")
 
 
 def _check_text(command: str) -> None:

@@ -1,0 +1,117 @@
+"""Run a command in a terminal of an editor, in the same sandbox: the person sees its output, and can stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .output import Output
+    from .sandbox.contracts import Launch
+
+TERMINALS = "client.terminals"
+"""The capability with the terminals of an editor."""
+TERMINAL = "bash:terminal"
+"""The event of a command in a terminal: `terminal_id`, and the `tool_call_id`."""
+_LAUNCHER = """
+import base64, json, os, sys
+given = json.loads(base64.b64decode(sys.argv[1]))
+for number, content in given["descriptors"]:
+    made = os.memfd_create("inherited")
+    os.write(made, base64.b64decode(content))
+    os.lseek(made, 0, os.SEEK_SET)
+    os.dup2(made, number)
+    os.set_inheritable(number, True)
+os.execvpe(given["argv"][0], given["argv"], given["environment"])
+"""
+"""Becomes the program of a `Launch`: a terminal hands over arguments, and neither descriptors nor an environment alone."""
+
+
+class ClientTerminals(Protocol):
+    """The terminals of an editor, by their ids. Raises `OSError` for what it refuses."""
+
+    async def create(self, argv: Sequence[str], folder: str, most: int) -> str:
+        """Run a program in a new terminal, and return its id; `most` are the bytes of output that it keeps."""
+        ...
+
+    async def wait(self, terminal: str) -> int:
+        """Wait for the end of the program, and return its exit code."""
+        ...
+
+    async def read_output(self, terminal: str) -> tuple[str, bool]:
+        """Return the output so far, and whether its beginning was dropped."""
+        ...
+
+    async def kill(self, terminal: str) -> None:
+        """End the program."""
+        ...
+
+    async def release(self, terminal: str) -> None:
+        """Let go of the terminal."""
+        ...
+
+
+class TerminalCommand:
+    """A command in a terminal; `finish` must follow."""
+
+    def __init__(self, terminals: ClientTerminals, terminal: str, output: Output) -> None:
+        self.terminal = terminal
+        """The id of its terminal."""
+        self._terminals = terminals
+        self._output = output
+        self._code = 0
+
+    @classmethod
+    async def start(
+        cls, terminals: ClientTerminals, launch: Launch, folder: str, output: Output, most: int
+    ) -> TerminalCommand:
+        """Start a command; at most `most` bytes of its output are kept. Raises `OSError`."""
+        try:
+            descriptors = [(number, base64.b64encode(_read_all(number)).decode()) for number in launch.descriptors]
+        finally:
+            for number in launch.descriptors:
+                os.close(number)
+        given = {"argv": launch.argv, "environment": launch.environment, "descriptors": descriptors}
+        packed = base64.b64encode(json.dumps(given).encode()).decode()
+        terminal = await terminals.create([sys.executable, "-I", "-c", _LAUNCHER, packed], folder, most)
+        return cls(terminals, terminal, output)
+
+    @property
+    def code(self) -> int:
+        """The exit code of the ended command, as a shell counts."""
+        return self._code
+
+    async def finish(self, seconds: float | None, grace: float) -> bool:
+        """Wait for the end; return whether it came in time. A command that is late, or cancelled, is killed."""
+        in_time = True
+        try:
+            try:
+                async with asyncio.timeout(seconds):
+                    self._code = await self._terminals.wait(self.terminal)
+            except TimeoutError:
+                in_time = False
+                await self._terminals.kill(self.terminal)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(grace):
+                        self._code = await self._terminals.wait(self.terminal)
+            except BaseException:
+                await self._terminals.kill(self.terminal)
+                raise
+            text, is_cut = await self._terminals.read_output(self.terminal)
+            note = "[the beginning of the output is missing here]\n" if is_cut else ""
+            self._output.add(f"{note}{text}".replace("\r\n", "\n").encode(), is_last=True)
+        finally:
+            with suppress(OSError):
+                await self._terminals.release(self.terminal)
+        return in_time
+
+
+def _read_all(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
