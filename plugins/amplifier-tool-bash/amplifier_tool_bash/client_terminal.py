@@ -31,7 +31,7 @@ for number, content in given["descriptors"]:
     os.set_inheritable(number, True)
 os.execvpe(given["argv"][0], given["argv"], given["environment"])
 """
-"""Becomes the program of a `Launch`: a terminal hands over arguments, and neither descriptors nor an environment alone."""
+"""Becomes the program of a `Launch`: a terminal hands over arguments, and no descriptors."""
 
 
 class ClientTerminals(Protocol):
