@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from amplifier_core.errors import SessionProcessEnded
 from amplifier_core.process_forks import close_in_forks
 
+from ..settings.layer import DEFAULTS
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-MAX_SUBPROCESS = 4
+MAX_SUBPROCESS: int = DEFAULTS["max_subprocess"]
 """Sessions in processes of their own at a time; the others wait."""
 PATIENCE = 30.0
 """Seconds for a first child to start."""

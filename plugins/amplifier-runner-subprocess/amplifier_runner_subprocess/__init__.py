@@ -21,9 +21,11 @@ def amplifier_register_runner(register: Register[RunnerFactory]) -> None:
 
     def make_runner() -> Any:
         from amplifier_foundation.isolation.runner import SubprocessRunner
+        from amplifier_foundation.isolation.zygotes import Zygotes
+        from amplifier_foundation.settings import read_settings
 
         if not shared:
-            shared.append(SubprocessRunner())
+            shared.append(SubprocessRunner(Zygotes(read_settings().get("max_subprocess"))))
         return shared[0]
 
     register("runner-subprocess", make_runner)
