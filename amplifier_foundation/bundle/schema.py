@@ -11,7 +11,7 @@ from ..documents.fields import MODULE_ID, PACKAGE, PermissionsSection, Seconds, 
 from .background_config import BackgroundSessionConfig
 from .budget_config import BudgetConfig
 from .names import is_bundle_name
-from .sections import SECTIONS
+from .sections import DEFAULT_OUTPUT, DEFAULT_PROCESSES, SECTIONS
 
 
 class ModuleEntry(Section):
@@ -59,11 +59,11 @@ class LimitsSection(Section):
     cpu_seconds: Seconds | None = None
     """Time on a processor of one process."""
     open_files: int | None = Field(default=None, gt=0)
-    processes: int | None = Field(default=256, gt=0)
+    processes: int | None = Field(default=DEFAULT_PROCESSES, gt=0)
     """Processes below the session."""
     file_size: Size | None = None
     """Bytes of one written file."""
-    output: Size | None = 64 * 1024 * 1024
+    output: Size | None = DEFAULT_OUTPUT
     """Bytes printed on stdout and stderr together."""
 
 

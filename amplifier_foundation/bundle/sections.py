@@ -135,6 +135,8 @@ MODULE_LISTS = tuple(each.name for each in SECTIONS if each.modules)
 """The sections with lists of modules."""
 DEFAULT_SESSION = {"orchestrator": {"module": "loop-basic"}, "context": {"module": "context-simple"}}
 """The orchestrator and context of a session without its own."""
+DEFAULT_PROCESSES, DEFAULT_OUTPUT = 256, 64 * 1024 * 1024
+"""Limits of a session with a process of its own: processes below it, and bytes that it prints."""
 KINDS = {
     **{each.name: each.modules for each in SECTIONS if each.modules},
     "orchestrator": ModuleKind("orchestrator", ("loop-", "orchestrator-")),

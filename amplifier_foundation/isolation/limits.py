@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.frozen import frozen
 
+from ..bundle.sections import DEFAULT_OUTPUT, DEFAULT_PROCESSES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,9 +27,9 @@ class ProcessLimits:
     memory: int | None = None
     cpu_seconds: int | None = None
     open_files: int | None = None
-    processes: int | None = 256
+    processes: int | None = DEFAULT_PROCESSES
     file_size: int | None = None
-    output: int | None = 64 * MEBIBYTE
+    output: int | None = DEFAULT_OUTPUT
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> ProcessLimits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,12 @@ def runner() -> Iterator[SubprocessRunner]:
 def living() -> set[int]:
     """Return the ids of all processes that have not ended."""
     return set(parents_of_all())
+
+
+async def until_it_exists(path: Path) -> None:
+    """Wait for a file that a session writes."""
+    while not path.exists():
+        await asyncio.sleep(0.01)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from amplifier_foundation import run_session_in_subprocess
 from amplifier_foundation.isolation.runner import SubprocessRunner
 from amplifier_foundation.isolation.zygote import find_below
 
-from .conftest import living
+from .conftest import living, until_it_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,8 +134,7 @@ async def test_a_session_that_ignores_sigterm_is_cancelled_all_the_same(
         "open('began', 'w').write(str(os.getpid())); os.rename('began', 'begun')\nwhile True: time.sleep(1)"
     )
     running = asyncio.ensure_future(run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner))
-    while not (tmp_path / "begun").exists():
-        await asyncio.sleep(0.01)
+    await until_it_exists(tmp_path / "begun")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -155,8 +154,7 @@ async def test_sessions_end_with_the_process_that_wants_them(plan: Plan, tmp_pat
     import json
 
     parent = subprocess.Popen([sys.executable, "-c", program, json.dumps(plan(code)), str(tmp_path)])
-    while not (tmp_path / "begun").exists():
-        await asyncio.sleep(0.01)
+    await until_it_exists(tmp_path / "begun")
     below = {*find_below([parent.pid]), *map(int, (tmp_path / "begun").read_text().split())}
     assert len(below) >= 3
     parent.send_signal(signal.SIGKILL)
@@ -197,8 +195,7 @@ async def test_a_session_whose_zygote_is_killed_is_lost_and_says_so(plan: Plan, 
     runner = SubprocessRunner()
     code = "import asyncio\nopen('begun', 'w').close()\nawait asyncio.sleep(600)"
     running = asyncio.ensure_future(run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner))
-    while not (tmp_path / "begun").exists():
-        await asyncio.sleep(0.01)
+    await until_it_exists(tmp_path / "begun")
     [pid] = runner.pids()
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(SessionProcessEnded, match="was lost"):

@@ -16,7 +16,7 @@ from amplifier_foundation.isolation.runner import SubprocessRunner
 from amplifier_foundation.isolation.zygotes import Zygotes
 from amplifier_foundation.subprocess_runner import validate_project_path
 
-from .conftest import read
+from .conftest import read, until_it_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,8 +192,7 @@ async def test_a_cancelled_session_leaves_nothing_behind(runner: SubprocessRunne
         "await asyncio.sleep(600)"
     )
     running = asyncio.ensure_future(run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner))
-    while not (tmp_path / "begun").exists():
-        await asyncio.sleep(0.01)
+    await until_it_exists(tmp_path / "begun")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
