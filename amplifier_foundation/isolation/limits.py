@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import sys
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.frozen import frozen
@@ -51,7 +53,8 @@ class ProcessLimits:
             (resource.RLIMIT_CORE, 0),
         ):
             if most is not None:
-                resource.setrlimit(kind, (_within(kind, most),) * 2)
+                with nullcontext() if sys.platform == "linux" else suppress(OSError, ValueError):  # some have not all
+                    resource.setrlimit(kind, (_within(kind, most),) * 2)
         if self.cpu_seconds is not None:
             most = _within(resource.RLIMIT_CPU, self.cpu_seconds)
             resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5))

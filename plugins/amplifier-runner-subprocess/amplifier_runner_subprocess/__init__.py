@@ -44,7 +44,7 @@ def check_processes() -> Iterator[Mapping[str, str]]:
 
     part, zygotes = "processes", Zygotes()
     try:
-        zygotes.try_fork()
+        reason = zygotes.try_start()
     except SessionProcessEnded as error:
         yield {"part": part, "state": "weak", "fact": f"no session can have a process of its own: it {error.cause}"}
         return
@@ -53,10 +53,14 @@ def check_processes() -> Iterator[Mapping[str, str]]:
     yield {
         "part": part,
         "state": "ok",
-        "fact": "runner-subprocess forks processes for sessions, which was tried just now",
+        "fact": f"runner-subprocess {_describe_start(reason)}, which was tried just now",
     }
     yield {
         "part": part,
         "state": "off",
         "fact": "a limit of memory or CPU holds for each process of a session by itself",
     }
+
+
+def _describe_start(reason: str) -> str:
+    return f"starts a fresh Python for each session ({reason})" if reason else "forks processes for sessions"

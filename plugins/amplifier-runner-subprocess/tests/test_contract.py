@@ -19,6 +19,19 @@ PLAN = {
 }
 
 
+RESTLESS = """
+import sys, threading
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+real = PathFinder.find_spec(__name__, sys.path[1:])
+sys.modules[__name__] = module_from_spec(real)
+real.loader.exec_module(sys.modules[__name__])
+"""
+"""In place of a module that all import."""
+
+
 async def test_the_runner_keeps_the_contract() -> None:
     make = load_plugins().runners.get("runner-subprocess")
     await check_runner(make, config=PLAN, instruction="Say yes", answer="Yes.", patience=60)
@@ -42,4 +55,12 @@ def test_the_setting_max_subprocess_is_that_limit(tmp_path: Path, monkeypatch: p
 def test_doctor_tries_to_start_a_process() -> None:
     found = list(check_processes())
     assert [row["state"] for row in found] == ["ok", "off"]
-    assert "tried just now" in found[0]["fact"]
+    assert found[0]["fact"] == "runner-subprocess forks processes for sessions, which was tried just now"
+
+
+def test_doctor_says_why_each_session_has_a_fresh_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "typing_extensions.py").write_text(RESTLESS)
+    monkeypatch.syspath_prepend(tmp_path)
+    fact = next(iter(check_processes()))["fact"]
+    reason = "an installed package starts 1 thread with Python"
+    assert fact == f"runner-subprocess starts a fresh Python for each session ({reason}), which was tried just now"

@@ -10,6 +10,7 @@ import pytest
 
 from amplifier_foundation.isolation.runner import SubprocessRunner
 from amplifier_foundation.isolation.zygote import find_below, parents_of_all
+from amplifier_foundation.isolation.zygotes import Zygotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,10 +39,14 @@ async def mount(coordinator, config):
 """
 
 
+EVERY_WAY = pytest.mark.parametrize("runner", ["fork", "fresh", "bare"], indirect=True)
+"""Runs a test with forks, with fresh interpreters, and with those as on systems that have no `/proc`."""
+
+
 @pytest.fixture(scope="module")
-def runner() -> Iterator[SubprocessRunner]:
+def runner(request: pytest.FixtureRequest) -> Iterator[SubprocessRunner]:
     """A runner with processes of its own; none of them is left at the end."""
-    made = SubprocessRunner()
+    made = SubprocessRunner(Zygotes(way=getattr(request, "param", "fork")))
     yield made
     zygotes = made.pids()
     started = {*zygotes, *find_below(zygotes)}
