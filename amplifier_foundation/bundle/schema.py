@@ -52,12 +52,15 @@ class Preference(Section):
 
 
 class LimitsSection(Section):
-    """What the process of a session, and each that it starts, may use, with `runner: subprocess`; None: no limit."""
+    """What the process of a session, and each that it starts, may use, with `runner: subprocess`; None: no limit.
+
+    Memory and seconds hold for all of them together where control groups are delegated, else for each by itself.
+    """
 
     memory: Size | None = None
-    """Address space of one process: bytes, or text such as `2 GiB`."""
+    """Memory, else address space: bytes, or text such as `2 GiB`."""
     cpu_seconds: Seconds | None = None
-    """Time on a processor of one process."""
+    """Time on a processor."""
     open_files: int | None = Field(default=None, gt=0)
     processes: int | None = Field(default=DEFAULT_PROCESSES, gt=0)
     """Processes below the session."""

@@ -67,9 +67,11 @@ class Child:
 
     def send(self, setting: dict[str, Any], packed: bytes) -> None:
         """Send the job."""
-        if self._limits.processes is not None:
-            with suppress(OSError):  # it is dead already
+        with suppress(OSError):  # it is dead already
+            if self._limits.processes is not None:
                 self._ends.watch.send(b"P%d;" % self._limits.processes)
+            if self._limits.of_all:
+                self._ends.watch.send(b"G%d;" % (self._limits.cpu_seconds or 0))
         self.link.send(json.dumps(setting).encode())
         self.link.send(packed)
 
@@ -96,8 +98,8 @@ class Child:
         if self._failed:
             return SessionProcessEnded(self.session_id, self._failed)
         ended, said = self.ended or {}, self._said()
-        if ended.get("reason") == "processes":
-            return LimitReached(self.session_id, "processes", self._limits.describe("processes"))
+        if reason := ended.get("reason"):
+            return LimitReached(self.session_id, reason, f"{self._limits.describe(reason)} for all its processes")
         if self._limits.output is not None and self.output > self._limits.output:
             return LimitReached(self.session_id, "output", self._limits.describe("output"))
         if not ended:

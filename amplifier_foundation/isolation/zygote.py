@@ -6,9 +6,10 @@ children share it. The zygote reads no job and holds no secret but its environme
 
 Over its control socket come requests: `{"preload": [modules]}` as JSON, with four descriptors for the new child:
 its link, its blocking link, its output, and a *watch* socket. The zygote writes to the watch socket
-`{"pid": n, "fresh": reason}`, then `{"ended": status}`, and reads from it `P7;` (at most 7 processes below the child)
-and `K` (kill it with everything below it). The end of a watch socket kills its child; the end of the control socket
-ends the zygote with all children. After `{"retire": true}` the zygote ends with its last child.
+`{"pid": n, "fresh": reason}`, then `{"ended": status}`, and reads from it `P7;` (at most 7 processes below the child),
+`G60;` (the child makes itself a control group, and all in it may use 60 CPU seconds; 0: any) and `K` (kill it with
+everything below it). The end of a watch socket kills its child; the end of the control socket ends the zygote with all
+children. After `{"retire": true}` the zygote ends with its last child.
 
 Where a fork is unsafe, the zygote starts each child by a fresh interpreter, and watches it all the same (`fresh`).
 """
@@ -24,7 +25,6 @@ import re
 import select
 import signal
 import socket
-import sys
 import time
 from contextlib import suppress
 from functools import partial
@@ -36,6 +36,7 @@ from pydantic import BaseModel
 
 from amplifier_core.entry_points import find_entry_points
 
+from .control_groups import Group, remove_stale
 from .fresh import TASKS, count_threads, explain_fresh, start_interpreter
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class Zygote:
         self._watches: dict[int, socket.socket] = {}
         self._most: dict[int, int] = {}
         """The processes that a child may have below it, where that is bounded."""
+        self._groups: dict[int, tuple[Group, int]] = {}
+        """The control groups of children, with their CPU seconds; 0: any."""
+        self._spent: list[Group] = []
+        """Those of ended children that are still there."""
         self._reasons: dict[int, str] = {}
         self._preloaded: set[str] = set()
         self._retires = False
@@ -86,6 +91,7 @@ class Zygote:
                 self._kill(pid)
             while self._watches:
                 self._reap(0)
+            self._remove_groups()
 
     def _turn(self) -> bool:
         """Wait for something to do, and do it; return whether the parent is there."""
@@ -93,7 +99,7 @@ class Zygote:
         poll = select.poll()
         for descriptor in (self._control.fileno(), self._woken.fileno(), *watched):
             poll.register(descriptor, select.POLLIN)
-        is_bounded = bool(self._most)
+        is_bounded = bool(self._most or self._groups or self._spent)
         ready = {descriptor for descriptor, _ in poll.poll(LOOK if is_bounded else None)}
         if self._woken.fileno() in ready:
             self._woken.recv(4096)
@@ -102,6 +108,7 @@ class Zygote:
         self._reap()
         if is_bounded and time.monotonic() > self._looked + LOOK / 1000:
             self._bound_processes()
+            self._look_at_groups()
             self._looked = time.monotonic()
         return self._control.fileno() not in ready or self._take_request()
 
@@ -160,6 +167,10 @@ class Zygote:
             said = self._watches[pid].recv(64) or said
         for number in re.findall(rb"P([0-9]+);", said) if self._life is None else ():
             self._most[pid] = int(number)
+        for number in re.findall(rb"G([0-9]+);", said):
+            if not self._groups:
+                remove_stale()
+            self._groups[pid] = Group(os.getpid(), pid), int(number)
         if b"K" in said:
             self._kill(pid)
 
@@ -167,6 +178,8 @@ class Zygote:
         """Kill a child with everything below it; its end is told when it is reaped."""
         if reason:
             self._reasons[pid] = reason
+        if pid in self._groups:
+            self._groups[pid][0].kill()
         if self._life is not None:
             _signal(-pid, signal.SIGKILL)
             return
@@ -191,13 +204,30 @@ class Zygote:
                 break
             watch = self._watches.pop(pid, None)
             self._most.pop(pid, None)
+            group, seconds = self._groups.pop(pid, (None, 0))
+            reason = self._reasons.pop(pid, "")
+            if group is not None:
+                reason = reason or (group.find_reached(seconds) if status else "")
+                self._spent.append(group)
             if watch is not None:
                 if status:
                     self._kill_strays(pid)
-                _tell(watch, ended=status, reason=self._reasons.pop(pid, ""))
+                    self._remove_groups()
+                _tell(watch, ended=status, reason=reason)
                 watch.close()
                 if not status:  # it says that it has no children, and that is looked at while nobody waits
                     self._kill_strays(pid)
+                    self._remove_groups()
+
+    def _remove_groups(self) -> None:
+        self._spent = [group for group in self._spent if not group.remove()]
+
+    def _look_at_groups(self) -> None:
+        """Kill children whose processes together reached a limit, and remove groups that were in use before."""
+        for pid, (group, seconds) in list(self._groups.items()):
+            if reason := group.find_reached(seconds):
+                self._kill(pid, reason)
+        self._remove_groups()
 
     def _kill_strays(self, ended: int) -> None:
         """Kill processes whose child has ended."""

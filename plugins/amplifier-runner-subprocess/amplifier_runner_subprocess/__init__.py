@@ -40,6 +40,7 @@ def amplifier_register_checkup(register: Any) -> None:
 def check_processes() -> Iterator[Mapping[str, str]]:
     """Yield whether a process for a session starts here, after a try, and what its limits do not cover."""
     from amplifier_core.errors import SessionProcessEnded
+    from amplifier_foundation.isolation.control_groups import try_groups
     from amplifier_foundation.isolation.zygotes import Zygotes
 
     part, zygotes = "processes", Zygotes()
@@ -55,11 +56,12 @@ def check_processes() -> Iterator[Mapping[str, str]]:
         "state": "ok",
         "fact": f"runner-subprocess {_describe_start(reason)}, which was tried just now",
     }
-    yield {
-        "part": part,
-        "state": "off",
-        "fact": "a limit of memory or CPU holds for each process of a session by itself",
-    }
+    if try_groups():
+        fact = "a limit of memory, CPU or processes holds for all processes of a session together, by control groups"
+        yield {"part": part, "state": "ok", "fact": fact}
+    else:
+        fact = "a limit of memory or CPU holds for each process of a session by itself: no control group can be made"
+        yield {"part": part, "state": "off", "fact": fact}
 
 
 def _describe_start(reason: str) -> str:

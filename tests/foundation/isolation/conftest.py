@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+KILLS = int(os.environ.get("KILLS", "10"))
+PROGRAM = """
+import asyncio, json, sys
+from amplifier_foundation import run_session_in_subprocess
+from amplifier_foundation.isolation.runner import SubprocessRunner
+from amplifier_foundation.isolation.zygotes import Zygotes
+
+plan, folder, way = sys.argv[1:]
+runner = SubprocessRunner(Zygotes(way=way))
+asyncio.run(run_session_in_subprocess(json.loads(plan), "Go", "p", folder, runner=runner))
+"""
+"""Runs a session; its arguments are the plan, the folder, and how children start."""
 ACTING = """
 from amplifier_core import ToolResult
 

@@ -21,23 +21,13 @@ from amplifier_foundation.isolation.runner import SubprocessRunner
 from amplifier_foundation.isolation.zygote import find_below
 from amplifier_foundation.isolation.zygotes import Zygotes
 
-from .conftest import EVERY_WAY, living, until_it_exists
+from .conftest import EVERY_WAY, KILLS, PROGRAM, living, until_it_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Plan = Callable[..., dict[str, Any]]
 
-PROGRAM = """
-import asyncio, json, sys
-from amplifier_foundation import run_session_in_subprocess
-from amplifier_foundation.isolation.runner import SubprocessRunner
-from amplifier_foundation.isolation.zygotes import Zygotes
-
-plan, folder, way = sys.argv[1:]
-runner = SubprocessRunner(Zygotes(way=way))
-asyncio.run(run_session_in_subprocess(json.loads(plan), "Go", "p", folder, runner=runner))
-"""
 RESTLESS = """
 import sys, threading
 from importlib.machinery import PathFinder
@@ -310,9 +300,6 @@ async def test_killed_at_random_nothing_acknowledged_is_lost(
         faults = {finding.kind for finding in await store.examine(session_id)} - {"missing_parent"}
         assert not faults or record.status == "failed"
     assert ended > 0
-
-
-KILLS = int(os.environ.get("KILLS", "10"))
 
 
 def resident() -> int:
