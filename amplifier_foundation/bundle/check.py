@@ -173,6 +173,8 @@ def _check_modules(bundle: Bundle, installed: Collection[str]) -> Iterator[Probl
     for path, entry in entries:
         if not isinstance(entry, dict) or entry.get("module") not in installed or entry.get("source"):
             continue
+        if entry.get("sandbox"):
+            continue  # its code is imported in its sandbox alone
         check, config = config_check(entry["module"]), entry.get("config")
         if check is None or not isinstance(config, dict):
             continue

@@ -183,7 +183,8 @@ def _packages_of(job: Job) -> Iterator[str]:
     specs += [each for section in ("providers", "tools", "hooks") for each in config.get(section) or ()]
     for spec in specs:
         entry = {"module": spec} if isinstance(spec, str) else spec
-        if isinstance(entry, dict) and isinstance(entry.get("module"), str) and not entry.get("source"):
+        is_installed = isinstance(entry, dict) and isinstance(entry.get("module"), str) and not entry.get("source")
+        if is_installed and not entry.get("sandbox"):  # code in a sandbox is imported there alone
             for found in find_entry_points("amplifier.modules", entry["module"]):
                 yield found.value.partition(":")[0].partition(".")[0]
 

@@ -1,6 +1,6 @@
-"""Run commands under Landlock: the kernel's own rules about files, with a seccomp filter; no namespaces.
+"""Run programs under Landlock: the kernel's own rules about files, with a seccomp filter; no namespaces.
 
-This file is also the program that confines itself and then runs the command: `python -I -S landlock.py JSON`. System
+This file is also a program: `python -I -S landlock.py JSON` confines itself, and then becomes the other one. System
 calls and structures are those of <linux/landlock.h>; the same numbers hold for every architecture.
 """
 
@@ -64,8 +64,8 @@ class Landlock:
         return "" if make_filter(()) is not None else "there is no seccomp filter for this machine's architecture"
 
     def launch(self, run: Run) -> Launch:
-        """Return the process that confines itself, and then runs a command."""
-        from .contracts import Launch, make_environment, make_shell
+        """Return the process that confines itself, and then runs a program."""
+        from .contracts import Launch, make_environment
         from .seccomp import AF_INET, AF_INET6, AF_NETLINK, make_filter
 
         program = make_filter((AF_INET, AF_INET6, AF_NETLINK) if run.network else ()) or b""
@@ -75,7 +75,7 @@ class Landlock:
             "network": run.network,
             "filter": program.hex(),
             "where": run.where,
-            "argv": make_shell(run),
+            "argv": [*run.argv],
         }
         argv = [sys.executable, "-I", "-S", __file__, json.dumps(orders)]
         own = {"HOME": run.scratch, "GIT_CONFIG_NOSYSTEM": "1"}  # git stops at a file that it may not read
