@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from ..documents.fields import MODULE_ID
+from ..documents.fields import MODULE_ID, Section
 from . import background_config, schema
 from .background_config import trigger_module
 from .schema import BundleFile

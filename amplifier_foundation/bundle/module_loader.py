@@ -24,7 +24,8 @@ class BundleModuleLoader(ModuleLoader):
         self, module_id: str, config: dict[str, Any], source_hint: Any, coordinator: ModuleCoordinator
     ) -> MountFunction:
         """Return an async function as `load` does; the module is imported by a process in a sandbox, never here."""
-        above = import_module("amplifier_foundation.isolation.sandboxed")  # the room of processes stands above this one
+        # The room of processes stands above this one.
+        above = import_module("amplifier_foundation.isolation.sandboxed_tools")
         mount: MountFunction = above.make_mount(self, module_id, config, source_hint)
         return mount
 

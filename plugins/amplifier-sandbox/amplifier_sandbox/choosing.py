@@ -44,7 +44,7 @@ def find_sandbox(wanted: str = "auto") -> Sandbox:
             if not obstacle:
                 return sandbox
             obstacles.append(f"{sandbox.kind}: {obstacle}")
-    raise NoSandbox(f"no sandbox can run here, so no command does. {'; '.join(obstacles)}")
+    raise NoSandbox(f"no sandbox can run here, so nothing does. {'; '.join(obstacles)}")
 
 
 def require_sandbox(wanted: str = "auto") -> Sandbox:

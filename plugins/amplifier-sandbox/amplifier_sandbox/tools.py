@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ class ToolSandbox:
             readable=readable,
             guarded=self._guarded,
             scratch=self._find_scratch(sandbox.kind),
-            fixed=[path for path in readable if f"{path}/".startswith(f"{self._folder}/")],
+            fixed=[path for path in (sys.prefix, sys.base_prefix) if path.startswith(f"{self._folder}/")],
         )
         return sandbox.launch(run)
 
