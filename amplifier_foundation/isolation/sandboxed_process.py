@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,9 @@ class SandboxedProcess:
         self._is_linked = False
         self._draining: asyncio.Task[None] | None = None
         self._failed = ""
+        self._numbers = count(1)
+        self._gate: str | None = None
+        """The rules that were sent last."""
 
     @property
     def is_running(self) -> bool:
@@ -117,9 +121,12 @@ class SandboxedProcess:
         await self._process.wait()
         await asyncio.wait({self._draining}, timeout=GRACE)
 
-    async def call_cancellable(self, number: int, **arguments: Any) -> Any:
-        """Return the answer to `execute`; a cancelled call is cancelled in the process, or the process is killed."""
-        answer = asyncio.ensure_future(self.call("execute", number=number, **arguments))
+    async def execute(self, tool: str, input: Any, call: Any, gate: str) -> Any:
+        """Return the answer to the call of a tool; a cancelled call is cancelled in the process, or that is killed."""
+        number = next(self._numbers)
+        told, self._gate = (None if gate == self._gate else gate), gate
+        about = {"tool": tool, "input": input, "call": call, "gate": told}
+        answer = asyncio.ensure_future(self.call("execute", number=number, **about))
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:

@@ -13,7 +13,6 @@ import os
 import pickle
 import re
 from dataclasses import asdict
-from itertools import count
 from typing import TYPE_CHECKING, Any, get_args
 
 from amplifier_core.events import ALL_EVENTS, ARTIFACT_READ, ARTIFACT_WRITE
@@ -75,7 +74,6 @@ class SandboxedModule:
         self._process: SandboxedProcess | None = None
         self._replacing = asyncio.Lock()
         self._living: set[SandboxedProcess] = set()
-        self._numbers = count(1)
         self._lines = 0
         self._is_closed = False
 
@@ -94,9 +92,7 @@ class SandboxedModule:
         ask = self._coordinator.get_capability("tool.call")
         process = await self._take_process()
         try:
-            answer = await process.call_cancellable(
-                next(self._numbers), tool=tool, input=input, call=ask() if ask is not None else None, gate=self._pack()
-            )
+            answer = await process.execute(tool, input, ask() if ask is not None else None, self._pack_gate())
         finally:
             said = await asyncio.to_thread(process.sandbox.look_again)
             process.calls -= 1
@@ -148,7 +144,7 @@ class SandboxedModule:
                 folder=self._coordinator.get_capability("session.working_dir"),
                 session_id=self._coordinator.session_id,
                 parent_id=self._coordinator.parent_id,
-                gate=self._pack(),
+                gate=self._pack_gate(),
             )
             tools = {tool.name: tool for tool in _read_tools(self, told)}
             if told != (self._told or told):
@@ -194,7 +190,7 @@ class SandboxedModule:
         access = Access("read", path) if kind == "read" else Access("write", path, reader=what_obeys(path) or "git")
         return any(gate.policy.decide(Call(name, (access,), {})).effect == "allow" for name in list(self._tools))
 
-    def _pack(self) -> str:
+    def _pack_gate(self) -> str:
         """Return the rules of the session's gate as they are now, for the process: it may trust this one."""
         gate = self._coordinator.permissions
         if gate is None:
@@ -234,10 +230,10 @@ class SandboxedTool:
     def __init__(self, module: SandboxedModule, told: Mapping[str, Any]) -> None:
         self.name: str = told["name"]
         self.description: str = told["description"]
-        self.input_schema: dict[str, Any] | None = told["input_schema"]
-        self.effects: str | None = told["effects"]
+        self.input_schema: dict[str, Any] | None = told.get("input_schema")
+        self.effects: str | None = told.get("effects")
         self.untrusted_results: bool = told["untrusted_results"]
-        accesses = told["accesses"]
+        accesses = told.get("accesses")
         self.accesses = self._describe if accesses == CODE else accesses
         self._module = module
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER, _DROP_CAPABILITY = 38, 22, 2, 24
+_END_WITH_PARENT, _KILL = 1, 9
 _READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, read a folder
 _OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32")
@@ -86,6 +87,7 @@ def main(orders: dict[str, object]) -> None:
     """Confine this process, and become the command."""
     libc = ctypes.CDLL(None, use_errno=True)
     os.chdir(str(orders["where"]))
+    libc.prctl(_END_WITH_PARENT, _KILL, 0, 0, 0)
     for capability in range(64):  # root gets none of them back
         libc.prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
     if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
