@@ -17,8 +17,9 @@ from .sections import SECTIONS
 class ModuleEntry(Section):
     """One module to mount."""
 
+    # What to say of keys that stand elsewhere.
     UNKNOWN: ClassVar = {"sandbox": "tools alone run in a sandbox"}
-    """What to say of a key that stands elsewhere."""
+
     module: str = Field(pattern=MODULE_ID)
     source: str | None = Field(default=None, min_length=1)
     """The path or address of its code; None: it is installed."""

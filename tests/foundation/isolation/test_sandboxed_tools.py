@@ -446,6 +446,8 @@ async def test_it_is_told_which_call_it_runs(bwrap: None, open_session: Open) ->
 
 # mounting
 
+ONE = "one = {'name': 'act', 'description': '', 'untrusted_results': False}"
+
 
 @pytest.mark.parametrize(
     ("source", "told"),
@@ -459,15 +461,10 @@ async def test_it_is_told_which_call_it_runs(bwrap: None, open_session: Open) ->
         (f"{ACTING}\n    coordinator.register_contributor('session.cost', 'act', print)", "cannot contribute to"),
         (f"{FORGED}\nsay(id=1, result=[{{'name': 'a b'}}])\ntime.sleep(600)", "its name is 'a b'"),
         (f"{FORGED}\nsay(id=1, result=5)\ntime.sleep(600)", "tells of tools that are none"),
+        (f"{FORGED}{ONE}\nsay(id=1, result=[one, one])\ntime.sleep(600)", "tells of two tools 'act'"),
         (
-            f"{FORGED}\none = {{'name': 'act', 'description': '', 'untrusted_results': False}}\n"
-            "say(id=1, result=[one, one])\ntime.sleep(600)",
-            "tells of two tools 'act'",
-        ),
-        (
-            f"{FORGED}\none = {{'name': 'act', 'description': '', 'untrusted_results': False, 'accesses': {{'x': 'y'}}}}\n"
-            "say(id=1, result=[one])\ntime.sleep(600)",
-            "the accesses of 'act' are unknown",
+            f"{FORGED}{ONE}\none['accesses'] = {{'x': 'y'}}\nsay(id=1, result=[one])\ntime.sleep(600)",
+            "the accesses of 'act'",
         ),
     ],
 )
@@ -526,6 +523,22 @@ async def test_the_kernel_alone_has_no_sandbox_and_mounts_nothing(tmp_path: Path
     assert "'sandbox: true'" in failure.error
     assert not session.coordinator.get("tools") and not session.coordinator.get("providers")
     await session.cleanup()
+
+
+async def test_code_that_may_not_run_any_more_does_not_begin_again(
+    bwrap: None, open_session: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await open_session()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError("the code has changed since it was trusted")
+
+    monkeypatch.setattr(type(session.coordinator.get("module-source-resolver")), "resolve", refuse)
+    assert await act(session, "return 'goes on'") == "goes on"
+    with pytest.raises(ToolProcessEnded):
+        await act(session, "import os; os._exit(0)")
+    with pytest.raises(PermissionError, match="has changed"):
+        await act(session, "return 'again'")
 
 
 # permissions
