@@ -13,6 +13,7 @@ import os
 import pickle
 import re
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from amplifier_core.events import ALL_EVENTS, ARTIFACT_READ, ARTIFACT_WRITE
@@ -209,11 +210,21 @@ class SandboxedModule:
 
     async def _emit(self, event: str, data: dict[str, Any]) -> dict[str, Any]:
         """Tell the hooks of an event of the module."""
-        is_own = event in (ARTIFACT_READ, ARTIFACT_WRITE) or event.partition(":")[0] not in _KEPT
-        if not isinstance(data, dict) or not is_own:
-            raise PermissionError(f"a module in a sandbox cannot emit '{event}'")
+        if event in (ARTIFACT_READ, ARTIFACT_WRITE):
+            is_own = await asyncio.to_thread(self._is_inside, data.get("path"))
+        else:
+            is_own = event.partition(":")[0] not in _KEPT
+        if not is_own:
+            raise PermissionError(f"a module in a sandbox cannot emit '{event}' about {data.get('path')!r:.200}")
         result = await self._coordinator.hooks.emit(event, data)
         return {"action": result.action, "reason": result.reason}
+
+    def _is_inside(self, path: Any) -> bool:
+        """Return whether a path leads to a place in the working folder."""
+        if not isinstance(path, str) or "\0" in path:
+            return False
+        whole = os.path.realpath(Path(self._folder, path))
+        return whole.startswith(f"{self._folder}/")
 
     def _log(self, level: int, text: str) -> None:
         from amplifier_core.utils.secrets import redact_text

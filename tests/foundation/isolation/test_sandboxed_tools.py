@@ -310,13 +310,18 @@ async def test_what_it_prints_is_no_answer(bwrap: None, open_session: Open) -> N
 async def test_it_may_ask_for_nothing_but_events_of_its_own(bwrap: None, open_session: Open) -> None:
     session = await open_session()
     heard = []
-    for event in ("artifact:write", "act:done", "tool:pre", "session:end"):
+    for event in ("artifact:write", "artifact:read", "act:done", "tool:pre", "session:end"):
         session.coordinator.hooks.register(event, lambda event, data: heard.append((event, data.get("path"))))
     code = """
 told = []
 for event in ("artifact:write", "act:done", "tool:pre", "session:end"):
     try:
         await coordinator.hooks.emit(event, {"path": "a"})
+    except PermissionError as error:
+        told.append(str(error))
+for path in ("/etc/passwd", "../outside", 5):
+    try:
+        await coordinator.hooks.emit("artifact:read", {"path": path})
     except PermissionError as error:
         told.append(str(error))
 try:
@@ -327,7 +332,14 @@ return told
 """
     said = await act(session, code)
     assert heard == [("artifact:write", "a"), ("act:done", "a")]
-    for refused in ("emit 'tool:pre'", "emit 'session:end'", "cannot ask for 'create'"):
+    for refused in (
+        "emit 'tool:pre'",
+        "emit 'session:end'",
+        "cannot ask for 'create'",
+        "/etc/passwd",
+        "outside",
+        "about 5",
+    ):
         assert refused in said
 
 
@@ -566,6 +578,21 @@ async def test_the_gate_in_the_sandbox_has_the_rules_of_the_session_as_they_are(
 
 
 # what keeps it
+
+
+async def test_a_call_goes_on_in_its_process_while_another_takes_the_next_one(
+    bwrap: None, open_session: Open, work: Path
+) -> None:
+    session = await open_session()
+    look = "import os; return os.stat('/proc/self/ns/pid').st_ino"
+    waits = "import asyncio, os\nopen('began', 'w')\nwhile not os.path.exists('go'):\n    await asyncio.sleep(0.01)\n"
+    waiting = asyncio.create_task(act(session, waits + look))
+    while not (work / "began").exists():
+        await asyncio.sleep(0.01)
+    (work / ".env").write_text("A=1")
+    second = await act(session, f"open('go', 'w')\n{look}")
+    assert await waiting != second
+    assert await act(session, look) == second
 
 
 async def test_a_fork_runs_it_in_a_sandbox_of_its_own(bwrap: None, open_session: Open, outside: Path) -> None:
