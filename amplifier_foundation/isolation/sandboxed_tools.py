@@ -23,6 +23,7 @@ from amplifier_core.permissions.calls import INSIDE, Kind
 from amplifier_core.permissions.policy import Layer
 from amplifier_core.plugins import load_plugins
 
+from ..bundle.packages import NO_SANDBOX
 from .limits import ProcessLimits
 from .sandboxed_process import SandboxedProcess, ToolProcessEnded
 from .tool_host import CODE
@@ -174,10 +175,7 @@ class SandboxedModule:
             offered = (await asyncio.to_thread(load_plugins)).registry_of("sandbox")
         names = list(offered)
         if not names:
-            raise ValueError(
-                "'sandbox: true' needs a sandbox, and no package offers one. Install it with: "
-                "pip install amplifier-sandbox"
-            )
+            raise ValueError(NO_SANDBOX)
         if len(names) > 1:
             raise ValueError(f"several sandboxes are installed: {', '.join(names)}; uninstall all but one")
         factory: SandboxFactory = offered.get(names[0])

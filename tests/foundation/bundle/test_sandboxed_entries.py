@@ -62,6 +62,13 @@ def test_an_agent_inherits_it_whatever_its_own_entry_says() -> None:
     assert config["tools"] == [{**ENTRY, "source": "./mine.py"}]
 
 
+async def test_without_a_package_with_a_sandbox_it_is_an_error(write: Any) -> None:
+    path = write("tools: [{module: tool-filesystem, sandbox: true}, {module: tool-bash}]\n")
+    [problem] = await check_bundle(path, load_plugins(environ={"AMPLIFIER_BLOCK_PLUGINS": "sandbox"}))
+    assert problem.code == "AMP110"
+    assert str(problem).endswith("no package offers one. Install it with: pip install amplifier-sandbox")
+
+
 async def test_its_configuration_is_not_checked_by_its_own_code(write: Any) -> None:
     path = write("tools: [{module: tool-filesystem, sandbox: true, config: {allow_writ: 5}}]\n")
     assert [each.code for each in await check_bundle(path, load_plugins(environ={}))] == []
