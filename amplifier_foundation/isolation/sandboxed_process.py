@@ -154,9 +154,14 @@ class SandboxedProcess:
         pid, below = self._process.pid, []
         with suppress(OSError):  # without /proc
             below = find_below([pid])
-        for each in (*below, pid):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(each, signal.SIGKILL)
+        for each in below:
+            _signal(each, signal.SIGKILL)
+        _signal(pid, signal.SIGTERM)  # the first process is the sandbox's own: it ends what has come meanwhile
+        asyncio.get_running_loop().call_later(GRACE, self._kill_now)
+
+    def _kill_now(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            _signal(self._process.pid, signal.SIGKILL)
 
     def explain(self) -> ToolProcessEnded:
         """Return why the process has ended."""
@@ -202,3 +207,8 @@ class SandboxedProcess:
             with suppress(TimeoutError):
                 async with asyncio.timeout(GRACE):
                     await self._process.wait()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)

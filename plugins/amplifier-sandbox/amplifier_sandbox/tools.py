@@ -48,6 +48,7 @@ class ToolSandbox:
             readable=readable,
             guarded=self._guarded,
             scratch=self._find_scratch(sandbox.kind),
+            supervised=True,
             fixed=[path for path in (sys.prefix, sys.base_prefix) if path.startswith(f"{self._folder}/")],
         )
         return sandbox.launch(run)

@@ -386,8 +386,8 @@ async def test_a_call_that_hangs_is_killed_when_it_is_cancelled(
     assert await act(session, "return 'again'") == "again"
 
 
-async def test_nothing_that_it_starts_outlives_the_session(bwrap: None, open_session: Open) -> None:
-    mark = f"4714.{os.getpid()}"
+async def test_nothing_that_it_starts_outlives_the_session(kind: str, open_session: Open) -> None:
+    mark = f"{4714 + len(kind)}.{os.getpid()}"
     code = f"""
 import os, subprocess
 subprocess.Popen(["sleep", "{mark}"], start_new_session=True)
@@ -409,15 +409,27 @@ return 'left'
 def is_there(mark: str) -> bool:
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            if mark.encode() in each.read_bytes():
+            if each.read_bytes() == f"sleep\0{mark}\0".encode():
                 return True
     return False
+
+
+DETACHED = """
+import os
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execvp("sleep", ["sleep", "{mark}"])
+    os._exit(0)
+os.wait()
+os.execvp("sleep", ["sleep", "{mark}"])
+"""
 
 
 async def test_nothing_outlives_a_killed_parent(kind: str, work: Path, tmp_path: Path) -> None:
     (tmp_path / "act.py").write_text(ACTING)
     which = "" if kind == "bubblewrap" else "import shutil; shutil.which = lambda *_, **__: None"
-    mark = f"4715.{os.getpid()}.{kind}"
+    mark = f"{4734 + len(kind)}.{os.getpid()}"
     code = f"""
 {which}
 import asyncio, os, signal
@@ -427,13 +439,13 @@ from amplifier_foundation.bundle.prepared import PreparedBundle
 async def main():
     entry = {{"module": "tool-act", "source": {str(tmp_path / "act.py")!r}, "sandbox": True}}
     session = await PreparedBundle.of(Bundle(name="b", tools=[entry])).create_session(session_cwd={str(work)!r})
-    code = "import sys, os; open('began', 'w'); os.execvp('sleep', ['sleep', '{mark}'])"
+    code = {DETACHED.format(mark=mark)!r}
     await session.coordinator.get("tools", "act").execute({{"code": code}})
 
 asyncio.run(main())
 """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    while not (work / "began").exists():
+    while not is_there(mark):
         assert process.poll() is None
         await asyncio.sleep(0.01)
     process.kill()
