@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
@@ -17,6 +17,9 @@ from .sections import DEFAULT_OUTPUT, DEFAULT_PROCESSES, SECTIONS
 class ModuleEntry(Section):
     """One module to mount."""
 
+    # What to say of keys that stand elsewhere.
+    UNKNOWN: ClassVar = {"sandbox": "tools alone run in a sandbox"}
+
     module: str = Field(pattern=MODULE_ID)
     source: str | None = Field(default=None, min_length=1)
     """The path or address of its code; None: it is installed."""
@@ -27,6 +30,13 @@ class ModuleEntry(Section):
     """Distinguishes two entries of one module."""
     id: str | None = Field(default=None, min_length=1)
     """Another spelling of `instance_id` for merging bundles."""
+
+
+class ToolEntry(ModuleEntry):
+    """One tool module to mount."""
+
+    sandbox: bool | None = None
+    """Runs its tools in a sandbox, in a process of their own; True cannot be taken back by another bundle."""
 
 
 def _expand_entry(value: Any) -> Any:
@@ -194,7 +204,7 @@ class AgentSections(BaseModel):
 
     session: SessionSection | None = None
     providers: list[ModuleEntry] | None = None
-    tools: list[ModuleEntry] | None = None
+    tools: list[ToolEntry] | None = None
     hooks: list[ModuleEntry] | None = None
     context: ContextSection | None = None
     spawn: SpawnSection | None = None
