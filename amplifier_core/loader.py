@@ -126,7 +126,7 @@ class ModuleLoader:
         `ModuleValidationError` for code without a mount function, and every error of the import.
         """
         owner = coordinator or self._coordinator
-        path = await self._source(module_id, source_hint, owner) or self._in_search_paths(module_id)
+        path = await self.find_path(module_id, source_hint, owner)
         module = self._from_path(module_id, path) if path else None
         if module is None and module_id.startswith("provider-") and module_id not in self._installed:
             from .preloading import wait_for_import
@@ -149,6 +149,10 @@ class ModuleLoader:
     ) -> dict[str, Any]:
         """Return the configuration to mount a module with; a subclass adds what no mount plan holds, such as keys."""
         return config
+
+    async def find_path(self, module_id: str, hint: Any, coordinator: ModuleCoordinator | None) -> Path | None:
+        """Return the file or folder of a module's code; None for an installed module. Raises the resolver's errors."""
+        return await self._source(module_id, hint, coordinator) or self._in_search_paths(module_id)
 
     async def _source(self, module_id: str, hint: Any, coordinator: ModuleCoordinator | None) -> Path | None:
         resolver = coordinator.get("module-source-resolver") if coordinator is not None else None

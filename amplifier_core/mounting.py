@@ -97,7 +97,7 @@ class Mounting:
                 if module_id in mounted:
                     raise ValueError("it is listed twice; its first entry was taken")
                 mounted.add(module_id)
-                await self._mount(entry)
+                await self._mount(entry, is_tool=kind == "tool")
         except Exception as error:
             redact_error(error)
             self._note_failure(kind, entry, error)
@@ -116,13 +116,14 @@ class Mounting:
             failure["instance_id"] = str(entry["instance_id"])
         self._untold.append((events.MODULE_LOAD_FAILED, failure))
 
-    async def _mount(self, entry: dict[str, Any]) -> Any:
+    async def _mount(self, entry: dict[str, Any], *, is_tool: bool = False) -> Any:
         """Mount a module, and return its own `mount` function."""
         module_id = _module_of(entry)
         config = entry.get("config") or {}
         if not isinstance(config, dict):
             raise TypeError(f"its 'config' must be a mapping, not {type(config).__name__}")
-        mounted = start(self._load_and_mount(module_id, config, entry.get("source")))
+        load = self._find_load(entry, is_tool=is_tool)
+        mounted = start(self._load_and_mount(load, module_id, config, entry.get("source")))
         if isinstance(mounted, Waiting):
             try:
                 async with asyncio.timeout(self._time_limit) as limit:
@@ -138,9 +139,25 @@ class Mounting:
             self._coordinator.register_cleanup(cleanup)
         return getattr(mount, "__wrapped__", mount)
 
-    async def _load_and_mount(self, module_id: str, config: dict[str, Any], source: Any) -> tuple[Any, Any]:
+    def _find_load(self, entry: dict[str, Any], *, is_tool: bool) -> Callable[..., Any]:
+        """Return the loader's function for an entry; one with `sandbox: true` is never loaded in this process."""
+        sandbox = entry.get("sandbox")
+        if sandbox is None or sandbox is False:
+            return self._loader.load
+        if sandbox is not True:
+            raise TypeError(f"its 'sandbox' must be true or false, not {sandbox!r}")
+        if not is_tool:
+            raise ValueError("its 'sandbox: true' is for tools alone: they run in a process of their own")
+        load: Callable[..., Any] | None = getattr(self._loader, "load_in_sandbox", None)
+        if load is None:
+            raise ValueError("its 'sandbox: true' needs a loader with a sandbox: make the session from a bundle")
+        return load
+
+    async def _load_and_mount(
+        self, load: Callable[..., Any], module_id: str, config: dict[str, Any], source: Any
+    ) -> tuple[Any, Any]:
         """Return the function that mounts the module, and the clean-up that it returned."""
-        mount = await self._loader.load(module_id, dict(config), source, self._coordinator)
+        mount = await load(module_id, dict(config), source, self._coordinator)
         return mount, await mount(self._coordinator)
 
     async def _mount_provider(self, entry: dict[str, Any]) -> None:

@@ -93,6 +93,8 @@ SPAWNERS = {
     "amplifier_acp/peer.py:serve": "cancels them and waits for them before it returns",
     "amplifier_acp/serving.py:_make_agent": "the end of `run` cancels and awaits it",
     "amplifier_acp/serving.py:_start": "every request waits for it",
+    "amplifier_foundation/isolation/sandboxed_process.py:start": "`close` waits for it, or cancels it",
+    "amplifier_foundation/isolation/sandboxed_process.py:execute": "waits for it, also when it is cancelled itself",
     "amplifier_tool_bash/background.py:start": "one task a command, which `close` cancels and awaits",
     "amplifier_tool_filesystem/tools.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
@@ -130,14 +132,15 @@ TYPES_UPWARD: dict[tuple[str, str], str] = {}
 BESIDE_ROOMS = {"__init__", "__main__", "hookspecs", "paths", "session", "spawn", "subprocess_runner", "triggers"}
 """Modules that may stand beside the rooms: published names, the program, and those below all rooms."""
 
-SHARED = {"amplifier-providers"}
-"""Packages that are no plugins: the common parts of some."""
+SHARED = {"amplifier-providers", "amplifier-sandbox"}
+"""Packages with the common parts of some plugins; they offer no module, runner, storage or trigger."""
 BUILT_ON = {
     "amplifier-loop-streaming": "amplifier-loop-basic",
     "amplifier-provider-anthropic": "amplifier-providers",
     "amplifier-provider-gemini": "amplifier-providers",
     "amplifier-provider-ollama": "amplifier-providers",
     "amplifier-provider-openai": "amplifier-providers",
+    "amplifier-tool-bash": "amplifier-sandbox",
 }
 """Plugins that are built on another package, and require it; it runs on other kernels, so it is no part of ours."""
 FOUNDED = {"amplifier-acp", "amplifier-runner-subprocess"}
@@ -568,15 +571,15 @@ def test_a_plugin_has_one_name(plugin: Path) -> None:
         for group, entries in entry_points(plugin).items()
         for entry, target in entries.items()
     }
+    beside = {("amplifier", name): f"{package}.plugin"} if (package_of(plugin) / "plugin.py").is_file() else {}
     if plugin.name in SHARED:
-        assert offered == {}
+        assert offered == beside
         return
     if plugin.name in APPLICATIONS:
         assert offered == {("amplifier", name): f"{package}.plugin", ("amplifier.commands", name): f"{package}.command"}
         return
     group = "amplifier" if name.startswith(PLUGIN_PREFIXES) else "amplifier.modules"
     assert name.startswith(PLUGIN_PREFIXES + MODULE_PREFIXES)
-    beside = {("amplifier", name): f"{package}.plugin"} if (package_of(plugin) / "plugin.py").is_file() else {}
     assert offered == {(group, name): package, **beside}
 
 

@@ -116,6 +116,13 @@ def _check_entry(result: Checks, path: str, entry: dict[str, Any]) -> None:
     if source is not None and not isinstance(source, str | dict):
         bad = f"the source of {path} must be text or a dict, not {type(source).__name__}"
         result.record(f"{path}_source_type", False, "", bad)
+    sandbox = entry.get("sandbox")
+    if sandbox is not None and not isinstance(sandbox, bool):
+        bad = f"the sandbox of {path} must be true or false, not {type(sandbox).__name__}"
+        result.record(f"{path}_sandbox_type", False, "", bad)
+    elif sandbox and not path.startswith("tools["):
+        bad = f"{path} cannot run in a sandbox; 'sandbox: true' is for tools alone"
+        result.record(f"{path}_sandbox_kind", False, "", bad)
 
 
 def _check_id(result: Checks, path: str, module_id: Any) -> None:

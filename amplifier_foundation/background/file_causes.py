@@ -17,6 +17,8 @@ Both are remembered in memory: after a restart, chains through files begin anew.
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -249,8 +251,10 @@ def _path_of(data: Mapping[str, Any]) -> str | None:
 
 def _digest(path: Path) -> str | None:
     try:
-        if path.stat().st_size > LARGEST:
-            return None
-        return sha256(path.read_bytes()).hexdigest()
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a FIFO would wait for a writer
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
+                return None
+            return sha256(file.read()).hexdigest()
     except (OSError, ValueError):
         return None

@@ -18,9 +18,11 @@ from .agents import problems_of_agent_file
 from .code_check import check_code
 from .load import read_bundle, read_leniently
 from .mention_check import check_mentions
+from .merge import entry_key
 from .model import Bundle
 from .names import check_names, place_of
 from .origins import origin
+from .packages import NO_SANDBOX
 from .references import find_bundle
 from .sections import DEFAULT_SESSION, MODULE_LISTS, SECTIONS
 
@@ -110,6 +112,7 @@ def check_loaded(bundle: Bundle, plugins: Plugins, leave_out: LeaveOut | None = 
     problems = [
         *check_names(bundle, triggers, modules),
         *_check_modules(bundle, modules),
+        *_check_sandbox(bundle, plugins),
         *_check_triggers(bundle, plugins),
         *_check_event_names(bundle, plugins),
         *_check_untrusted(bundle),
@@ -173,6 +176,8 @@ def _check_modules(bundle: Bundle, installed: Collection[str]) -> Iterator[Probl
     for path, entry in entries:
         if not isinstance(entry, dict) or entry.get("module") not in installed or entry.get("source"):
             continue
+        if entry.get("sandbox"):
+            continue  # its code is imported in its sandbox alone
         check, config = config_check(entry["module"]), entry.get("config")
         if check is None or not isinstance(config, dict):
             continue
@@ -187,6 +192,13 @@ def _check_modules(bundle: Bundle, installed: Collection[str]) -> Iterator[Probl
                 at = at[:-1]
             spot = place if len(at) > len(path) else None
             yield error_at(spot or place_of(bundle, *map(str, path)), "AMP114", f"{entry['module']}: {message}")
+
+
+def _check_sandbox(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
+    """Yield an error for each tool with `sandbox: true` where no plugin offers a sandbox."""
+    confined = [entry for entry in bundle.tools if entry.get("sandbox")]
+    if confined and not list(plugins.registry_of("sandbox")):
+        yield from (error_at(place_of(bundle, "tools", *entry_key(each)), "AMP110", NO_SANDBOX) for each in confined)
 
 
 def config_check(module: str) -> Callable[[dict[str, Any]], object] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from ..documents.fields import MODULE_ID
+from ..documents.fields import MODULE_ID, Section
 from . import background_config, schema
 from .background_config import trigger_module
 from .schema import BundleFile
@@ -45,18 +45,22 @@ def bundle_schema(
     _accept_other_spellings(whole, definitions)
     _propose(definitions, whole, modules, triggers)
     for name, config in sorted((configs or {}).items()):
-        kind = "TriggerConfig" if name in triggers else "ModuleEntry"
-        rule = {"if": _match_name(name, kind), "then": {"properties": {"config": _embed(config, name, definitions)}}}
-        definitions[kind].setdefault("allOf", []).append(rule)
+        kinds = ("TriggerConfig",) if name in triggers else ("ModuleEntry", "ToolEntry")
+        embedded = {"properties": {"config": _embed(config, name, definitions)}}
+        for kind in kinds:
+            definitions[kind].setdefault("allOf", []).append({"if": _match_name(name, kind), "then": embedded})
     return {"$schema": DIALECT, **whole, "title": "bundle.md", "$defs": dict(sorted(definitions.items()))}
 
 
 def _describe_keys(model: type[BaseModel], properties: Schema) -> None:
-    """Describe the keys of a model by the docstrings after its fields."""
+    """Describe the keys of a model, and of the models above it, by the docstrings after its fields."""
     try:
         [source] = ast.parse(dedent(inspect.getsource(model))).body
     except (OSError, ValueError):  # installed without its sources
         return
+    for above in model.__bases__:
+        if issubclass(above, Section) and above is not Section:
+            _describe_keys(above, properties)
     for field, after in pairwise(getattr(source, "body", [])):
         text = getattr(after.value, "value", None) if isinstance(after, ast.Expr) else None
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, str):

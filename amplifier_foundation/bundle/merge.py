@@ -23,6 +23,8 @@ def merge_module_lists(
 ) -> list[dict[str, Any]]:
     """Return the entries of both in the order first seen; two entries of one `entry_key` are merged deep.
 
+    A tool in a sandbox stays there, whatever a later bundle says.
+
     Raises `TypeError` with the place of an entry that is not a mapping.
     """
     merged: dict[EntryKey, dict[str, Any]] = {}
@@ -31,7 +33,10 @@ def merge_module_lists(
             if not isinstance(entry, dict):
                 raise TypeError(f"{name}[{number}]: a module must be a mapping, not {type(entry).__name__}")
             key = entry_key(entry)
-            merged[key] = deep_merge(merged[key], entry) if key in merged else deepcopy(entry)
+            before = merged.get(key)
+            merged[key] = deep_merge(before, entry) if before is not None else deepcopy(entry)
+            if before is not None and before.get("sandbox"):
+                merged[key]["sandbox"] = before["sandbox"]
     return list(merged.values())
 
 

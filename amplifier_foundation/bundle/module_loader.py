@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.loader import ModuleLoader
@@ -13,10 +14,20 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from amplifier_core.coordinator import ModuleCoordinator
+    from amplifier_core.loader import MountFunction
 
 
 class BundleModuleLoader(ModuleLoader):
     """Completes the configuration of each module when it is mounted; the plan and the record keep the references."""
+
+    async def load_in_sandbox(
+        self, module_id: str, config: dict[str, Any], source_hint: Any, coordinator: ModuleCoordinator
+    ) -> MountFunction:
+        """Return an async function as `load` does; the module is imported by a process in a sandbox, never here."""
+        # The room of processes stands above this one.
+        above = import_module("amplifier_foundation.isolation.sandboxed_tools")
+        mount: MountFunction = above.make_mount(self, module_id, config, source_hint)
+        return mount
 
     async def complete_config(
         self, module_id: str, module: ModuleType | None, config: dict[str, Any], coordinator: ModuleCoordinator | None

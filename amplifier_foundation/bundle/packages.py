@@ -43,6 +43,9 @@ OURS = frozenset(
     }
 )
 """The modules, runners, storages and triggers shipped with the project: NAME is in the package `amplifier-NAME`."""
+NO_SANDBOX = (
+    "'sandbox: true' needs a sandbox, and no package offers one. Install it with: pip install amplifier-sandbox"
+)
 ARCHIVES = (".whl", ".zip", ".tar.gz")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
@@ -11,11 +11,14 @@ from ..documents.fields import MODULE_ID, PACKAGE, PermissionsSection, Seconds, 
 from .background_config import BackgroundSessionConfig
 from .budget_config import BudgetConfig
 from .names import is_bundle_name
-from .sections import SECTIONS
+from .sections import DEFAULT_OUTPUT, DEFAULT_PROCESSES, SECTIONS
 
 
 class ModuleEntry(Section):
     """One module to mount."""
+
+    # What to say of keys that stand elsewhere.
+    UNKNOWN: ClassVar = {"sandbox": "tools alone run in a sandbox"}
 
     module: str = Field(pattern=MODULE_ID)
     source: str | None = Field(default=None, min_length=1)
@@ -27,6 +30,13 @@ class ModuleEntry(Section):
     """Distinguishes two entries of one module."""
     id: str | None = Field(default=None, min_length=1)
     """Another spelling of `instance_id` for merging bundles."""
+
+
+class ToolEntry(ModuleEntry):
+    """One tool module to mount."""
+
+    sandbox: bool | None = None
+    """Runs its tools in a sandbox, in a process of their own; True cannot be taken back by another bundle."""
 
 
 def _expand_entry(value: Any) -> Any:
@@ -52,18 +62,21 @@ class Preference(Section):
 
 
 class LimitsSection(Section):
-    """What the process of a session, and each that it starts, may use, with `runner: subprocess`; None: no limit."""
+    """What the process of a session, and each that it starts, may use, with `runner: subprocess`; None: no limit.
+
+    Memory and seconds hold for all of them together where control groups are delegated, else for each by itself.
+    """
 
     memory: Size | None = None
-    """Address space of one process: bytes, or text such as `2 GiB`."""
+    """Memory, else address space: bytes, or text such as `2 GiB`."""
     cpu_seconds: Seconds | None = None
-    """Time on a processor of one process."""
+    """Time on a processor."""
     open_files: int | None = Field(default=None, gt=0)
-    processes: int | None = Field(default=256, gt=0)
+    processes: int | None = Field(default=DEFAULT_PROCESSES, gt=0)
     """Processes below the session."""
     file_size: Size | None = None
     """Bytes of one written file."""
-    output: Size | None = 64 * 1024 * 1024
+    output: Size | None = DEFAULT_OUTPUT
     """Bytes printed on stdout and stderr together."""
 
 
@@ -191,7 +204,7 @@ class AgentSections(BaseModel):
 
     session: SessionSection | None = None
     providers: list[ModuleEntry] | None = None
-    tools: list[ModuleEntry] | None = None
+    tools: list[ToolEntry] | None = None
     hooks: list[ModuleEntry] | None = None
     context: ContextSection | None = None
     spawn: SpawnSection | None = None

@@ -74,10 +74,10 @@ def _build_agents(section: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: {"name": name} for name in (section or {}).get("include") or ()} | inline
 
 
-def _modules(name: str, kind: str, *prefixes: str) -> Section:
+def _modules(name: str, kind: str, *prefixes: str, entry: str = "ModuleEntry") -> Section:
     return Section(
         name,
-        "list[ModuleEntry]",
+        f"list[{entry}]",
         merge_module_lists,
         build=lambda entries: [_build_mapping(entry) for entry in entries or ()],
         modules=ModuleKind(kind, prefixes),
@@ -95,7 +95,7 @@ SECTIONS = (
     ),
     Section("session", "SessionSection", merge_sessions, build=_build_mapping, is_mounted=True),
     _modules("providers", "provider", "provider-"),
-    _modules("tools", "tool", "tool-"),
+    _modules("tools", "tool", "tool-", entry="ToolEntry"),
     _modules("hooks", "hook", "hooks-", "hook-"),
     Section("agents", "AgentsSection", merge_keys, build=_build_agents, is_mounted=True),
     Section(
@@ -135,6 +135,8 @@ MODULE_LISTS = tuple(each.name for each in SECTIONS if each.modules)
 """The sections with lists of modules."""
 DEFAULT_SESSION = {"orchestrator": {"module": "loop-basic"}, "context": {"module": "context-simple"}}
 """The orchestrator and context of a session without its own."""
+DEFAULT_PROCESSES, DEFAULT_OUTPUT = 256, 64 * 1024 * 1024
+"""Limits of a session with a process of its own: processes below it, and bytes that it prints."""
 KINDS = {
     **{each.name: each.modules for each in SECTIONS if each.modules},
     "orchestrator": ModuleKind("orchestrator", ("loop-", "orchestrator-")),

@@ -18,6 +18,8 @@ from .loops import run_reading
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from amplifier_core.permissions import Decision, Policy
 
     from ..bundle import Bundle
@@ -55,7 +57,8 @@ async def test(ctx: click.Context, call: str, bundle_path: str | None, as_json: 
 
     name, given = _split_call(call)
     policy, bundle = await _read_here(ctx, bundle_path)
-    tools = await _find_tools(name)
+    confined = {each.get("module") for each in bundle.tools if each.get("sandbox")} if bundle is not None else set()
+    tools = await _find_tools(name, confined)
     if name not in tools and not _has_other_tools(bundle):
         raise click.UsageError(
             f"no installed module and no bundle here offers a tool '{name}'{did_you_mean(name, tools)}"
@@ -87,12 +90,15 @@ async def list_rules(ctx: click.Context, bundle_path: str | None, as_json: bool)
     print_table(("FROM", "EFFECT", "RULE", "PLACE"), rows, empty="No rules; the defaults hold.")
 
 
-async def _find_tools(name: str) -> dict[str, Any]:
-    """Return the tools of installed modules by name; those after the one that offers `name` are left out."""
+async def _find_tools(name: str, confined: Collection[str | None]) -> dict[str, Any]:
+    """Return the tools of installed modules by name; those after the one that offers `name` are left out.
+
+    So are the `confined` ones: their code runs in a sandbox alone, and the usual names of arguments count.
+    """
     from ..bundle.check import names_of_modules
 
     usual = f"tool-{name.replace('_', '-')}"
-    modules = [module for module in names_of_modules() if module.startswith("tool-")]
+    modules = [module for module in names_of_modules() if module.startswith("tool-") and module not in confined]
     found: dict[str, Any] = {}
     for module in sorted(modules, key=lambda module: (module != usual, module)):
         found |= await _mount(module)
@@ -123,7 +129,8 @@ def _has_other_tools(bundle: Bundle | None) -> bool:
     from ..bundle.check import names_of_modules
 
     entries = bundle.tools if bundle is not None else []
-    return any(each.get("source") or each.get("module") not in names_of_modules() for each in entries)
+    known = names_of_modules()
+    return any(each.get("source") or each.get("sandbox") or each.get("module") not in known for each in entries)
 
 
 async def _read_here(ctx: click.Context, bundle_path: str | None) -> tuple[Policy, Bundle | None]:

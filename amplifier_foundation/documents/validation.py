@@ -136,7 +136,8 @@ def _to_problem(mistake: _Mistake, model: type[BaseModel], positions: Positions,
             holder = _inner(_kinds(holder)[0], part)
         [holder, *_] = _kinds(holder)
         known = list(_fields(holder)) if _is_model(holder) else []
-        hint = _suggest(path[-1], known) or f"; known here: {', '.join(known)}"
+        said = getattr(holder, "UNKNOWN", {}).get(path[-1])
+        hint = f"; {said}" if said else _suggest(path[-1], known) or f"; known here: {', '.join(known)}"
         return error_at(place, "AMP102", f"unknown key{hint}")
     if kind == "missing":
         return error_at(place, "AMP101", "this key is required")
@@ -144,7 +145,7 @@ def _to_problem(mistake: _Mistake, model: type[BaseModel], positions: Positions,
         return error_at(place, "AMP103", detail["msg"])
     if kind in _WANTED or mistake.others:
         wanted = " or ".join(_WANTED.get(each["type"]) or each["ctx"]["expected"] for each in (detail, *mistake.others))
-        if detail.get("ctx", {}).get("class_name") == "ModuleEntry":
+        if detail.get("ctx", {}).get("class_name") in ("ModuleEntry", "ToolEntry"):
             wanted += " such as {module: …, config: …}"
         given = _GIVEN.get(type(detail["input"]), type(detail["input"]).__name__)
         return error_at(place, "AMP103", f"must be {wanted}, not {given}")

@@ -5,4 +5,7 @@ does nothing but fork. The *child* is such a fork: it makes one session, takes i
 store and no events of its own. What its session stores, emits, asks and shows goes through a socket to the parent,
 which checks each call (`serving`). So each message is durable before the next step, one process writes the store, and
 no session writes in another one's history.
+
+A module with `sandbox: true` has a process of its own, too, in the sandbox of a plugin (`sandboxed_tools`). The session
+starts it, and does not trust it: it tells plain data of its tools, and answers their calls (`tool_host`).
 """

@@ -132,11 +132,12 @@ class PluginsAbove:
         await self._link.call("plugins", hook="after_spawn", value=write_value(result))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_own_plugins(), name)
+        return getattr(own_plugins(), name)
 
 
 @cache
-def _own_plugins() -> Plugins:
+def own_plugins() -> Plugins:
+    """Return the plugins of this process, loaded once."""
     from amplifier_core.plugins import load_plugins
 
     return load_plugins()

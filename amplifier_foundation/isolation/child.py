@@ -44,10 +44,10 @@ from .above import (
 from .error_forms import write_error
 from .jobs import Job
 from .limits import ProcessLimits
-from .link import HEAD, Link, receive
+from .link import HEAD, Link, LinkClosed, receive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from amplifier_core.storage import SessionStore
 
@@ -58,11 +58,35 @@ GRACE = 5.0
 """Seconds for a session to end its tools when its parent is gone."""
 
 
-def run_job(own: socket.socket, blocking: socket.socket) -> None:
-    """Run the job that comes through the socket `own`, and return at the end of its session."""
-    known = len(sys.modules)
+def run_process(
+    own: socket.socket, blocking: socket.socket, protect: Callable[[], None], *, is_forked: bool = True
+) -> NoReturn:
+    """Be the process of one session from here on, to the end of the process; `protect` is called first."""
+    code = 70  # EX_SOFTWARE
+    try:
+        protect()
+        run_job(own, blocking, is_forked=is_forked)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        leave(code)
+
+
+def run_job(own: socket.socket, blocking: socket.socket, *, is_forked: bool) -> None:
+    """Run the job that comes through the socket `own`, and return at the end of its session.
+
+    A fork tells what it imported, so that later ones share it.
+    """
+    known = len(sys.modules) if is_forked else sys.maxsize
     rehearse()
-    setting, packed = json.loads(_receive(own)), _receive(own)
+    try:
+        setting, packed = json.loads(_receive(own)), _receive(own)
+    except LinkClosed:  # there is no job for this process
+        leave(0)
     search_path.replace_all(setting["path"])
     os.environ.clear()
     os.environ.update(setting["environ"])

@@ -17,6 +17,8 @@ from typing import Any
 from ..sessions.failures import causes_of
 
 HOMES = ("builtins", "amplifier_core.errors", "amplifier_core.llm_errors")
+_NOT_CARRIED = (ExceptionGroup, StopIteration)
+"""Errors without a text, and those that no future takes."""
 LONGEST = 10_000
 """Characters of an error's text."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
@@ -60,7 +62,7 @@ def read_error(written: Any, depth: int = 0) -> Exception:
 def _find_class(home: str, name: str) -> type[Exception]:
     if home in HOMES:
         found = getattr(builtins if home == "builtins" else import_module(home), name, None)
-        if isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, ExceptionGroup):
+        if isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, _NOT_CARRIED):
             return found
     if not _NAME.fullmatch(name):
         name = "RuntimeError"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import sys
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.frozen import frozen
+
+from ..bundle.sections import DEFAULT_OUTPUT, DEFAULT_PROCESSES
+from .control_groups import Group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,17 +23,18 @@ MEBIBYTE = 1024 * 1024
 class ProcessLimits:
     """The most that one session's process, and each process that it starts, may use; None: as its parent may.
 
-    `memory` and `file_size` are bytes of address space and of one file, `cpu_seconds` the time on a processor,
-    `open_files` and `processes` numbers, `output` bytes on stdout and stderr together. `memory` and `cpu_seconds` hold
-    for each process by itself, `processes` for all below the session.
+    `memory` and `file_size` are bytes of memory and of one file, `cpu_seconds` the time on a processor, `open_files`
+    and `processes` numbers, `output` bytes on stdout and stderr together. `processes` counts all below the session.
+    `memory` and `cpu_seconds` hold for all of them together in a control group. Elsewhere each process has these limits
+    by itself, and its memory is its address space.
     """
 
     memory: int | None = None
     cpu_seconds: int | None = None
     open_files: int | None = None
-    processes: int | None = 256
+    processes: int | None = DEFAULT_PROCESSES
     file_size: int | None = None
-    output: int | None = 64 * MEBIBYTE
+    output: int | None = DEFAULT_OUTPUT
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> ProcessLimits:
@@ -40,16 +47,28 @@ class ProcessLimits:
             raise ValueError(f"session.limits: unknown key '{unknown[0]}'. Known: {', '.join(sorted(known))}")
         return cls(**{name: _read(name, value) for name, value in section.items()})
 
+    @property
+    def of_all(self) -> frozenset[str]:
+        """The limits that were asked for and can hold for all processes together, by name."""
+        asked = {
+            "memory": self.memory is not None,
+            "cpu_seconds": self.cpu_seconds is not None,
+            "processes": self.processes not in (None, DEFAULT_PROCESSES),
+        }
+        return frozenset(name for name, there in asked.items() if there)
+
     def set(self) -> None:
         """Limit this process and those that it starts."""
+        held = Group(os.getppid(), os.getpid()).join(self) if self.of_all else frozenset()
         for kind, most in (
-            (resource.RLIMIT_AS, self.memory),
+            (resource.RLIMIT_AS, self.memory if "memory" not in held else None),
             (resource.RLIMIT_NOFILE, self.open_files),
             (resource.RLIMIT_FSIZE, self.file_size),
             (resource.RLIMIT_CORE, 0),
         ):
             if most is not None:
-                resource.setrlimit(kind, (_within(kind, most),) * 2)
+                with nullcontext() if sys.platform == "linux" else suppress(OSError, ValueError):  # some have not all
+                    resource.setrlimit(kind, (_within(kind, most),) * 2)
         if self.cpu_seconds is not None:
             most = _within(resource.RLIMIT_CPU, self.cpu_seconds)
             resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5))

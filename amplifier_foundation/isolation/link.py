@@ -67,9 +67,13 @@ class Link:
         await asyncio.wait(tasks)
         self._writer.close()
 
+    async def wait_gone(self) -> None:
+        """Return when the other side has closed the socket, or was cut off."""
+        await asyncio.wait({self._reading})
+
     async def wait_closed(self) -> None:
         """Return when the other side has closed the socket, and all its calls are answered."""
-        await asyncio.wait({self._reading})
+        await self.wait_gone()
         while self._serving:
             await asyncio.wait(self._serving)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import re
 import signal
@@ -14,16 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 from amplifier_core.errors import LimitReached, SessionProcessEnded
 
 from .link import Link
+from .printed import Printed
 
 if TYPE_CHECKING:
     from .limits import ProcessLimits
     from .link import Serve
     from .zygotes import Ends
 
-logger = logging.getLogger(__name__)
-
-TAIL = 4_096
-"""Bytes of the end of its output that an error shows."""
 _THREADS = re.compile(r"cannot be forked: importing '(.+)' starts")
 
 
@@ -34,22 +30,20 @@ class Child:
         self.session_id = session_id
         self.ended: dict[str, Any] | None = None
         """How the process ended: `ended`, its status as of `os.waitpid`, and the `reason` to kill it, or ''."""
-        self.output = 0
-        """Bytes that it printed."""
         self._ends = ends
         self._limits = limits
-        self._tail = b""
+        self._printed = Printed(session_id, limits.output, self.kill)
         self._failed = ""
         self.link = Link(ends.link, serve)
         self._blocking = Link(ends.blocking, serve)
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def __aenter__(self) -> Self:
-        for each in (self._ends.link, self._ends.blocking):
+        for each in (self._ends.link, self._ends.blocking, self._ends.output):
             each.setblocking(False)
         await self.link.__aenter__()
         await self._blocking.__aenter__()
-        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._drain())]
+        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._printed.drain(self._ends.output))]
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -67,9 +61,11 @@ class Child:
 
     def send(self, setting: dict[str, Any], packed: bytes) -> None:
         """Send the job."""
-        if self._limits.processes is not None:
-            with suppress(OSError):  # it is dead already
+        with suppress(OSError):  # it is dead already
+            if self._limits.processes is not None:
                 self._ends.watch.send(b"P%d;" % self._limits.processes)
+            if self._limits.of_all:
+                self._ends.watch.send(b"G%d;" % (self._limits.cpu_seconds or 0))
         self.link.send(json.dumps(setting).encode())
         self.link.send(packed)
 
@@ -95,10 +91,10 @@ class Child:
         """Return why the process ended without a result."""
         if self._failed:
             return SessionProcessEnded(self.session_id, self._failed)
-        ended, said = self.ended or {}, self._said()
-        if ended.get("reason") == "processes":
-            return LimitReached(self.session_id, "processes", self._limits.describe("processes"))
-        if self._limits.output is not None and self.output > self._limits.output:
+        ended, said = self.ended or {}, self._printed.quote_end()
+        if reason := ended.get("reason"):
+            return LimitReached(self.session_id, reason, f"{self._limits.describe(reason)} for all its processes")
+        if self._printed.is_too_much:
             return LimitReached(self.session_id, "output", self._limits.describe("output"))
         if not ended:
             return SessionProcessEnded(self.session_id, "was lost: the process that starts sessions has ended", said)
@@ -111,12 +107,6 @@ class Child:
         if self.link.failure is not None:
             return SessionProcessEnded(self.session_id, f"was cut off: {self.link.failure}", said)
         return SessionProcessEnded(self.session_id, f"ended by itself with exit code {os.WEXITSTATUS(status)}", said)
-
-    def _said(self) -> str:
-        from amplifier_core.utils.secrets import redact_text
-
-        text = redact_text(self._tail.decode(errors="replace"))
-        return " ".join(text.split())[-500:]
 
     async def _watch(self) -> None:
         """Hear from the zygote: the start of the process, and its end."""
@@ -132,25 +122,3 @@ class Child:
             pass
         finally:
             writer.close()
-
-    async def _drain(self) -> None:
-        """Read what the process prints; too much kills it."""
-        reader, writer = await asyncio.open_connection(sock=self._ends.output)
-        most = self._limits.output
-        try:
-            while chunk := await reader.read(2**16):
-                self.output += len(chunk)
-                if logger.isEnabledFor(logging.DEBUG):
-                    self._log(chunk)
-                self._tail = (self._tail + chunk)[-TAIL:]
-                if most is not None and self.output > most:
-                    self.kill()
-        except (ConnectionResetError, BrokenPipeError):
-            pass
-        finally:
-            writer.close()
-
-    def _log(self, chunk: bytes) -> None:
-        from amplifier_core.utils.secrets import redact_text
-
-        logger.debug("%s: %s", self.session_id, redact_text(chunk.decode(errors="replace")))

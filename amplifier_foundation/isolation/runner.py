@@ -183,7 +183,9 @@ def _packages_of(job: Job) -> Iterator[str]:
     specs += [each for section in ("providers", "tools", "hooks") for each in config.get(section) or ()]
     for spec in specs:
         entry = {"module": spec} if isinstance(spec, str) else spec
-        if isinstance(entry, dict) and isinstance(entry.get("module"), str) and not entry.get("source"):
+        if not isinstance(entry, dict) or entry.get("source") or entry.get("sandbox"):
+            continue  # it is not installed, or imported in its sandbox alone
+        if isinstance(entry.get("module"), str):
             for found in find_entry_points("amplifier.modules", entry["module"]):
                 yield found.value.partition(":")[0].partition(".")[0]
 

@@ -5,10 +5,13 @@ thread runs, all common modules are imported, and the collector leaves their mem
 children share it. The zygote reads no job and holds no secret but its environment.
 
 Over its control socket come requests: `{"preload": [modules]}` as JSON, with four descriptors for the new child:
-its link, its blocking link, its output, and a *watch* socket. The zygote writes to the watch socket `{"pid": n}`, then
-`{"ended": status}`, and reads from it `P7;` (at most 7 processes below the child) and `K` (kill it with everything
-below it). The end of a watch socket kills its child; the end of the control socket ends the zygote with all children.
-After `{"retire": true}` the zygote ends with its last child.
+its link, its blocking link, its output, and a *watch* socket. The zygote writes to the watch socket
+`{"pid": n, "fresh": reason}`, then `{"ended": status}`, and reads from it `P7;` (at most 7 processes below the child),
+`G60;` (the child makes itself a control group, and all in it may use 60 CPU seconds; 0: any) and `K` (kill it with
+everything below it). The end of a watch socket kills its child; the end of the control socket ends the zygote with all
+children. After `{"retire": true}` the zygote ends with its last child.
+
+Where a fork is unsafe, the zygote starts each child by a fresh interpreter, and watches it all the same (`fresh`).
 """
 
 from __future__ import annotations
@@ -24,13 +27,20 @@ import signal
 import socket
 import time
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from amplifier_core.entry_points import find_entry_points
+
+from .control_groups import Group, remove_stale
+from .fresh import TASKS, count_threads, explain_fresh, start_interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MOST_DESCRIPTORS = 4
@@ -41,13 +51,24 @@ SWEEPS = 100
 
 
 class Zygote:
-    """The children of this process, by process id."""
+    """The children of this process, by process id.
 
-    def __init__(self, control: socket.socket) -> None:
+    `fresh` is the reason to start each of them by a fresh interpreter, '' to fork. `is_bare` says that nobody tells
+    which processes there are: those of a child are its process group.
+    """
+
+    def __init__(self, control: socket.socket, fresh: str = "", *, is_bare: bool = False) -> None:
         self._control = control
+        self._fresh = fresh
+        self._life = os.pipe() if is_bare else None
+        """The second end is open in this process alone."""
         self._watches: dict[int, socket.socket] = {}
         self._most: dict[int, int] = {}
         """The processes that a child may have below it, where that is bounded."""
+        self._groups: dict[int, tuple[Group, int]] = {}
+        """The control groups of children, with their CPU seconds; 0: any."""
+        self._spent: list[Group] = []
+        """Those of ended children that are still there."""
         self._reasons: dict[int, str] = {}
         self._preloaded: set[str] = set()
         self._retires = False
@@ -56,7 +77,8 @@ class Zygote:
 
     def serve(self) -> None:
         """Fork children until the parent is gone."""
-        _control_process(PR_SET_CHILD_SUBREAPER, 1)
+        if self._life is None:
+            _control_process(PR_SET_CHILD_SUBREAPER, 1)
         for each in (self._woken, self._wake):
             each.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -69,6 +91,7 @@ class Zygote:
                 self._kill(pid)
             while self._watches:
                 self._reap(0)
+            self._remove_groups()
 
     def _turn(self) -> bool:
         """Wait for something to do, and do it; return whether the parent is there."""
@@ -76,7 +99,7 @@ class Zygote:
         poll = select.poll()
         for descriptor in (self._control.fileno(), self._woken.fileno(), *watched):
             poll.register(descriptor, select.POLLIN)
-        is_bounded = bool(self._most)
+        is_bounded = bool(self._most or self._groups or self._spent)
         ready = {descriptor for descriptor, _ in poll.poll(LOOK if is_bounded else None)}
         if self._woken.fileno() in ready:
             self._woken.recv(4096)
@@ -85,6 +108,7 @@ class Zygote:
         self._reap()
         if is_bounded and time.monotonic() > self._looked + LOOK / 1000:
             self._bound_processes()
+            self._look_at_groups()
             self._looked = time.monotonic()
         return self._control.fileno() not in ready or self._take_request()
 
@@ -98,17 +122,15 @@ class Zygote:
             return True
         own, blocking, output, watch = (socket.socket(fileno=each) for each in descriptors)
         try:
-            problem = self._preload(request.get("preload") or ())
-            pid = os.fork() if not problem else 0
+            problem = "" if self._fresh else self._preload(request.get("preload") or ())
+            if not problem:
+                pid = self._start_child(own, blocking, output, watch)
+                self._watches[pid] = watch
+                _tell(watch, pid=pid, fresh=self._fresh)
         except OSError as error:
-            problem, pid = f"cannot be started: {error.strerror}", 0
+            problem = f"cannot be started: {error.strerror}"
         if problem:
             _tell(watch, failed=problem)
-        elif pid == 0:
-            self._become_child(own, blocking, output, watch)
-        else:
-            self._watches[pid] = watch
-            _tell(watch, pid=pid)
         for each in (own, blocking, output, *([watch] if problem else [])):
             each.close()
         return True
@@ -127,39 +149,28 @@ class Zygote:
         prepare()
         return ""
 
-    def _become_child(self, own: socket.socket, blocking: socket.socket, output: socket.socket, watch: Any) -> None:
-        """Be a child from here on, to the end of the process."""
-        from .child import leave, run_job
+    def _start_child(self, own: socket.socket, blocking: socket.socket, output: socket.socket, watch: Any) -> int:
+        if self._fresh:
+            return start_interpreter(own, blocking, output, self._life[0] if self._life else -1)
+        pid = os.fork()
+        if pid == 0:
+            from .child import run_process
 
-        code = 70  # EX_SOFTWARE
-        try:
-            _control_process(PR_SET_PDEATHSIG, signal.SIGKILL)
-            _control_process(PR_SET_CHILD_SUBREAPER, 1)
-            os.setsid()
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for each in (self._control, self._woken, self._wake, watch, *self._watches.values()):
-                each.close()
-            os.dup2(output.fileno(), 1)
-            os.dup2(output.fileno(), 2)
-            output.close()
-            run_job(own, blocking)
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else 1
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            leave(code)
+            others = (self._control, self._woken, self._wake, watch, *self._watches.values())
+            run_process(own, blocking, partial(_leave_zygote, output, others))
+        return pid
 
     def _listen(self, pid: int) -> None:
         """Do what the parent says of a child; kill the child when the parent is gone."""
         said = b"K"
         with suppress(OSError):
             said = self._watches[pid].recv(64) or said
-        for number in re.findall(rb"P([0-9]+);", said):
+        for number in re.findall(rb"P([0-9]+);", said) if self._life is None else ():
             self._most[pid] = int(number)
+        for number in re.findall(rb"G([0-9]+);", said):
+            if not self._groups:
+                remove_stale()
+            self._groups[pid] = Group(os.getpid(), pid), int(number)
         if b"K" in said:
             self._kill(pid)
 
@@ -167,6 +178,11 @@ class Zygote:
         """Kill a child with everything below it; its end is told when it is reaped."""
         if reason:
             self._reasons[pid] = reason
+        if pid in self._groups:
+            self._groups[pid][0].kill()
+        if self._life is not None:
+            _signal(-pid, signal.SIGKILL)
+            return
         _signal(pid, signal.SIGSTOP)
         for _ in range(SWEEPS):  # a stopped process starts nothing; what is found is stopped at once
             below = find_below([pid])
@@ -188,16 +204,36 @@ class Zygote:
                 break
             watch = self._watches.pop(pid, None)
             self._most.pop(pid, None)
+            group, seconds = self._groups.pop(pid, (None, 0))
+            reason = self._reasons.pop(pid, "")
+            if group is not None:
+                reason = reason or (group.find_reached(seconds) if status else "")
+                self._spent.append(group)
             if watch is not None:
                 if status:
-                    self._kill_strays()
-                _tell(watch, ended=status, reason=self._reasons.pop(pid, ""))
+                    self._kill_strays(pid)
+                    self._remove_groups()
+                _tell(watch, ended=status, reason=reason)
                 watch.close()
                 if not status:  # it says that it has no children, and that is looked at while nobody waits
-                    self._kill_strays()
+                    self._kill_strays(pid)
+                    self._remove_groups()
 
-    def _kill_strays(self) -> None:
+    def _remove_groups(self) -> None:
+        self._spent = [group for group in self._spent if not group.remove()]
+
+    def _look_at_groups(self) -> None:
+        """Kill children whose processes together reached a limit, and remove groups that were in use before."""
+        for pid, (group, seconds) in list(self._groups.items()):
+            if reason := group.find_reached(seconds):
+                self._kill(pid, reason)
+        self._remove_groups()
+
+    def _kill_strays(self, ended: int) -> None:
         """Kill processes whose child has ended."""
+        if self._life is not None:
+            _signal(-ended, signal.SIGKILL)
+            return
         for _ in range(SWEEPS):
             strays = [pid for pid in children_of(os.getpid()) if pid not in self._watches]
             below = [*strays, *find_below(strays)]
@@ -241,11 +277,6 @@ def children_of(pid: int) -> list[int]:
     return [each for each, parent in parents_of_all(ended=True).items() if parent == pid]
 
 
-def count_threads() -> int:
-    """Return the number of threads of this process."""
-    return sum(1 for _ in Path("/proc/self/task").iterdir())
-
-
 def parents_of_all(*, ended: bool = False) -> dict[int, int]:
     """Return the parent of each process."""
     parents = {}
@@ -275,12 +306,44 @@ def prepare() -> None:
     gc.freeze()
 
 
+def begin_zygote(control: str, way: str) -> None:
+    """Be a zygote until the parent is gone; `way` is `fork`, or `fresh` or `bare` to do without forks."""
+    if not TASKS.is_dir():
+        way = "bare"
+    fresh = explain_fresh()
+    if way == "fork" and not fresh:
+        prepare()
+        fresh = explain_fresh()
+    if way != "fork":
+        fresh = fresh or "it was asked for"
+    Zygote(socket.socket(fileno=int(control)), fresh, is_bare=way == "bare").serve()
+
+
+def end_with_parent() -> None:
+    """Have this process killed with its parent, and be the parent of what is left below it."""
+    _control_process(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _control_process(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _leave_zygote(output: socket.socket, others: Iterable[socket.socket]) -> None:
+    """Have no part of the zygote in a fork of it."""
+    end_with_parent()
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for each in others:
+        each.close()
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    output.close()
+
+
 def _control_process(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, PermissionError):  # a group of ended processes may refuse
         os.kill(pid, number)
 
 
@@ -296,4 +359,6 @@ def _receive_descriptors(control: socket.socket) -> tuple[bytes, list[int]]:
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+    for each in descriptors:
+        os.set_inheritable(each, False)
     return data, list(descriptors)

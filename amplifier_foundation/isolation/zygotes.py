@@ -12,20 +12,24 @@ import weakref
 from collections import deque
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.errors import SessionProcessEnded
 from amplifier_core.process_forks import close_in_forks
 
+from ..settings.layer import DEFAULTS
+from .fresh import BEGIN
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-MAX_SUBPROCESS = 4
+MAX_SUBPROCESS: int = DEFAULTS["max_subprocess"]
 """Sessions in processes of their own at a time; the others wait."""
 PATIENCE = 30.0
 """Seconds for a first child to start."""
+Way = Literal["fork", "fresh", "bare"]
+"""How a zygote starts children; `bare` is a fresh interpreter as on systems that have no `/proc`."""
 _OWN = ("amplifier_core", "amplifier_foundation", "pydantic", "pydantic_core")
-_BEGIN = Path(__file__).with_name("begin.py")
 
 
 class Ends(NamedTuple):
@@ -43,10 +47,14 @@ class Ends(NamedTuple):
 
 
 class Zygotes:
-    """At most one living zygote, started when it is first needed; a dead one is replaced."""
+    """At most one living zygote, started when it is first needed; a dead one is replaced.
 
-    def __init__(self, most: int = MAX_SUBPROCESS) -> None:
+    Where a fork is unsafe, it starts each child by a fresh interpreter; other ways than `fork` have it do so anywhere.
+    """
+
+    def __init__(self, most: int = MAX_SUBPROCESS, way: Way = "fork") -> None:
         self.places = Places(most)
+        self._way = way
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
         self._ends: list[weakref.finalize[..., Zygotes]] = []
@@ -64,18 +72,24 @@ class Zygotes:
             reason = f"cannot be started: {error.strerror or error}"
             raise SessionProcessEnded(session_id, reason) from error
 
-    def try_fork(self) -> None:
-        """Fork a child and end it. Raises `SessionProcessEnded`."""
+    def try_start(self) -> str:
+        """Start a child, and have it end; return the reason for a fresh interpreter, '' for a fork.
+
+        Raises `SessionProcessEnded`.
+        """
         ends = self.fork("")
         try:
             ends.watch.settimeout(PATIENCE)
-            told = json.loads(ends.watch.recv(4096).partition(b"\n")[0])
+            ends.link.close()
+            with ends.watch.makefile("rb") as told:
+                begun, ended = json.loads(told.readline()), json.loads(told.readline() or "{}")
         except (OSError, ValueError) as error:
             raise SessionProcessEnded("", f"does not start within {PATIENCE:g} s") from error
         finally:
             ends.close()
-        if "pid" not in told:
-            raise SessionProcessEnded("", str(told.get("failed")))
+        if "pid" not in begun or ended.get("ended") != 0:
+            raise SessionProcessEnded("", str(begun.get("failed") or f"ends at its start: {ended}"))
+        return str(begun["fresh"])
 
     def prepare(self) -> None:
         """Have a child ready for the next session."""
@@ -151,19 +165,18 @@ class Zygotes:
                 return
 
     def _start(self) -> socket.socket:
-        if sys.platform != "linux":
-            raise OSError(0, "sessions in processes of their own need Linux")
-        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        kind = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_STREAM
+        own, other = socket.socketpair(socket.AF_UNIX, kind)
+        folders = json.dumps(module_folders())
         with other:
             process = subprocess.Popen(
-                [sys.executable, "-I", str(_BEGIN), str(other.fileno())],
+                [sys.executable, "-I", str(BEGIN), "zygote", folders, str(other.fileno()), self._way],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        own.send(json.dumps(module_folders()).encode())
         self._control = close_in_forks(own)
         self._ends.append(weakref.finalize(self, _end_zygote, own, process))
         return own

@@ -152,6 +152,7 @@ def _entries(bundle: Bundle, section: str) -> list[dict[str, Any]]:
 def _power_of(section: str, entry: Mapping[str, Any]) -> str:
     name = str(entry.get("module"))
     powers = [power for power, parts in _POWERS if section == "tools" and any(part in name for part in parts)]
+    powers += ["in a sandbox"] if entry.get("sandbox") else []
     return f" ({', '.join(powers)})" if powers else ""
 
 

@@ -42,7 +42,7 @@ ASK_FIRST = (
 )
 
 _AFTER_RECORDER = -999_998
-_CUT = ("Cancelled", "CancelledError")
+_CUT = ("Cancelled", "CancelledError", "ToolProcessEnded")
 """Types of `tool:error` after which the effect is unknown."""
 
 

@@ -80,6 +80,8 @@ class SettingsFile(Section):
     fetch: Fetching = Field(default_factory=Fetching)
     approvals: Approvals = Field(default_factory=Approvals)
     retention: Retention = Field(default_factory=Retention)
+    max_subprocess: int = Field(default=0, ge=1)
+    """Sessions in processes of their own that run at a time (`runner: subprocess`)."""
 
     @field_validator("bundles")
     @classmethod

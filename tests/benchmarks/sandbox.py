@@ -1,13 +1,15 @@
-"""Measure the shell tool: what a sandbox adds to a command, and the decoding of a command for the permissions."""
+"""Measure the sandbox: what it adds to a command and to a tool, and the decoding of a command for the permissions."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core import ModuleCoordinator
+from amplifier_foundation.bundle.module_loader import BundleModuleLoader
 from amplifier_tool_bash import describe_sandbox, mount
 from amplifier_tool_bash.commands.decoding import describe_command
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 AT_MOST = 15e-3  # goal: seconds that a sandbox adds to a command
 DECODING = 300e-6
+TOOL_BEGINS, TOOL_CALL = 400e-3, 3e-3
 COMMAND = "cd src && grep -rn 'a b' . | head -20"
 
 
@@ -40,6 +43,36 @@ async def rows() -> AsyncIterator[Row]:
         await coordinator.cleanup()
     yield timed("what bubblewrap adds to a command", inside - alone, at_most=AT_MOST)
     yield Row("  bash in bubblewrap, beside bash alone", inside, alone)
+    with TemporaryDirectory(prefix="amplifier-bench-") as folder:
+        (Path(folder) / "a.txt").write_text("one\n")
+        [taken] = await in_turns(awaited(partial(_mount_tools, folder, sandbox=True), 1), rounds=5)
+        yield timed("begin the process of a tool in bubblewrap", taken, at_most=TOOL_BEGINS)
+        here, there = [await _open(folder, sandbox=sandbox) for sandbox in (False, True)]
+        alone, inside = await in_turns(awaited(partial(_read, here), 20), awaited(partial(_read, there), 20), rounds=9)
+        for coordinator in (here, there):
+            await coordinator.cleanup()
+    yield timed("what bubblewrap adds to the call of a tool", inside - alone, at_most=TOOL_CALL)
+
+
+async def _open(folder: str, *, sandbox: bool) -> ModuleCoordinator:
+    """Return a coordinator with the file tools."""
+    coordinator = ModuleCoordinator(session_id="bench")
+    coordinator.register_capability("session.working_dir", folder)
+    loader = BundleModuleLoader()
+    load = loader.load_in_sandbox if sandbox else loader.load
+    cleanup = await (await load("tool-filesystem", {}, None, coordinator))(coordinator)
+    coordinator.register_cleanup(cleanup or (lambda: None))
+    return coordinator
+
+
+async def _mount_tools(folder: str, *, sandbox: bool) -> None:
+    await (await _open(folder, sandbox=sandbox)).cleanup()
+
+
+async def _read(coordinator: ModuleCoordinator) -> None:
+    result = await coordinator.get("tools", "read_file").execute({"file_path": "a.txt"})
+    if not result.success:
+        raise AssertionError(result.error)
 
 
 async def _run_alone() -> None:

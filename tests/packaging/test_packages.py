@@ -125,7 +125,7 @@ def test_a_plugin_works_alone_beside_the_root(dist: str, environment: Environmen
     assert faults(found["plugins"]) == []
     offered = [row["offers"] for row in found["plugins"] if (row["name"], row["dist"]) == (name, dist)]
     mounted = [row["name"] for row in found["modules"] if row["dist"] == dist]
-    checked = [([["sandbox"]], ["tool-bash"]), ([["runner-subprocess", "processes"]], [])]
+    checked = [([["sandbox", "sandbox"]], []), ([["runner-subprocess", "processes"]], [])]
     assert (offered, mounted) in (([[name]], []), ([], [name]), *checked)
 
 

@@ -21,9 +21,11 @@ def amplifier_register_runner(register: Register[RunnerFactory]) -> None:
 
     def make_runner() -> Any:
         from amplifier_foundation.isolation.runner import SubprocessRunner
+        from amplifier_foundation.isolation.zygotes import Zygotes
+        from amplifier_foundation.settings import read_settings
 
         if not shared:
-            shared.append(SubprocessRunner())
+            shared.append(SubprocessRunner(Zygotes(read_settings().get("max_subprocess"))))
         return shared[0]
 
     register("runner-subprocess", make_runner)
@@ -38,11 +40,12 @@ def amplifier_register_checkup(register: Any) -> None:
 def check_processes() -> Iterator[Mapping[str, str]]:
     """Yield whether a process for a session starts here, after a try, and what its limits do not cover."""
     from amplifier_core.errors import SessionProcessEnded
+    from amplifier_foundation.isolation.control_groups import try_groups
     from amplifier_foundation.isolation.zygotes import Zygotes
 
     part, zygotes = "processes", Zygotes()
     try:
-        zygotes.try_fork()
+        reason = zygotes.try_start()
     except SessionProcessEnded as error:
         yield {"part": part, "state": "weak", "fact": f"no session can have a process of its own: it {error.cause}"}
         return
@@ -51,10 +54,15 @@ def check_processes() -> Iterator[Mapping[str, str]]:
     yield {
         "part": part,
         "state": "ok",
-        "fact": "runner-subprocess forks processes for sessions, which was tried just now",
+        "fact": f"runner-subprocess {_describe_start(reason)}, which was tried just now",
     }
-    yield {
-        "part": part,
-        "state": "off",
-        "fact": "a limit of memory or CPU holds for each process of a session by itself",
-    }
+    if try_groups():
+        fact = "a limit of memory, CPU or processes holds for all processes of a session together, by control groups"
+        yield {"part": part, "state": "ok", "fact": fact}
+    else:
+        fact = "a limit of memory or CPU holds for each process of a session by itself: no control group can be made"
+        yield {"part": part, "state": "off", "fact": fact}
+
+
+def _describe_start(reason: str) -> str:
+    return f"starts a fresh Python for each session ({reason})" if reason else "forks processes for sessions"

@@ -30,7 +30,7 @@ def describe_sandbox() -> dict[str, Any]:
     `kind` is `bubblewrap`, `landlock`, `sandbox-exec`, or None; `missing` says by kind why it cannot run; `covers` and
     `open` are lists of sentences; `tested` says whether this process has tried it.
     """
-    from .sandbox import describe
+    from amplifier_sandbox.choosing import describe
 
     return describe()
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from amplifier_sandbox.contracts import Launch
+
     from .output import Output
-    from .sandbox.contracts import Launch
 
 TERMINALS = "client.terminals"
 """The capability with the terminals of an editor."""

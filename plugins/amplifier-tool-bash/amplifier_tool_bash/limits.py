@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from amplifier_sandbox.contracts import find_bash
+
 if TYPE_CHECKING:
     from .config import Limits
 
@@ -25,6 +27,13 @@ def make_limits(limits: Limits) -> str:
     if limits.memory_mb is not None:
         orders.append(f"ulimit -v {limits.memory_mb * 1024}")
     return "{ " + "; ".join(orders) + "; } 2>/dev/null;"
+
+
+def make_shell(limits: str, script: str) -> list[str]:
+    """Return the arguments that set the limits and run the script in a fresh bash."""
+    bash = find_bash()
+    begin = f'{limits} exec {bash} --noprofile --norc -c "$1" bash'
+    return [bash, "--noprofile", "--norc", "-c", begin, "bash", script]
 
 
 def find_limit(limits: Limits, code: int, text: str) -> str | None:

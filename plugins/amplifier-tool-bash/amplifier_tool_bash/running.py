@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from amplifier_sandbox.contracts import Launch
+
     from .output import Output
-    from .sandbox.contracts import Launch
 
 _PIECE = 65_536
 _LAST_OUTPUT = 1.0

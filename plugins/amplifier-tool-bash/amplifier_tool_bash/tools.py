@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.models import ToolResult
 from amplifier_core.permissions import Access, Call, what_obeys
+from amplifier_sandbox.choosing import NoSandbox, find_sandbox, require_sandbox
+from amplifier_sandbox.contracts import Run, holds_home
+from amplifier_sandbox.protection import Guarded, find_guarded, find_second_names, hold_new_repositories
 
 from .background import Background
 from .client_terminal import TERMINAL, TERMINALS, TerminalCommand
 from .commands.decoding import describe_command
 from .failures import BashError, InvalidInput
-from .limits import find_limit, make_limits
+from .limits import find_limit, make_limits, make_shell
 from .output import Output
 from .running import Command
-from .sandbox import NoSandbox, find_sandbox, require_sandbox
-from .sandbox.contracts import Run
-from .sandbox.protection import Guarded, find_guarded, find_second_names, hold_new_repositories
 from .schemas import DESCRIPTIONS, check, make_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from amplifier_core import ModuleCoordinator
+    from amplifier_sandbox.contracts import Launch, Sandbox
 
     from .config import BashConfig
-    from .sandbox.contracts import Launch, Sandbox
 
     Action = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -123,11 +123,10 @@ class Shell:
         sandbox = await asyncio.to_thread(self._require_sandbox)
         guarded = await asyncio.to_thread(self._find_guarded)
         run = Run(
-            given["command"],
+            make_shell(self._limits, given["command"]),
             self._folder,
             where,
             bool(given.get("network")),
-            self._limits,
             self._config.pass_environment,
             self._config.readable,
             guarded,
@@ -229,8 +228,7 @@ class Shell:
                 f"`sandbox: off` needs a rule in your own settings (permissions: {{allow: [{UNSANDBOXED}]}}); "
                 "nobody else may say so",
             )
-        home = os.path.realpath(Path.home())
-        if self._config.sandbox != "off" and f"{home}/".startswith(f"{self._folder.rstrip('/')}/"):
+        if self._config.sandbox != "off" and holds_home(self._folder):
             raise BashError(
                 "NoSandbox", f"the working folder {self._folder} holds your home; work in a folder of its own"
             )

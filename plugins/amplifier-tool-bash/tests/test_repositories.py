@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_sandbox.repositories import runs_programs_to_read
 from amplifier_tool_bash.commands.decoding import describe_command
 from amplifier_tool_bash.commands.parsing import parse
 from amplifier_tool_bash.commands.reading import find_read_paths
-from amplifier_tool_bash.repositories import runs_programs_to_read
 from tests.programs import require
 
 READINGS = (

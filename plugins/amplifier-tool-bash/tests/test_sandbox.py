@@ -15,10 +15,9 @@ import pytest
 
 from amplifier_core import ModuleCoordinator
 from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
-from amplifier_tool_bash import describe_sandbox, sandbox
-from amplifier_tool_bash.sandbox.landlock import find_version
-from amplifier_tool_bash.sandbox.seatbelt import make_profile
-from amplifier_tool_bash.sandbox.seccomp import MACHINES, make_filter
+from amplifier_sandbox import choosing
+from amplifier_sandbox.landlock import find_version
+from amplifier_tool_bash import describe_sandbox
 from tests.programs import require
 
 needs_landlock = pytest.mark.skipif(find_version() == 0, reason="this kernel has no Landlock")
@@ -27,7 +26,7 @@ needs_landlock = pytest.mark.skipif(find_version() == 0, reason="this kernel has
 @pytest.fixture(autouse=True)
 def _untested(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the results of self-tests."""
-    monkeypatch.setattr(sandbox, "_results", {})
+    monkeypatch.setattr(choosing, "_results", {})
 
 
 def guard(coordinator: ModuleCoordinator, work: Path, *layers: dict[str, Any]) -> None:
@@ -39,25 +38,6 @@ def guard(coordinator: ModuleCoordinator, work: Path, *layers: dict[str, Any]) -
 def git(folder: Path, *arguments: str) -> str:
     done = subprocess.run([require("git"), "-C", str(folder), *arguments], check=True, capture_output=True, text=True)
     return done.stdout
-
-
-def test_bubblewrap_is_chosen_and_described() -> None:
-    require("bwrap")
-    described = describe_sandbox()
-    assert (described["kind"], described["tested"]) == ("bubblewrap", True)
-    assert "no network without a grant" in " ".join(described["covers"])
-    assert described["missing"]["sandbox-exec"] == "sandbox-exec is a program of macOS"
-    assert described["open"]
-
-
-@needs_landlock
-def test_without_bubblewrap_landlock_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    described = describe_sandbox()
-    assert (described["kind"], described["tested"]) == ("landlock", True)
-    assert described["missing"]["bubblewrap"].startswith(
-        "bubblewrap is not installed; install it with: apt-get install"
-    )
 
 
 @needs_landlock
@@ -517,24 +497,3 @@ async def test_under_landlock_ordinary_work_goes_on(mount_tools: Any, work: Path
     result = await tool.execute({"command": command})
     assert result.output["output"].splitlines()[:2] == ["b", "0"]
     assert (result.output["exit_code"], (work / "d" / "c").read_text()) == (3, "b\n")
-
-
-# filters and profiles
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-def test_a_filter_is_short_and_ends_in_an_answer(machine: str) -> None:
-    program = make_filter((2, 10, 16), machine)
-    assert program is not None
-    assert len(program) % 8 == 0 and len(program) // 8 < 256
-    assert program[-8:-6] == b"\x06\x00"
-
-
-def test_an_unknown_machine_has_no_filter() -> None:
-    assert make_filter((), "vax") is None
-
-
-def test_the_profile_of_macos_quotes_paths() -> None:
-    profile = make_profile(sandbox.Run("ls", '/a "b', '/a "b', scratch="/tmp/x"))
-    assert '(subpath "/a \\"b")' in profile
-    assert "(deny default)" in profile and "network" not in profile

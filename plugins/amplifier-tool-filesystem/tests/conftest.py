@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core import ModuleCoordinator
+from amplifier_foundation.bundle.module_loader import BundleModuleLoader
 from amplifier_tool_filesystem import mount
+from tests.programs import require
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     Call = Callable[..., Awaitable[Any]]  # of a ToolResult, whose output may be anything
@@ -31,13 +33,19 @@ def outside(tmp_path: Path) -> Path:
     return tmp_path / "outside"
 
 
-@pytest.fixture
-async def coordinator(work: Path) -> ModuleCoordinator:
-    """A coordinator with the tools, a small `max_bytes` among their settings."""
+@pytest.fixture(params=["here", "in a sandbox"])
+async def coordinator(request: pytest.FixtureRequest, work: Path) -> AsyncIterator[ModuleCoordinator]:
+    """A coordinator with the tools, a small `max_bytes` among their settings; in this process, and in a sandbox."""
     coordinator = ModuleCoordinator(session_id="test")
     coordinator.register_capability("session.working_dir", str(work))
-    await mount(coordinator, {"max_bytes": 64})
-    return coordinator
+    if request.param == "here":
+        await mount(coordinator, {"max_bytes": 64})
+    else:
+        require("bwrap")
+        load = await BundleModuleLoader().load_in_sandbox("tool-filesystem", {"max_bytes": 64}, None, coordinator)
+        coordinator.register_cleanup(await load(coordinator))  # type: ignore[arg-type]
+    yield coordinator
+    await coordinator.cleanup()
 
 
 @pytest.fixture

@@ -144,6 +144,7 @@ async def test_writing_replaces_a_file_and_keeps_its_mode(work: Path, call: Call
     assert (script.read_text(), stat.S_IMODE(script.stat().st_mode)) == ("new", 0o751)
 
 
+@pytest.mark.parametrize("coordinator", ["here"], indirect=True)
 async def test_a_new_file_gets_the_mode_that_the_umask_leaves(work: Path, call: Call) -> None:
     before = os.umask(0o027)
     try:

@@ -207,6 +207,7 @@ async def test_a_pattern_is_not_longer_than_a_person_writes(tree: Path, call: Ca
     assert (await call("glob", pattern="{" * 500 + "," * 500)).output["files"] == []
 
 
+@pytest.mark.parametrize("coordinator", ["here"], indirect=True)
 async def test_searches_take_turns(tree: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     began, running, most = asyncio.create_subprocess_exec, 0, 0
 
@@ -288,6 +289,7 @@ async def test_a_search_that_the_person_allowed_finds_what_it_was_asked_about(
     assert (await search(call))[0] == ["id_rsa.pub", "public/x.txt"]
 
 
+@pytest.mark.parametrize("coordinator", ["here"], indirect=True)
 async def test_a_file_named_to_grep_is_for_the_permissions(
     keys: Path, call: Call, coordinator: ModuleCoordinator
 ) -> None:

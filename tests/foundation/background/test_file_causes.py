@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -199,3 +200,10 @@ async def test_the_last_refusals_are_reported_at_the_stop(open_bench: OpenBench)
         await bench.until("refused", count=3)
         await bench.manager.stop_all()
         assert bench.told("refusals", "count") == [1, 2]
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert file_causes._digest(tmp_path / "fifo") is None
+    assert file_causes._digest(tmp_path) is None
+    assert file_causes._digest(Path("/dev/zero")) is None

@@ -42,6 +42,7 @@ NEEDED = {
     "AgentFile": {"meta": {"name": "demo"}},
     "BundleSection": {"name": "demo"},
     "ModuleEntry": {"module": "tool-x"},
+    "ToolEntry": {"module": "tool-x"},
     "Include": {"bundle": "./x"},
     "BackgroundSessionConfig": {"name": "demo"},
     "TriggerConfig": {"module": "trigger-timer"},

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from amplifier_foundation.isolation.runner import SubprocessRunner
 from amplifier_foundation.isolation.zygote import find_below, parents_of_all
+from amplifier_foundation.isolation.zygotes import Zygotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+KILLS = int(os.environ.get("KILLS", "10"))
+PROGRAM = """
+import asyncio, json, sys
+from amplifier_foundation import run_session_in_subprocess
+from amplifier_foundation.isolation.runner import SubprocessRunner
+from amplifier_foundation.isolation.zygotes import Zygotes
+
+plan, folder, way = sys.argv[1:]
+runner = SubprocessRunner(Zygotes(way=way))
+asyncio.run(run_session_in_subprocess(json.loads(plan), "Go", "p", folder, runner=runner))
+"""
+"""Runs a session; its arguments are the plan, the folder, and how children start."""
 ACTING = """
 from amplifier_core import ToolResult
 
@@ -37,10 +52,14 @@ async def mount(coordinator, config):
 """
 
 
+EVERY_WAY = pytest.mark.parametrize("runner", ["fork", "fresh", "bare"], indirect=True)
+"""Runs a test with forks, with fresh interpreters, and with those as on systems that have no `/proc`."""
+
+
 @pytest.fixture(scope="module")
-def runner() -> Iterator[SubprocessRunner]:
+def runner(request: pytest.FixtureRequest) -> Iterator[SubprocessRunner]:
     """A runner with processes of its own; none of them is left at the end."""
-    made = SubprocessRunner()
+    made = SubprocessRunner(Zygotes(way=getattr(request, "param", "fork")))
     yield made
     zygotes = made.pids()
     started = {*zygotes, *find_below(zygotes)}
@@ -51,6 +70,12 @@ def runner() -> Iterator[SubprocessRunner]:
 def living() -> set[int]:
     """Return the ids of all processes that have not ended."""
     return set(parents_of_all())
+
+
+async def until_it_exists(path: Path) -> None:
+    """Wait for a file that a session writes."""
+    while not path.exists():
+        await asyncio.sleep(0.01)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -18,17 +19,29 @@ from amplifier_core.testing import MemoryStore
 from amplifier_foundation import run_session_in_subprocess
 from amplifier_foundation.isolation.runner import SubprocessRunner
 from amplifier_foundation.isolation.zygote import find_below
+from amplifier_foundation.isolation.zygotes import Zygotes
 
-from .conftest import living
+from .conftest import EVERY_WAY, KILLS, PROGRAM, living, until_it_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Plan = Callable[..., dict[str, Any]]
 
+RESTLESS = """
+import sys, threading
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+real = PathFinder.find_spec(__name__, sys.path[1:])
+sys.modules[__name__] = module_from_spec(real)
+real.loader.exec_module(sys.modules[__name__])
+"""
 SLEEPER = "[sys.executable, '-c', 'import time; time.sleep(600)']"
 
 
+@EVERY_WAY
 @pytest.mark.parametrize(
     ("code", "told"),
     [
@@ -45,17 +58,13 @@ async def test_a_process_that_ends_early_is_an_error_that_says_how(
         await run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner, timeout=60)
 
 
+@EVERY_WAY
 @pytest.mark.parametrize(
     ("limits", "code", "told"),
     [
         ({"memory": "512 MiB"}, "return len(bytearray(10_000_000_000))", "memory: 512 MiB"),
         ({"cpu_seconds": 1}, "while True: pass", "cpu_seconds: 1"),
         ({"output": "1 MiB"}, "import os\nwhile True: os.write(1, b'x' * 65536)", "output: 1 MiB"),
-        (
-            {"processes": 20},
-            "import os, time\nfor _ in range(60):\n    if not os.fork():\n        time.sleep(600)\ntime.sleep(600)",
-            "processes: 20",
-        ),
     ],
 )
 async def test_a_limit_that_is_reached_is_an_error_that_names_it(
@@ -64,6 +73,17 @@ async def test_a_limit_that_is_reached_is_an_error_that_names_it(
     with pytest.raises(LimitReached, match=told) as caught:
         await run_session_in_subprocess(plan(code, limits=limits), "Go", "p", tmp_path, runner=runner, timeout=60)
     assert "limits" in str(caught.value)
+
+
+@pytest.mark.parametrize("runner", ["fork", "fresh"], indirect=True)
+async def test_the_limit_of_processes_counts_those_below_the_session(
+    runner: SubprocessRunner, plan: Plan, tmp_path: Path
+) -> None:
+    code = "import os, time\nfor _ in range(60):\n    if not os.fork():\n        time.sleep(600)\ntime.sleep(600)"
+    with pytest.raises(LimitReached, match="processes: 20"):
+        await run_session_in_subprocess(
+            plan(code, limits={"processes": 20}), "Go", "p", tmp_path, runner=runner, timeout=60
+        )
 
 
 @pytest.mark.parametrize(
@@ -117,6 +137,7 @@ async def test_a_gigabyte_of_output_leaves_the_parent_small(
     assert resident() - before < 20_000_000
 
 
+@pytest.mark.parametrize("runner", ["fork", "fresh"], indirect=True)
 @pytest.mark.parametrize("started", ["Popen(SLEEPER)", "Popen(SLEEPER, start_new_session=True)"])
 async def test_what_a_session_leaves_running_ends_with_it(
     runner: SubprocessRunner, plan: Plan, tmp_path: Path, started: str
@@ -126,6 +147,17 @@ async def test_what_a_session_leaves_running_ends_with_it(
     assert int(result.output.rpartition(" ")[2]) not in living()
 
 
+@pytest.mark.parametrize("runner", ["bare"], indirect=True)
+async def test_without_proc_the_process_group_of_a_session_is_killed_at_its_end(
+    runner: SubprocessRunner, plan: Plan, tmp_path: Path
+) -> None:
+    code = f"import subprocess, sys\nreturn subprocess.Popen({SLEEPER}).pid"
+    result = await run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner)
+    while int(result.output.rpartition(" ")[2]) in living():
+        await asyncio.sleep(0.01)
+
+
+@EVERY_WAY
 async def test_a_session_that_ignores_sigterm_is_cancelled_all_the_same(
     runner: SubprocessRunner, plan: Plan, tmp_path: Path
 ) -> None:
@@ -134,35 +166,54 @@ async def test_a_session_that_ignores_sigterm_is_cancelled_all_the_same(
         "open('began', 'w').write(str(os.getpid())); os.rename('began', 'begun')\nwhile True: time.sleep(1)"
     )
     running = asyncio.ensure_future(run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner))
-    while not (tmp_path / "begun").exists():
-        await asyncio.sleep(0.01)
+    await until_it_exists(tmp_path / "begun")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     assert int((tmp_path / "begun").read_text()) not in living()
 
 
-async def test_sessions_end_with_the_process_that_wants_them(plan: Plan, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["fork", "fresh", "bare"])
+async def test_sessions_end_with_the_process_that_wants_them(plan: Plan, tmp_path: Path, way: str) -> None:
     code = (
         "import os, subprocess, sys, time\n"
-        f"child = subprocess.Popen({SLEEPER}, start_new_session=True)\n"
+        f"child = subprocess.Popen({SLEEPER}, start_new_session={way != 'bare'})\n"
         "open('began', 'w').write(f'{os.getpid()} {child.pid}'); os.rename('began', 'begun')\ntime.sleep(600)"
     )
-    program = (
-        "import asyncio, json, sys\nfrom amplifier_foundation import run_session_in_subprocess\n"
-        "asyncio.run(run_session_in_subprocess(json.loads(sys.argv[1]), 'Go', 'p', sys.argv[2]))"
-    )
-    import json
-
-    parent = subprocess.Popen([sys.executable, "-c", program, json.dumps(plan(code)), str(tmp_path)])
-    while not (tmp_path / "begun").exists():
-        await asyncio.sleep(0.01)
+    parent = subprocess.Popen([sys.executable, "-c", PROGRAM, json.dumps(plan(code)), str(tmp_path), way])
+    await until_it_exists(tmp_path / "begun")
     below = {*find_below([parent.pid]), *map(int, (tmp_path / "begun").read_text().split())}
     assert len(below) >= 3
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     while below & living():
         await asyncio.sleep(0.01)
+
+
+@EVERY_WAY
+async def test_a_session_does_not_outlive_its_zygote(runner: SubprocessRunner, plan: Plan, tmp_path: Path) -> None:
+    code = "import os, time\nopen('began', 'w').write(str(os.getpid())); os.rename('began', 'begun')\ntime.sleep(600)"
+    running = asyncio.ensure_future(run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner))
+    await until_it_exists(tmp_path / "begun")
+    [pid] = runner.pids()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(SessionProcessEnded, match="was lost"):
+        await running
+    while int((tmp_path / "begun").read_text()) in living():
+        await asyncio.sleep(0.01)
+
+
+async def test_a_zygote_that_has_threads_starts_a_fresh_interpreter_for_each_session(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "typing_extensions.py").write_text(RESTLESS)  # in place of the one that pydantic imports
+    monkeypatch.syspath_prepend(tmp_path)
+    zygotes = Zygotes()
+    assert zygotes.try_start() == "an installed package starts 1 thread with Python"
+    runner = SubprocessRunner(zygotes)
+    result = await run_session_in_subprocess(plan(), "Go", "p", tmp_path, runner=runner)
+    assert result.output == "It says: done"
+    runner.close()
 
 
 async def test_a_killed_zygote_is_replaced(plan: Plan, tmp_path: Path) -> None:
@@ -197,8 +248,7 @@ async def test_a_session_whose_zygote_is_killed_is_lost_and_says_so(plan: Plan, 
     runner = SubprocessRunner()
     code = "import asyncio\nopen('begun', 'w').close()\nawait asyncio.sleep(600)"
     running = asyncio.ensure_future(run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner))
-    while not (tmp_path / "begun").exists():
-        await asyncio.sleep(0.01)
+    await until_it_exists(tmp_path / "begun")
     [pid] = runner.pids()
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(SessionProcessEnded, match="was lost"):
@@ -250,9 +300,6 @@ async def test_killed_at_random_nothing_acknowledged_is_lost(
         faults = {finding.kind for finding in await store.examine(session_id)} - {"missing_parent"}
         assert not faults or record.status == "failed"
     assert ended > 0
-
-
-KILLS = int(os.environ.get("KILLS", "10"))
 
 
 def resident() -> int:

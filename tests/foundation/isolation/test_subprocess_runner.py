@@ -16,7 +16,7 @@ from amplifier_foundation.isolation.runner import SubprocessRunner
 from amplifier_foundation.isolation.zygotes import Zygotes
 from amplifier_foundation.subprocess_runner import validate_project_path
 
-from .conftest import read
+from .conftest import EVERY_WAY, read, until_it_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,7 @@ SAYS_YES = {
 
 
 class TestRunSessionInSubprocess:
+    @EVERY_WAY
     async def test_success(self, runner: SubprocessRunner, tmp_path: Path) -> None:
         result = await run_session_in_subprocess(SAYS_YES, "Say yes", "parent", tmp_path, runner=runner)
         assert (result.output, result.status, result.turn_count, result.error) == ("Yes.", "success", 1, None)
@@ -76,10 +77,12 @@ class TestRunSessionInSubprocess:
         runner.close()
         assert {result.output for result in results} <= {"It says: 1", "It says: 2"}
 
+    @EVERY_WAY
     async def test_usage_and_turns_are_counted(self, runner: SubprocessRunner, plan: Plan, tmp_path: Path) -> None:
         result = await run_session_in_subprocess(plan(), "Go", "p", tmp_path, runner=runner)
         assert (result.turn_count, result.usage["requests"]) == (1, 2)
 
+    @EVERY_WAY
     async def test_every_message_is_durable_as_it_happens(
         self, runner: SubprocessRunner, plan: Plan, tmp_path: Path
     ) -> None:
@@ -92,6 +95,7 @@ class TestRunSessionInSubprocess:
 
 
 class TestStdoutFraming:
+    @EVERY_WAY
     @pytest.mark.parametrize(
         "forged",
         [
@@ -129,6 +133,7 @@ class TestErrorSanitization:
             await run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner)
         assert self.SECRET not in f"{caught.value} {caught.value.said} {caught.value!r}"
 
+    @EVERY_WAY
     async def test_stderr_is_whole_at_debug_level(
         self, runner: SubprocessRunner, plan: Plan, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -183,6 +188,7 @@ async def test_a_session_past_its_time_limit_is_asked_then_killed(
         await run_session_in_subprocess(plan(code), "Go", "p", tmp_path, timeout=0.5, runner=runner)
 
 
+@pytest.mark.parametrize("runner", ["fork", "fresh"], indirect=True)
 async def test_a_cancelled_session_leaves_nothing_behind(runner: SubprocessRunner, plan: Plan, tmp_path: Path) -> None:
     code = (
         "import asyncio, os, subprocess, sys\n"
@@ -192,8 +198,7 @@ async def test_a_cancelled_session_leaves_nothing_behind(runner: SubprocessRunne
         "await asyncio.sleep(600)"
     )
     running = asyncio.ensure_future(run_session_in_subprocess(plan(code), "Go", "p", tmp_path, runner=runner))
-    while not (tmp_path / "begun").exists():
-        await asyncio.sleep(0.01)
+    await until_it_exists(tmp_path / "begun")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -202,5 +207,6 @@ async def test_a_cancelled_session_leaves_nothing_behind(runner: SubprocessRunne
             os.kill(pid, 0)
 
 
+@EVERY_WAY
 async def test_the_contract_of_runners(runner: SubprocessRunner) -> None:
     await check_runner(lambda: runner, config=SAYS_YES, instruction="Say yes", answer="Yes.", patience=60)

@@ -92,6 +92,7 @@ def test_later_sources_win_and_each_value_knows_its_own(write: Write, monkeypatc
         "approvals": DEFAULTS["approvals"],
         "fetch": {"timeout": 1},
         "retention": DEFAULTS["retention"],
+        "max_subprocess": 4,
     }
     assert {name: str(settings.origin(name)) for name in ("bundle", "storage", "overrides", "fetch.timeout")} == {
         "bundle": "command line",
@@ -242,6 +243,9 @@ def test_a_folder_above_that_belongs_to_somebody_else_is_no_project(project: Pat
             "x: 1\nfetch:\n  timout: 3\n",
             "3:3: error[AMP301] fetch.timout: unknown key; did you mean 'timeout'?",
         ),
+        ("max_subproces: 2\n", "1:1: error[AMP301] max_subproces: unknown key; did you mean 'max_subprocess'?"),
+        ("max_subprocess: 0\n", "1:17: error[AMP303] max_subprocess: must be at least 1"),
+        ("max_subprocess: many\n", "1:17: error[AMP302] max_subprocess: must be a whole number, not text"),
         ("overrides: {x: {sorce: a}}\n", "1:17: error[AMP301] overrides.x.sorce: unknown key; did you mean 'source'?"),
         ("bundle: 3\n", "1:9: error[AMP302] bundle: must be text, not a whole number"),
         ("bundle: {active: 3}\n", "1:18: error[AMP302] bundle: must be text, not a whole number"),

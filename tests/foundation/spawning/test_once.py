@@ -16,6 +16,7 @@ from amplifier_foundation import PreparedBundle, fork_stored, spawn_bundle
 from amplifier_foundation.sessions.once import EffectsUncertain, check_effects, decide_effects
 from amplifier_foundation.sessions.recording import record_session
 from amplifier_foundation.spawning.conversation import open_conversation
+from tests.programs import require
 
 MakeBundle = Callable[..., PreparedBundle]
 
@@ -39,6 +40,8 @@ class Pay:
 async def mount(coordinator, config):
     await coordinator.mount("tools", Pay(coordinator, config))
 """
+
+MOUNT = PAY[PAY.index("async def mount") :]
 
 
 @pytest.fixture
@@ -74,6 +77,28 @@ async def test_a_call_is_marked_while_it_runs_and_no_longer(
     [marks] = seen
     assert [(mark["tool"], len(mark["key"])) for mark in marks.values()] == [("pay", 32)]
     assert (await store.get("paying")).metadata == {"name": "kept"}
+
+
+async def test_a_call_whose_process_in_a_sandbox_ends_may_have_had_its_effect(
+    make_bundle: MakeBundle, store: DurableStore, words: Any, tmp_path: Path
+) -> None:
+    require("bwrap")
+    (tmp_path / "work").mkdir()
+    source = PAY.replace("self.coordinator, self.config = coordinator, config", "self.effects = 'once'")
+    (tmp_path / "pay.py").write_text(
+        source.partition("        store, ")[0] + "        import os; os._exit(1)\n" + MOUNT
+    )
+    child = make_bundle(providers=words.calls("pay"))
+    child.mount_plan["tools"] = [{"module": "pay", "source": str(tmp_path / "pay.py"), "sandbox": True}]
+    async with await child.create_session(
+        session_id="paying", session_cwd=tmp_path / "work", config=child.mount_plan
+    ) as session:
+        await store.create(SessionRecord("paying"))
+        async with record_session(session, store, 0, {}) as recorder:
+            await session.execute("go")
+        assert recorder is not None
+        [mark] = recorder.once.marks.values()
+    assert (mark["tool"], mark["cut"]) == ("pay", True)
 
 
 async def test_an_undecided_call_keeps_its_session_and_those_above_from_being_resumed(

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.permissions import Access
+from amplifier_sandbox.repositories import runs_programs_to_read
 
-from ..repositories import runs_programs_to_read
 from .files import Closed, TooManyFiles, expand
 from .parsing import MOST_COMMANDS, Redirection, TooManyCommands, parse
 from .reading import find_read_paths, shows_files, walks

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from .bubblewrap import Bubblewrap
-from .contracts import Run
+from .contracts import Run, find_bash
 from .landlock import Landlock
 from .seatbelt import Seatbelt
 from .unconfined import Unconfined
@@ -44,7 +44,7 @@ def find_sandbox(wanted: str = "auto") -> Sandbox:
             if not obstacle:
                 return sandbox
             obstacles.append(f"{sandbox.kind}: {obstacle}")
-    raise NoSandbox(f"no sandbox can run here, so no command does. {'; '.join(obstacles)}")
+    raise NoSandbox(f"no sandbox can run here, so nothing does. {'; '.join(obstacles)}")
 
 
 def require_sandbox(wanted: str = "auto") -> Sandbox:
@@ -93,7 +93,8 @@ def _try_sandbox(sandbox: Sandbox) -> str:
             "echo tested\n"
         )
         try:
-            said = _run(sandbox, Run(script, str(work), str(work), scratch=str(scratch)))
+            shell = [find_bash(), "--noprofile", "--norc", "-c", script]
+            said = _run(sandbox, Run(shell, str(work), str(work), scratch=str(scratch)))
         except (OSError, subprocess.SubprocessError) as error:
             return f"it does not start: {error}"
         if said != "tested":

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from amplifier_foundation.cli import invoke
-from amplifier_tool_bash import describe_sandbox, sandbox
-from amplifier_tool_bash.plugin import check_sandbox
+from amplifier_sandbox import choosing
+from amplifier_sandbox.plugin import check_sandbox
 from tests.programs import require
 
 
@@ -16,15 +16,16 @@ def test_doctor_says_what_the_sandbox_covers_and_what_it_does_not(capsys: pytest
     require("bwrap")
     invoke(["doctor", "--json"])
     found = [each for each in json.loads(capsys.readouterr().out)["data"] if each["part"] == "sandbox"]
-    assert found[0]["fact"] == "commands of tool-bash run in bubblewrap, which was tried just now"
-    assert [each["fact"] for each in found[1:-1]] == describe_sandbox()["open"]
-    assert found[-1]["fact"] == "other tools run in the process of their session, with your rights"
+    covered = "commands of tool-bash, and tools with 'sandbox: true' in their bundle"
+    assert found[0]["fact"] == f"{covered}, run in bubblewrap, which was tried just now"
+    assert [each["fact"] for each in found[1:-1]] == choosing.describe()["open"]
+    assert found[-1]["fact"] == "tools without 'sandbox: true' run in the process of their session, with your rights"
     assert [each["state"] for each in found] == ["ok"] + ["off"] * (len(found) - 1)
 
 
 def test_without_bubblewrap_doctor_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(sandbox, "_results", {})
+    monkeypatch.setattr(choosing, "_results", {})
     weak = next(each for each in check_sandbox() if each["state"] == "weak")
     assert "bubblewrap" in weak["fact"]
     assert weak["remedy"] == "apt-get install bubblewrap"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.permissions import find_named_by_git, is_secret, what_obeys
 
-from ..repositories import find_obeyed, is_harmful, runs_programs
+from .repositories import find_obeyed, is_harmful, runs_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Run commands in bubblewrap: namespaces of their own, a small read-only system, and the working folder."""
+"""Run programs in bubblewrap: namespaces of their own, a small read-only system, and the working folder."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.permissions import what_obeys
 
-from ..repositories import find_outer_repository, is_linked
-from .contracts import Launch, Run, find_home, make_environment, make_shell
+from .contracts import Launch, Run, find_home, make_environment
 from .protection import Guarded
+from .repositories import find_outer_repository, is_linked
 from .seccomp import AF_INET, AF_INET6, AF_NETLINK, make_filter
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Bubblewrap:
         return "" if make_filter(()) is not None else "there is no seccomp filter for this machine's architecture"
 
     def launch(self, run: Run) -> Launch:
-        """Return the process that runs a command."""
+        """Return the process that runs a program."""
         bwrap, program = shutil.which("bwrap"), make_filter((AF_INET, AF_INET6, AF_NETLINK))
         if bwrap is None or program is None:
             raise FileNotFoundError(self.find_obstacle())
@@ -63,7 +63,7 @@ class Bubblewrap:
         os.write(descriptor, program)
         os.lseek(descriptor, 0, os.SEEK_SET)
         argv = [bwrap, *_confine(run), *_mount(run), "--seccomp", str(descriptor), "--chdir", run.where, "--"]
-        return Launch([*argv, *make_shell(run)], {}, (descriptor,))
+        return Launch([*argv, *run.argv], {}, (descriptor,))
 
 
 def _confine(run: Run) -> Iterator[str]:
@@ -105,6 +105,8 @@ def _mount(run: Run) -> Iterator[str]:
         yield from ("--ro-bind", outer, outer)
     yield from ("--bind", run.folder, run.folder)
     yield from _guard(run.folder, run.guarded or Guarded((), (), True, {}, {}))
+    for path in run.fixed:
+        yield from ("--ro-bind", path, path)
 
 
 def _guard(folder: str, guarded: Guarded) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .contracts import Launch, find_home, make_environment, make_shell
+from .contracts import Launch, find_home, make_environment
 
 if TYPE_CHECKING:
     from .contracts import Run
@@ -23,5 +23,5 @@ class Unconfined:
         return ""
 
     def launch(self, run: Run) -> Launch:
-        """Return the process that runs a command; its environment is by the same list as in a sandbox."""
-        return Launch(make_shell(run), {**make_environment(run), "HOME": find_home()})
+        """Return the process that runs a program; its environment is by the same list as in a sandbox."""
+        return Launch([*run.argv], {**make_environment(run), "HOME": find_home()})

@@ -1,11 +1,11 @@
-"""Run commands under `sandbox-exec` of macOS."""
+"""Run programs under `sandbox-exec` of macOS."""
 
 from __future__ import annotations
 
 import shutil
 from typing import TYPE_CHECKING
 
-from .contracts import Launch, make_environment, make_shell
+from .contracts import Launch, make_environment
 
 if TYPE_CHECKING:
     from .contracts import Run
@@ -36,8 +36,8 @@ class Seatbelt:
         return "" if shutil.which(_PROGRAM) else "sandbox-exec is a program of macOS"
 
     def launch(self, run: Run) -> Launch:
-        """Return the process that runs a command."""
-        argv = [_PROGRAM, "-p", make_profile(run), *make_shell(run)]
+        """Return the process that runs a program."""
+        argv = [_PROGRAM, "-p", make_profile(run), *run.argv]
         return Launch(argv, {**make_environment(run), "HOME": run.scratch})
 
 

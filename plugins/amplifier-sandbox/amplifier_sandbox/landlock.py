@@ -1,6 +1,6 @@
-"""Run commands under Landlock: the kernel's own rules about files, with a seccomp filter; no namespaces.
+"""Run programs under Landlock: the kernel's own rules about files, with a seccomp filter; no namespaces.
 
-This file is also the program that confines itself and then runs the command: `python -I -S landlock.py JSON`. System
+This file is also a program: `python -I -S landlock.py JSON` confines itself, and then becomes the other one. System
 calls and structures are those of <linux/landlock.h>; the same numbers hold for every architecture.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import struct
 import sys
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER, _DROP_CAPABILITY = 38, 22, 2, 24
+_END_WITH_PARENT, _ADOPT_ORPHANS = 1, 36
 _READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, read a folder
 _OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32")
@@ -64,8 +66,8 @@ class Landlock:
         return "" if make_filter(()) is not None else "there is no seccomp filter for this machine's architecture"
 
     def launch(self, run: Run) -> Launch:
-        """Return the process that confines itself, and then runs a command."""
-        from .contracts import Launch, make_environment, make_shell
+        """Return the process that confines itself, and then runs a program."""
+        from .contracts import Launch, make_environment
         from .seccomp import AF_INET, AF_INET6, AF_NETLINK, make_filter
 
         program = make_filter((AF_INET, AF_INET6, AF_NETLINK) if run.network else ()) or b""
@@ -75,7 +77,8 @@ class Landlock:
             "network": run.network,
             "filter": program.hex(),
             "where": run.where,
-            "argv": make_shell(run),
+            "argv": [*run.argv],
+            "supervised": run.supervised,
         }
         argv = [sys.executable, "-I", "-S", __file__, json.dumps(orders)]
         own = {"HOME": run.scratch, "GIT_CONFIG_NOSYSTEM": "1"}  # git stops at a file that it may not read
@@ -86,6 +89,9 @@ def main(orders: dict[str, object]) -> None:
     """Confine this process, and become the command."""
     libc = ctypes.CDLL(None, use_errno=True)
     os.chdir(str(orders["where"]))
+    if orders["supervised"]:
+        _supervise(libc)
+    libc.prctl(_END_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
     for capability in range(64):  # root gets none of them back
         libc.prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
     if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
@@ -98,6 +104,36 @@ def main(orders: dict[str, object]) -> None:
         raise OSError(ctypes.get_errno(), "seccomp")
     argv: list[str] = orders["argv"]  # type: ignore[assignment]
     os.execv(argv[0], argv)
+
+
+def _supervise(libc: ctypes.CDLL) -> None:
+    """Return in a child; this process stays outside, and ends all below it when the child or its own parent has ended.
+
+    It adopts processes that leave their group.
+    """
+    libc.prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
+    child = os.fork()
+    if child == 0:
+        return
+    os.closerange(0, 1 << 16)
+    signal.signal(signal.SIGTERM, lambda *_: _end_all(128 + signal.SIGTERM))
+    libc.prctl(_END_WITH_PARENT, signal.SIGTERM, 0, 0, 0)
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child:
+            _end_all(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+
+
+def _end_all(code: int) -> None:
+    """Kill every process below this one, and end; orphans of killed ones become children of this one."""
+    try:
+        while True:
+            with open(f"/proc/self/task/{os.getpid()}/children") as listed:  # noqa: PTH123 - as above
+                for pid in listed.read().split():
+                    os.kill(int(pid), signal.SIGKILL)
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        os._exit(code)
 
 
 def _restrict(libc: ctypes.CDLL, readable: list[str], writable: list[str], network: bool) -> None:

@@ -21,22 +21,24 @@ _OTHER_ENCODING = re.compile(r"(?:LANG|LC_[A-Z]+)=(?!(?:C|POSIX)?$|.*\.utf-?8(?:
 
 
 class Run(NamedTuple):
-    """A command to run in a sandbox. Paths are real and absolute."""
+    """A program to run in a sandbox. Paths are real and absolute."""
 
-    script: str
+    argv: Sequence[str]
     folder: str
     """The working folder of the session: the only place for writes that last."""
     where: str
-    """The folder of the command, inside of it."""
+    """The folder of the program, inside of it."""
     network: bool = False
-    limits: str = ""
-    """The shell's commands that set the limits."""
     passed: Sequence[str] = ()
     """More names of the environment."""
     readable: Sequence[str] = ()
     guarded: Guarded | None = None
     scratch: str = "/tmp"
     """The folder for temporary files, where a sandbox has none of its own."""
+    fixed: Sequence[str] = ()
+    """Files and folders that stay read-only also inside of the working folder, in a sandbox that can do that."""
+    supervised: bool = False
+    """Whether a process that leaves its group ends with the program, too; the sandbox's first process ends all."""
 
 
 class Launch(NamedTuple):
@@ -49,7 +51,7 @@ class Launch(NamedTuple):
 
 
 class Sandbox(Protocol):
-    """A way to confine a command."""
+    """A way to confine a program."""
 
     @property
     def kind(self) -> str:
@@ -76,7 +78,7 @@ class Sandbox(Protocol):
         ...
 
     def launch(self, run: Run) -> Launch:
-        """Return the process that runs a command. Raises `OSError`."""
+        """Return the process that runs a program. Raises `OSError`."""
         ...
 
 
@@ -88,15 +90,8 @@ def find_bash() -> str:
     raise FileNotFoundError("bash is not installed; install it with the system's package manager")
 
 
-def make_shell(run: Run) -> list[str]:
-    """Return the arguments that set the limits and run the script in a fresh bash."""
-    bash = find_bash()
-    begin = f'{run.limits} exec {bash} --noprofile --norc -c "$1" bash'
-    return [bash, "--noprofile", "--norc", "-c", begin, "bash", run.script]
-
-
 def make_environment(run: Run) -> dict[str, str]:
-    """Return the environment of a command: a few harmless names, and git's author from the settings of the person."""
+    """Return the environment of a program: a few harmless names, and git's author from the settings of the person."""
     passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name) or name in run.passed}
     kept = {name: value for name, value in passed.items() if not _OTHER_ENCODING.fullmatch(f"{name}={value}")}
     own = {"PATH": PATH, "HOME": find_home(), "TMPDIR": run.scratch, "GIT_TERMINAL_PROMPT": "0"}
@@ -106,6 +101,11 @@ def make_environment(run: Run) -> dict[str, str]:
 def find_home() -> str:
     """Return the home folder of the person, with its links followed."""
     return os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - pathlib raises without one
+
+
+def holds_home(folder: str) -> bool:
+    """Return whether a working folder is the home folder, or above it: nothing in there is to be seen in a sandbox."""
+    return f"{find_home()}/".startswith(f"{folder.rstrip('/')}/")
 
 
 @cache
