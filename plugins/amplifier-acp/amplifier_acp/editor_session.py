@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 MODELS_WITHIN = 15.0
 """Seconds for a provider to list its models."""
+SOON = 0.05
+"""Seconds from the opening of a session to its further facts: the request that opened it is answered first."""
 _STOP_REASONS = {"length": "max_tokens", "refusal": "refusal", "content_filter": "refusal"}
 """The `stopReason` for the `finish_reason` of an unfinished answer."""
 
@@ -311,6 +313,7 @@ class EditorSession:
     async def _list_models(self, conversation: Conversation, host: Host) -> None:
         """Ask the provider for its models, and tell the editor; whatever fails: the option keeps what is known."""
         provider = provider_of(conversation.session)
+        await asyncio.sleep(SOON)
         with suppress(Exception):
             async with asyncio.timeout(MODELS_WITHIN):
                 found = await host.call(provider.list_models())
