@@ -115,6 +115,19 @@ def fill_key(template: str, event: TriggerEvent) -> str:
     return _NAME.sub(lambda match: match[0][0] if match[1] is None else _lookup(names, match[1]), template)[:MAX_KEY]
 
 
+def fill_names(template: str, names: Mapping[str, Any]) -> str:
+    """Return a text with its names filled in, as `build_instruction` does it. Raises `KeyError` for other names."""
+
+    def fill(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0][0]
+        if match[1].partition(".")[0] not in names:
+            raise KeyError(match[1])
+        return _lookup(names, match[1])
+
+    return _NAME.sub(fill, template)
+
+
 def names_in(template: str) -> list[str]:
     """Return the names in a template, without the parts after a dot, each once."""
     return list(dict.fromkeys(match[1].partition(".")[0] for match in _NAME.finditer(template) if match[1]))

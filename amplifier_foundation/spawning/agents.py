@@ -159,6 +159,17 @@ class AgentSpawner:
         spawn.metadata = {**(session_metadata or {}), AGENT: agent_name, TERMS: terms.to_dict()}
         return await _run_for_call(spawn, agent_name, timeout)
 
+    async def make_spawn(
+        self, agent_name: str, instruction: str, session_id: str | None = None, *, runner: str | None = None
+    ) -> Spawn:
+        """Return the spawn of a session of an agent, for `prepare_spawn`. Raises `UnknownName`."""
+        prepared = await self._resolve(agent_name, None)
+        runner = runner or self._runner_of(agent_name, None, use_subprocess=False)
+        terms = Terms(runner=runner)
+        spawn = await self._spawn(agent_name, prepared, terms, self._parent(None), instruction, session_id)
+        spawn.metadata = {AGENT: agent_name, TERMS: terms.to_dict()}
+        return spawn
+
     async def resume(
         self,
         sub_session_id: str,

@@ -1,0 +1,12 @@
+"""Run workflows: tasks of agents and functions, in order, side by side and in loops, that fork each other's sessions.
+
+    plan = Task("plan", agent="planner", prompt="Plan {input.goal}")
+    build = Task("build", agent="coder", fork="plan", prompt="Do it.")
+    checks = Parallel(Task("test", agent="coder", fork="build", prompt="Test it."),
+                      Task("read", agent="critic", fork="plan", prompt="Was the plan good?"))
+    workflow = Workflow("feature", Sequence(plan, build, checks))
+
+`tasks.py` has what people write, `graph.py` checks it, `engine.py` runs it, `journal.py` keeps what is done, and
+`turns.py` takes the turns of agents. A run is a session: its messages are its journal, so a run is forked, listed and
+deleted like any other session.
+"""

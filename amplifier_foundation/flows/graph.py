@@ -1,0 +1,198 @@
+"""Check a workflow before it runs: every name is known, and nothing waits for itself."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplifier_core.conditions import Condition, ConditionError
+
+from .errors import (
+    CYCLE,
+    DEPENDENCY_NOT_FOUND,
+    FORK_CYCLE,
+    FORK_SESSION_UNAVAILABLE,
+    FORK_SOURCE_NOT_FOUND,
+    INVALID,
+    FlowError,
+)
+from .tasks import Branch, ForEach, Loop, Parallel, Sequence, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .tasks import Step, Test, Workflow
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_RESERVED = {"input", "item", "iteration"}
+"""Names of inputs that are no tasks."""
+
+
+class Place(NamedTuple):
+    """Where a task stands: the bodies of loops around it, from the outside in, by their numbers."""
+
+    task: Task
+    bodies: tuple[int, ...]
+
+
+class Graph:
+    """The tasks of a workflow, by their ids."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self.places: dict[str, Place] = {}
+        self._edges: dict[int, list[tuple[int, str]]] = {}
+        """What follows each node, with the task whose fork made the edge."""
+        self._nodes: dict[str, int] = {}
+        self._ends: dict[int, int] = {}
+        """The last node of each body of a loop."""
+        self._numbers: dict[int, int] = {}
+        self._count = 0
+        self._walk(workflow.step, self._add(), ())
+        for place in self.places.values():
+            self._connect(place)
+        self._refuse_cycles()
+
+    def number_of(self, step: Loop | ForEach) -> int:
+        """Return the number of the body of a step, as in `Place.bodies`."""
+        return self._numbers[id(step)]
+
+    # the nodes: each task, and a beginning and an end of whatever has several steps
+
+    def _add(self) -> int:
+        self._count += 1
+        self._edges[self._count] = []
+        return self._count
+
+    def _link(self, before: int, after: int, fork: str = "") -> None:
+        self._edges[before].append((after, fork))
+
+    def _walk(self, step: Step, before: int, bodies: tuple[int, ...]) -> int:
+        """Add the nodes of a step that begins after the node `before`; return its last node."""
+        if isinstance(step, Task):
+            return self._add_task(step, before, bodies)
+        if isinstance(step, Sequence):
+            for each in step.steps:
+                before = self._walk(each, before, bodies)
+            return before
+        if isinstance(step, Loop | ForEach):
+            number = self._numbers[id(step)] = self._add()
+            self._link(before, number)
+            if isinstance(step, Loop):
+                _check_loop(step)
+            end = self._walk(step.body, number, (*bodies, number))
+            self._ends[number] = end
+            return end
+        if isinstance(step, Branch):
+            check_test(step.condition)
+            steps: tuple[Step, ...] = (step.then, *((step.otherwise,) if step.otherwise is not None else ()))
+        else:
+            steps = step.steps
+        end = self._add()
+        self._link(before, end)
+        for each in steps:
+            self._link(self._walk(each, before, bodies), end)
+        return end
+
+    def _add_task(self, task: Task, before: int, bodies: tuple[int, ...]) -> int:
+        if not _ID.fullmatch(task.id) or task.id in _RESERVED:
+            message = "an id has up to 64 letters, digits, '-' or '_', and is not input, item or iteration"
+            raise FlowError(INVALID, message, task.id)
+        if task.id in self.places:
+            raise FlowError(INVALID, "two tasks have this id", task.id)
+        _check_task(task)
+        node = self._nodes[task.id] = self._add()
+        self.places[task.id] = Place(task, bodies)
+        self._link(before, node)
+        return node
+
+    # what waits for what
+
+    def _connect(self, place: Place) -> None:
+        task = place.task
+        for name in task.before:
+            if name not in self.places:
+                raise FlowError(DEPENDENCY_NOT_FOUND, f"there is no task '{name}' to depend on", task.id)
+            self._link(self._find_end(name, place.bodies), self._nodes[task.id])
+        if task.fork is None:
+            return
+        if task.fork not in self.places:
+            message = f"there is no task '{task.fork}' to fork"
+            raise FlowError(FORK_SOURCE_NOT_FOUND, message, task.id, task.fork)
+        if task.agent is None:
+            message = "only the task of an agent has a session, and can fork one"
+            raise FlowError(FORK_SESSION_UNAVAILABLE, message, task.id, task.fork)
+        self._link(self._find_end(task.fork, place.bodies), self._nodes[task.id], task.id)
+
+    def _find_end(self, name: str, bodies: tuple[int, ...]) -> int:
+        """Return the node after which a task is done, seen from `bodies`: outside of its loop, the end of that."""
+        inside = self.places[name].bodies
+        for depth, body in enumerate(inside):
+            if depth >= len(bodies) or bodies[depth] != body:
+                return self._ends[body]
+        return self._nodes[name]
+
+    def _refuse_cycles(self) -> None:
+        """Raise `FlowError` when something waits for itself, after a walk that takes each edge once."""
+        waiting = dict.fromkeys(self._edges, 0)
+        for edges in self._edges.values():
+            for node, _ in edges:
+                waiting[node] += 1
+        free = [node for node, count in waiting.items() if not count]
+        for node in free:
+            for after, _ in self._edges[node]:
+                waiting[after] -= 1
+                if not waiting[after]:
+                    free.append(after)
+        if len(free) == len(waiting):
+            return
+        done = set(free)
+        names = {node: name for name, node in self._nodes.items()}
+        forks = [fork for node in waiting if node not in done for _, fork in self._edges[node] if fork]
+        if forks:
+            task = self.places[forks[0]].task
+            message = f"it forks '{task.fork}', which comes after it, or waits for it"
+            raise FlowError(FORK_CYCLE, message, task.id, task.fork or "")
+        stuck = [names[node] for node in waiting if node not in done and node in names]
+        raise FlowError(CYCLE, f"these wait for each other: {', '.join(stuck[:10])}", stuck[0] if stuck else "")
+
+
+def tasks_of(step: Step | None) -> Iterator[Task]:
+    """Yield the tasks of a step."""
+    if isinstance(step, Task):
+        yield step
+    elif isinstance(step, Sequence | Parallel):
+        for each in step.steps:
+            yield from tasks_of(each)
+    elif isinstance(step, Branch):
+        yield from tasks_of(step.then)
+        yield from tasks_of(step.otherwise)
+    elif step is not None:
+        yield from tasks_of(step.body)
+
+
+def check_test(test: Test | None, task: str = "") -> None:
+    """Raise `FlowError` for a condition that cannot be read."""
+    if isinstance(test, str):
+        try:
+            Condition.parse(test)
+        except ConditionError as error:
+            raise FlowError(INVALID, f"the condition {test!r}: {error}", task) from None
+
+
+def _check_task(task: Task) -> None:
+    if task.agent is not None and task.compute is not None:
+        raise FlowError(INVALID, "it has an agent and a function; a task has one of them, or a value", task.id)
+    if task.agent is not None and not task.prompt and task.fork is None:
+        raise FlowError(INVALID, "its prompt is empty; only a fork goes on without one", task.id)
+    for name in ("retries", "max_schema_retries"):
+        if not 0 <= getattr(task, name) <= 100:
+            raise FlowError(INVALID, f"{name} must be from 0 to 100", task.id)
+    if task.timeout is not None and task.timeout <= 0:
+        raise FlowError(INVALID, "timeout must be above 0 seconds", task.id)
+    check_test(task.skip_if, task.id)
+
+
+def _check_loop(loop: Loop) -> None:
+    if loop.max_iterations < 1:
+        raise FlowError(INVALID, f"a loop has 1 iteration or more, not {loop.max_iterations}")
+    check_test(loop.until)

@@ -1,0 +1,89 @@
+"""Keep what a run has done: each finished task is a message of the run's session.
+
+The session store makes it durable, shares it with forks of the run, and refuses a second writer: an entry is appended
+at a position, and whoever is late gets a `SessionConflict`. Entries that wait are written in one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal
+
+from amplifier_core.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amplifier_core.storage import SessionStore
+    from amplifier_core.transcript import Message
+
+Status = Literal["completed", "skipped", "failed", "absent", "chosen"]
+KEY = "flow"
+"""The member of a message's metadata with the entry."""
+
+
+@frozen
+class Entry:
+    """One finished step of a run.
+
+    `key` is the task's id with the iterations around it: `review#2`. `absent` is a task of a branch that was not taken,
+    `chosen` a decision. `session` is that of its agent, `error` the `FlowError` of a failed task as plain data.
+    """
+
+    key: str
+    task: str
+    status: Status
+    output: Any = None
+    session: str | None = None
+    attempts: int = 0
+    error: dict[str, Any] | None = None
+
+    def to_message(self) -> Message:
+        """Return it as a message, readable for people."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        told = {name: value for name, value in fields.items() if value is not None}
+        text = f"{self.key}: {self.status}"
+        if self.error is not None:
+            text += f": {self.error.get('message')}"
+        elif isinstance(self.output, str) and self.output:
+            text += f"\n\n{self.output}"
+        return {"role": "assistant", "content": text, "metadata": {KEY: told}}
+
+    @classmethod
+    def of_message(cls, message: Message) -> Entry | None:
+        """Return the entry in a message; None: it has none."""
+        told = (message.get("metadata") or {}).get(KEY)
+        return cls(**told) if isinstance(told, dict) and told.keys() <= cls.__dataclass_fields__.keys() else None
+
+
+class Journal:
+    """The entries of one run."""
+
+    def __init__(self, store: SessionStore, run_id: str, messages: Sequence[Message]) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._position = len(messages)
+        self._known: dict[str, Entry] = {}
+        self._waiting: list[Message] = []
+        self._lock = asyncio.Lock()
+        for message in messages:
+            if (entry := Entry.of_message(message)) is not None:
+                self._known[entry.key] = entry
+
+    @classmethod
+    async def read(cls, store: SessionStore, run_id: str) -> Journal:
+        """Return the journal of a stored run. Raises `SessionNotFound`."""
+        return cls(store, run_id, await store.read(run_id))
+
+    def find(self, key: str) -> Entry | None:
+        """Return the last entry of a step; None: it has not ended yet."""
+        return self._known.get(key)
+
+    async def write(self, entry: Entry) -> None:
+        """Return when an entry is durable. Raises `SessionConflict` when another process has gone on with the run."""
+        self._known[entry.key] = entry
+        self._waiting.append(entry.to_message())
+        async with self._lock:
+            batch, self._waiting = self._waiting, []
+            if batch:
+                self._position = await self._store.append(self._run_id, batch, at=self._position)

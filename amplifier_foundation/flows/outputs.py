@@ -1,0 +1,89 @@
+"""Find JSON in the answer of an agent, and hold it to a schema."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_PROBLEMS = 10
+"""Problems of an answer that its agent is told at a time."""
+
+
+class Shape:
+    """The schema of an output: a pydantic model, or a JSON Schema."""
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+
+    def read(self, text: str) -> tuple[Any, list[str]]:
+        """Return the output in an answer and what is wrong with it; with problems, the output counts for nothing."""
+        is_json, value = find_json(text)
+        if not is_json:
+            return None, ["the answer holds no JSON"]
+        if hasattr(self._schema, "model_validate"):
+            return self._read_model(value)
+        from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
+
+        found = Draft202012Validator(self._schema).iter_errors(value)
+        return value, [f"{each.json_path}: {each.message}" for each in islice(found, MOST_PROBLEMS)]
+
+    def _read_model(self, value: Any) -> tuple[Any, list[str]]:
+        from pydantic import ValidationError
+
+        try:
+            model = self._schema.model_validate(value)
+        except ValidationError as error:
+            told = [f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in error.errors()]
+            return None, told[:MOST_PROBLEMS]
+        return model.model_dump(mode="json"), []
+
+    def describe(self) -> str:
+        """Return the schema as JSON."""
+        model = self._schema
+        return json.dumps(model.model_json_schema() if hasattr(model, "model_json_schema") else model, indent=1)
+
+
+def find_json(text: str) -> tuple[bool, Any]:
+    """Return the last balanced object or list in a text, in prose or in a fence, else the text itself if it is JSON."""
+    last: tuple[bool, Any] = (False, None)
+    for start, end in _find_balanced(text):
+        try:
+            last = True, json.loads(text[start:end])
+        except ValueError:
+            continue
+    if last[0]:
+        return last
+    try:
+        return True, json.loads(text)
+    except ValueError:
+        return False, None
+
+
+def _find_balanced(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the beginnings and ends of what stands in balanced braces or brackets, outermost ones alone."""
+    stack: list[str] = []
+    start, is_text, is_escaped = 0, False, False
+    for position, sign in enumerate(text):
+        if is_text:
+            if is_escaped:
+                is_escaped = False
+            elif sign == "\\":
+                is_escaped = True
+            elif sign == '"':
+                is_text = False
+        elif sign == '"' and stack:
+            is_text = True
+        elif sign in "{[":
+            if not stack:
+                start = position
+            stack.append("}" if sign == "{" else "]")
+        elif stack and sign == stack[-1]:
+            stack.pop()
+            if not stack:
+                yield start, position + 1
+        elif stack and sign in "}]":
+            stack.clear()  # not JSON: a brace in prose

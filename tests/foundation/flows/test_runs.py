@@ -1,0 +1,202 @@
+"""Runs of workflows: order, inputs, decisions, failures, and what a resumed run does not do again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core.testing import VirtualClock
+from amplifier_foundation.flows.errors import FlowError
+from amplifier_foundation.flows.graph import Graph
+from amplifier_foundation.flows.outputs import find_json
+from amplifier_foundation.flows.tasks import Branch, ForEach, Loop, Parallel, Sequence, Task, Workflow
+
+if TYPE_CHECKING:
+    from amplifier_core.storage import DurableStore
+
+    from .conftest import MakeRun
+
+
+class Counted:
+    """Functions that count their calls, and fail as often as they are told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.failures: dict[str, int] = {}
+
+    def task(self, name: str, output: Any = None, **options: Any) -> Task:
+        def compute(inputs: Any) -> Any:
+            self.calls.append(name)
+            if self.failures.get(name, 0) > 0:
+                self.failures[name] -= 1
+                raise RuntimeError(f"{name} broke")
+            return output(inputs) if callable(output) else output
+
+        return Task(name, compute=compute, **options)
+
+
+@pytest.fixture
+def counted() -> Counted:
+    return Counted()
+
+
+async def test_steps_come_in_their_order_and_see_what_they_name(run: MakeRun, counted: Counted) -> None:
+    double = counted.task("double", lambda inputs: inputs["one"] * 2, needs={"one": "first"})
+    result = await run(
+        Sequence(Task("first", value=21), double, Task("say", agent="self", prompt="say {double}", deps=("double",)))
+    )
+    assert result.outputs == {"first": 21, "double": 42, "say": "42"}
+
+
+async def test_a_condition_chooses_a_branch_and_the_other_is_absent(run: MakeRun, counted: Counted) -> None:
+    branch = Branch("kind.of == 'big'", counted.task("big"), counted.task("small"))
+    result = await run(
+        Sequence(Task("kind", value={"of": "small"}), branch, counted.task("after", depends_on=("big",)))
+    )
+    assert counted.calls == ["small", "after"]
+    assert result.outputs["big"] is None
+
+
+async def test_a_loop_ends_when_its_condition_holds(run: MakeRun, counted: Counted) -> None:
+    verdict = counted.task("verdict", lambda inputs: {"ok": inputs["iteration"] == 2})
+    result = await run(Loop(verdict, until="verdict.ok"))
+    assert (counted.calls, result.outputs["verdict"]) == (["verdict", "verdict"], {"ok": True})
+
+
+@pytest.mark.parametrize(("then", "status"), [("fail", "failed"), ("continue", "completed")])
+async def test_a_loop_without_an_end_fails_or_goes_on(run: MakeRun, counted: Counted, then: Any, status: str) -> None:
+    loop = Loop(counted.task("again"), until="false", max_iterations=3, on_max_reached=then)
+    result = await run(Sequence(loop, counted.task("after")))
+    assert result.status == status
+    assert counted.calls.count("again") == 3
+    assert (result.error is not None and result.error.code == "LOOP_EXHAUSTED") == (then == "fail")
+
+
+async def test_loops_in_loops_have_results_of_their_own(run: MakeRun, counted: Counted) -> None:
+    inner = Loop(counted.task("inner", lambda inputs: inputs["iteration"]), until="inner == 2")
+    outer = Loop(
+        Sequence(inner, counted.task("outer", lambda inputs: inputs["inner"], deps=("inner",))), until="iteration == 2"
+    )
+    result = await run(outer)
+    assert counted.calls == ["inner", "inner", "outer", "inner", "inner", "outer"]
+    assert result.outputs == {"inner": 2, "outer": 2}
+
+
+async def test_so_many_run_at_a_time_and_no_more(run: MakeRun) -> None:
+    running, most = 0, 0
+
+    async def work(inputs: Any) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    await run(ForEach(tuple(range(20)), Task("work", compute=work), max_concurrency=3))
+    assert most == 3
+
+
+async def test_a_failure_that_may_pass_is_tried_again(run: MakeRun, counted: Counted) -> None:
+    counted.failures["flaky"] = 2
+    clock = VirtualClock()
+    running = asyncio.ensure_future(run(counted.task("flaky", "done", retries=2), clock=clock))
+    while not running.done():
+        await clock.advance(60)
+        await asyncio.sleep(0.001)
+    result = await running
+    assert (result.outputs, counted.calls) == ({"flaky": "done"}, ["flaky"] * 3)
+
+
+async def test_a_resumed_run_does_nothing_twice(run: MakeRun, counted: Counted, store: DurableStore) -> None:
+    counted.failures["third"] = 1
+    said = Task("said", agent="self", prompt="hello")
+    step = Sequence(
+        counted.task("first"),
+        Branch("input.deep", Loop(counted.task("second"), until="iteration == 2")),
+        said,
+        counted.task("third", "done", retries=0),
+    )
+    failed = await run(step, input={"deep": True})
+    assert (failed.status, (await store.get(failed.run_id)).status) == ("failed", "failed")
+    again = await run(step, resume=failed.run_id)
+    assert (again.status, again.outputs["third"], again.outputs["said"]) == ("completed", "done", "hello")
+    assert counted.calls == ["first", "second", "second", "third", "third"]
+    assert len(await store.find(f"{failed.run_id}-said")) == 1
+
+
+async def test_a_run_cut_in_the_turn_of_an_agent_goes_on_with_it(
+    run: MakeRun, counted: Counted, store: DurableStore
+) -> None:
+    cut = asyncio.Event()
+
+    async def wait(inputs: Any) -> None:
+        cut.set()
+        await asyncio.sleep(3600)
+
+    said = Task("said", agent="self", prompt="hello")
+    running = asyncio.ensure_future(run(Sequence(said, Task("wait", compute=wait))))
+    await cut.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    [record] = [each for each in await store.sessions() if each.name == "work"]
+    assert record.status == "interrupted"
+    again = await run(Sequence(said, counted.task("wait", "over")), resume=record.session_id)
+    assert again.outputs == {"said": "hello", "wait": "over"}
+
+
+async def test_a_run_that_runs_is_not_run_a_second_time(run: MakeRun, store: DurableStore) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def wait(inputs: Any) -> None:
+        begun.set()
+        await over.wait()
+
+    first = asyncio.ensure_future(run(Task("wait", compute=wait)))
+    await begun.wait()
+    [record] = [each for each in await store.sessions() if each.name == "work"]
+    with pytest.raises(SessionConflict):
+        await run(Task("wait", compute=wait), resume=record.session_id)
+    over.set()
+    assert (await first).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (Task("a b", value=1), "an id has up to 64"),
+        (Task("input", value=1), "an id has up to 64"),
+        (Sequence(Task("a", value=1), Task("a", value=2)), "two tasks have this id"),
+        (Task("a", value=1, depends_on=("b",)), "there is no task 'b' to depend on"),
+        (Task("a", agent="self"), "its prompt is empty"),
+        (Branch("1 +", Task("a", value=1)), "the condition '1 +'"),
+        (Loop(Task("a", value=1), until="true", max_iterations=0), "a loop has 1 iteration or more"),
+        (Parallel(Task("a", value=1, depends_on=("b",)), Task("b", value=1, depends_on=("a",))), "wait for each other"),
+    ],
+)
+def test_a_workflow_that_cannot_run_says_why(step: Any, told: str) -> None:
+    with pytest.raises(FlowError, match="TASK_") as caught:
+        Graph(Workflow("work", step))
+    assert told in str(caught.value)
+
+
+def test_a_graph_of_10_000_tasks_is_built(counted: Counted) -> None:
+    steps = [Parallel(*(Task(f"t{row}-{n}", value=n) for n in range(100))) for row in range(100)]
+    assert len(Graph(Workflow("work", Sequence(*steps))).places) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ('Sure:\n```json\n{"a": [1, {"b": 2}]}\n```\nDone.', {"a": [1, {"b": 2}]}),
+        ('First {"a": 1}, then {"a": 2}.', {"a": 2}),
+        ('{"a": "}{"}', {"a": "}{"}),
+        ("a {b} c", None),
+        ("42", 42),
+    ],
+)
+def test_the_last_json_in_an_answer_counts(text: str, found: Any) -> None:
+    assert find_json(text) == ((True, found) if found is not None else (False, None))
