@@ -109,10 +109,20 @@ async def test_a_task_for_each_item_forks_one_source(run: MakeRun) -> None:
     assert result.outputs["read"] == ["x", "y", "z"]
 
 
-async def test_what_a_schema_corrected_is_seen_by_a_fork(run: MakeRun) -> None:
-    shape = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    first = agent("first", prompt='say {{"n": "one"}}', output_schema=shape, max_schema_retries=1, retries=0)
-    result = await run(Sequence(agent("base"), first))
+SHAPE = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+async def test_an_answer_is_corrected_in_its_session_and_a_fork_sees_all_of_it(run: MakeRun) -> None:
+    first = agent("first", prompt='say {{"n": "one"}}', output_schema=SHAPE, retries=0)
+    result = await run(Sequence(first, agent("second", "first")))
+    assert result.outputs["first"] == {"n": 1}
+    assert result.outputs["second"].startswith('say {"n": "one"} > {"n": "one"} > Your answer does not fit its schema')
+    assert "- $.n: 'one' is not of type 'integer'" in result.outputs["second"]
+    assert result.outputs["second"].endswith('> Sorry: {"n": 1} > second')
+
+
+async def test_an_answer_that_nobody_corrects_fails_its_task(run: MakeRun) -> None:
+    result = await run(agent("first", prompt="say no", output_schema=SHAPE, max_schema_retries=0, retries=0))
     assert result.error is not None
-    assert result.error.code == "TASK_OUTPUT_INVALID"
-    assert "$.n: 'one' is not of type 'integer'" in result.error.reason
+    assert (result.error.code, result.error.task) == ("TASK_OUTPUT_INVALID", "first")
+    assert result.error.reason.endswith("the answer holds no JSON")

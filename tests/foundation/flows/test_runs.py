@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core.errors import SessionConflict
 from amplifier_core.testing import VirtualClock
 from amplifier_foundation.flows.errors import FlowError
 from amplifier_foundation.flows.graph import Graph
