@@ -32,6 +32,7 @@ _COMMANDS = {
     "cost": ("cost:cost", "Show the tokens and the cost of sessions."),
     "demo": ("demo:demo", "Try everything in a new folder: no key, no network."),
     "doctor": ("doctor:doctor", "Say what protects this machine, and what does not."),
+    "flow": ("flow:flow", "Run workflows of a bundle, and look at their runs."),
     "init": ("init:init", "Write a first bundle.md, with the provider found here."),
     "logs": ("logs:logs", "Show the events of background sessions."),
     "pause": ("lifecycle:pause", "Pause a background session: its events wait."),

@@ -33,10 +33,12 @@ from .journal import Entry
 from .tasks import Branch, ForEach, Loop, Parallel, Sequence, Task
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from .journal import Journal
     from .tasks import Step, Test, Workflow
+
+    Tell = Callable[[str, Entry | None], None]
 
 
 @frozen
@@ -103,7 +105,10 @@ class Scope:
 
 
 class Engine:
-    """One run of a workflow. `input` are the inputs that it was given."""
+    """One run of a workflow. `input` are the inputs that it was given.
+
+    `tell` is called with the key of each task when it begins, and with its entry when that is durable.
+    """
 
     def __init__(
         self,
@@ -112,6 +117,7 @@ class Engine:
         turns: Turns,
         input: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
+        tell: Tell | None = None,
     ) -> None:
         self._workflow = workflow
         self._graph = Graph(workflow)
@@ -119,6 +125,7 @@ class Engine:
         self._turns = turns
         self._clock = clock or SystemClock()
         self._input = {**workflow.input, **(input or {})}
+        self._tell = tell or (lambda key, entry: None)
 
     async def run(self) -> dict[str, Any]:
         """Run all tasks, and return their outputs by id. Raises `FlowError` of the first task that fails for good."""
@@ -209,6 +216,7 @@ class Engine:
         if entry is None or (entry.error is not None and not task.continue_on_fail):
             entry = await self._do(task, key, scope, entry.attempts if entry is not None else 0)
             await self._journal.write(entry)
+            self._tell(key, entry)
         scope.settle(entry)
         if entry.error is not None and not task.continue_on_fail:
             raise FlowError.from_dict(entry.error)
@@ -220,6 +228,7 @@ class Engine:
         if task.skip_if is not None and self._test(task.skip_if, scope, inputs):
             return Entry(key, task.id, "skipped")
         last = attempt + task.retries + 1
+        self._tell(key, None)
         while True:
             attempt += 1
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,15 +12,16 @@ from amplifier_core.ids import new_session_id
 
 from ..paths import project_of
 from ..security import read_policy
+from ..sessions.forks import fork_stored
 from ..sessions.lock import session_lock
 from ..sessions.presence import refuse_occupied
 from ..sessions.records import new_record, resume_changes
 from ..spawn import prepared_bundle
 from ..spawning.agents import AgentSpawner
 from .engine import Engine
-from .errors import FlowError
+from .errors import INVALID, FlowError
 from .graph import Graph
-from .journal import Journal
+from .journal import Entry, Journal
 from .turns import AgentTurns
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from ..bundle.model import Bundle, PreparedBundle
     from ..events import EventRouter
+    from .engine import Tell
     from .tasks import Workflow
 
 FLOW = "flow"
@@ -63,11 +66,13 @@ async def run_workflow(
     permissions: Policy | None = None,
     router: EventRouter | None = None,
     clock: Clock | None = None,
+    tell: Tell | None = None,
 ) -> RunResult:
     """Run a workflow with the agents of a bundle, or the rest of the run `resume`; what is done is not done again.
 
-    Each finished task is durable before the next one begins. A failed run is resumed with its failed task. Raises
-    `FlowError` for a workflow that cannot run, and `SessionConflict` while another process has the run.
+    `tell` hears of each task, as `Engine` says. Each finished task is durable before the next one begins. A failed run
+    is resumed with its failed task. Raises `FlowError` for a workflow that cannot run, and `SessionConflict` while
+    another process has the run.
     """
     Graph(workflow)  # nothing is stored for one that cannot run
     prepared = await prepared_bundle(bundle)
@@ -82,7 +87,7 @@ async def run_workflow(
                 prepared, store, plugins, record, router, approval_system=approval_system, permissions=permissions
             ) as agents:
                 turns = AgentTurns(agents, store, record.session_id)
-                outputs = await Engine(workflow, journal, turns, record.metadata[FLOW]["input"], clock).run()
+                outputs = await Engine(workflow, journal, turns, record.metadata[FLOW]["input"], clock, tell).run()
             status = "completed"
         except FlowError as problem:
             status, error = "failed", problem
@@ -105,7 +110,10 @@ async def _find_record(
     metadata = {FLOW: {"name": workflow.name, "input": dict(input or {})}}
     name, project = workflow.name, project_of(working_dir)
     record = new_record(prepared, new_session_id(name), name=name, project=project, metadata=metadata)
-    return await store.create(replace(record, status="idle"))
+    await store.create(replace(record, status="idle"))
+    told = json.dumps(dict(input or {}), ensure_ascii=False, default=str)
+    await store.append(record.session_id, [{"role": "user", "content": f"Run {name} with {told}"}], at=0)
+    return await store.get(record.session_id)
 
 
 @asynccontextmanager
@@ -134,3 +142,18 @@ async def _open_parent(
         yield agents
     finally:
         await session.cleanup()
+
+
+async def fork_run(
+    store: SessionStore, source: SessionRecord, task: str, plugins: Plugins | None = None
+) -> SessionRecord:
+    """Store a fork of a run that shares everything before a task, and return its record; `resume` runs the rest.
+
+    Raises `FlowError` for a task that the run has not come to, and `ForkRefused`.
+    """
+    messages = await store.read(source.session_id)
+    entries = [Entry.of_message(message) for message in messages]
+    at = next((place for place, entry in enumerate(entries) if entry is not None and entry.task == task), None)
+    if at is None:
+        raise FlowError(INVALID, f"the run {source.session_id} has not come to it", task)
+    return await fork_stored(store, source, message=at, plugins=plugins)

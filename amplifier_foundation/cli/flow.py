@@ -1,0 +1,282 @@
+"""Run `amplifier flow`: workflows of a bundle, and their runs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from amplifier_core.errors import SessionConflict, SessionNotFound
+
+from ..cli import Verbs, exits
+from .app import (
+    bundle_option,
+    find_session,
+    json_option,
+    load_bundle_at,
+    plugins_of,
+    read_sessions,
+    storage_plugins,
+    trust_option,
+    use_store,
+)
+from .loops import run_in_loop
+from .output import print_json, print_table, timestamp
+from .running.terminal import plain, tell
+from .trusting import Asking
+
+if TYPE_CHECKING:
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import SessionRecord, SessionStore
+
+    from ..bundle.model import Bundle
+    from ..flows.journal import Entry
+    from ..flows.runs import RunResult
+    from ..flows.tasks import Workflow
+
+_VERBS = {
+    "run": ("flow:run", "Run a workflow of a bundle."),
+    "resume": ("flow:resume", "Run the rest of a run that was cut, or has failed."),
+    "fork": ("flow:fork", "Fork a run before a task; resume runs the rest."),
+    "list": ("flow:list_", "List the runs of this project."),
+    "show": ("flow:show", "Show how far a run is, and its outputs."),
+    "graph": ("flow:graph", "Draw a workflow, or a run."),
+}
+accept_option = click.option("--accept", is_flag=True, help="Go on although the bundle has changed.")
+
+
+@click.group(cls=Verbs, lazy=_VERBS)
+def flow() -> None:
+    """Run workflows: tasks of agents in order, side by side and in loops, that fork each other's sessions."""
+
+
+@click.command()
+@click.argument("name", required=False)
+@bundle_option
+@click.option("--input", "-i", "given", metavar="NAME=VALUE", multiple=True, help="An input; a value may be JSON.")
+@trust_option
+@json_option
+@click.pass_context
+@run_in_loop
+async def run(
+    ctx: click.Context, name: str | None, bundle_path: str | None, given: tuple[str, ...], trusts: bool, as_json: bool
+) -> None:
+    """Run the workflow NAME of a bundle, or its only one, and print the outputs of its tasks.
+
+    Each finished task is durable. Ctrl-C, a kill or a failure leaves a run that `amplifier flow resume` goes on with.
+    """
+    from ..flows.reading import find_workflow
+
+    plugins = plugins_of(ctx)
+    asking = Asking(plugins, trusts)
+    bundle = await load_bundle_at(bundle_path, plugins, asking=asking)
+    workflow = find_workflow(bundle, name)
+    async with use_store(plugins) as store:
+        ctx.exit(await _run(ctx, workflow, bundle, store, plugins, _read_inputs(given), as_json=as_json))
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@accept_option
+@trust_option
+@json_option
+@click.pass_context
+@run_in_loop
+async def resume(ctx: click.Context, run_id: str, accept: bool, trusts: bool, as_json: bool) -> None:
+    """Run the rest of a run; what is done is not done again."""
+    plugins = plugins_of(ctx)
+    async with use_store(plugins) as store:
+        record = await _find_run(store, run_id)
+        workflow, bundle = await _load(record, plugins, Asking(plugins, trusts))
+        if bundle.digest != record.bundle_digest and not accept:
+            text = f"the bundle of run {record.session_id} has changed since. Go on with its present version: --accept"
+            raise SessionConflict(record.session_id, text)
+        ctx.exit(await _run(ctx, workflow, bundle, store, plugins, {}, record, as_json=as_json))
+
+
+async def _run(
+    ctx: click.Context,
+    workflow: Workflow,
+    bundle: Bundle,
+    store: SessionStore,
+    plugins: Plugins,
+    given: dict[str, Any],
+    record: SessionRecord | None = None,
+    *,
+    as_json: bool,
+) -> int:
+    from ..flows.runs import run_workflow
+    from ..security import read_policy
+    from .running.approving import Approvals
+    from .running.terminal import own_terminal
+
+    def report(key: str, entry: Entry | None) -> None:
+        if not ctx.obj["quiet"]:
+            tell(plain(f"{key}: {'begins' if entry is None else entry.status}"))
+
+    result = await run_workflow(
+        workflow,
+        bundle,
+        store,
+        plugins,
+        given,
+        resume=record.session_id if record is not None else None,
+        approval_system=Approvals(own_terminal(), lambda: None),
+        permissions=read_policy(),
+        tell=report,
+    )
+    _print(result, as_json=as_json)
+    if result.error is not None:
+        tell(f"amplifier: {plain(str(result.error))}. Go on with: amplifier flow resume {result.run_id}")
+        return exits.FAILED
+    return exits.OK
+
+
+def _print(result: RunResult, *, as_json: bool) -> None:
+    if as_json:
+        error = result.error.to_dict() if result.error is not None else None
+        told = {"run": result.run_id, "status": result.status, "outputs": dict(result.outputs), "error": error}
+        print_json("flow.run/1", told)
+        return
+    for task, output in result.outputs.items():
+        click.echo(plain(f"{task}: {_show(output)}"))
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--at", "task", metavar="TASK", required=True, help="The first task that is run again.")
+@json_option
+@click.pass_context
+@run_in_loop
+async def fork(ctx: click.Context, run_id: str, task: str, as_json: bool) -> None:
+    """Fork a run: the fork shares everything before TASK, and the run itself never changes."""
+    from ..flows.runs import fork_run
+
+    plugins = plugins_of(ctx)
+    async with use_store(plugins) as store:
+        record = await fork_run(store, await _find_run(store, run_id), task, plugins)
+    if as_json:
+        print_json("flow.fork/1", {"run": record.session_id, "fork_of": record.fork_of})
+        return
+    click.echo(record.session_id)
+    click.echo(f"Run the rest: amplifier flow resume {record.session_id}", err=True)
+
+
+@click.command("list")
+@click.option("--all", "everywhere", is_flag=True, help="Include the runs of all folders.")
+@json_option
+@click.pass_context
+@run_in_loop
+async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
+    """List the runs of this project, the last changed first."""
+    from ..sessions.presence import as_it_is
+
+    async with use_store(storage_plugins(ctx)) as store:
+        found = [as_it_is(each) for each in await read_sessions(store, everywhere=everywhere) if _is_run(each)]
+    if as_json:
+        facts = [
+            {"run": each.session_id, "workflow": each.name, "status": each.status, "updated": timestamp(each.updated)}
+            for each in found
+        ]
+        print_json("flow.list/1", facts)
+        return
+    rows = [[each.session_id, each.name, each.status, timestamp(each.updated)] for each in found]
+    print_table(("RUN", "WORKFLOW", "STATUS", "UPDATED"), rows, empty="No workflow has run here yet.")
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@json_option
+@click.pass_context
+@run_in_loop
+async def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
+    """Show each task of a run that has ended: its status, its session and its output."""
+    async with use_store(storage_plugins(ctx)) as store:
+        record = await _find_run(store, run_id)
+        entries = await _read_entries(store, record)
+    if as_json:
+        told = [{name: getattr(each, name) for name in each.__dataclass_fields__} for each in entries]
+        print_json("flow.show/1", {"run": record.session_id, "status": record.status, "tasks": told})
+        return
+    rows = [[each.key, each.status, each.session or "-", plain(_show(each.output))[:60]] for each in entries]
+    print_table(("TASK", "STATUS", "SESSION", "OUTPUT"), rows, empty="Nothing of it is done yet.")
+
+
+@click.command()
+@click.argument("what", metavar="[NAME|RUN]", required=False)
+@bundle_option
+@click.option("--format", "shape", type=click.Choice(["text", "mermaid"]), default="text", show_default=True)
+@trust_option
+@click.pass_context
+@run_in_loop
+async def graph(ctx: click.Context, what: str | None, bundle_path: str | None, shape: str, trusts: bool) -> None:
+    """Draw a workflow of the bundle, or a run with what is done."""
+    from ..flows.drawing import draw_mermaid, draw_text
+    from ..flows.reading import find_workflow
+
+    plugins = plugins_of(ctx)
+    states: dict[str, str] = {}
+    async with use_store(plugins) as store:
+        record = await _find_run_if_any(store, what) if what and bundle_path is None else None
+        if record is not None:
+            workflow, _ = await _load(record, plugins, Asking(plugins, trusts))
+            states = {each.task: each.status for each in await _read_entries(store, record)}
+        else:
+            bundle = await load_bundle_at(bundle_path, plugins, asking=Asking(plugins, trusts))
+            workflow = find_workflow(bundle, what)
+    for line in (draw_mermaid if shape == "mermaid" else draw_text)(workflow, states):
+        click.echo(plain(line))
+
+
+async def _load(record: SessionRecord, plugins: Plugins, asking: Asking) -> tuple[Workflow, Bundle]:
+    """Return the workflow of a run, and its bundle."""
+    from ..flows.reading import find_workflow
+
+    bundle = await load_bundle_at(record.bundle_source or None, plugins, asking=asking)
+    return find_workflow(bundle, record.name), bundle
+
+
+async def _read_entries(store: SessionStore, record: SessionRecord) -> list[Entry]:
+    from ..flows.journal import Entry
+
+    found = [Entry.of_message(message) for message in await store.read(record.session_id)]
+    return [each for each in found if each is not None and each.status != "chosen"]
+
+
+async def _find_run(store: SessionStore, run_id: str) -> SessionRecord:
+    record = await find_session(store, run_id)
+    if not _is_run(record):
+        raise SessionNotFound(run_id)
+    return record
+
+
+async def _find_run_if_any(store: SessionStore, text: str) -> SessionRecord | None:
+    """Return the run with this id; None: the text is the name of a workflow."""
+    try:
+        return await _find_run(store, text)
+    except (SessionNotFound, SessionConflict):
+        return None
+
+
+def _is_run(record: SessionRecord) -> bool:
+    about = record.metadata.get("flow")
+    return isinstance(about, dict) and "name" in about
+
+
+def _read_inputs(given: tuple[str, ...]) -> dict[str, Any]:
+    """Return the inputs of the command line. Raises `click.UsageError`."""
+    inputs: dict[str, Any] = {}
+    for each in given:
+        name, separator, text = each.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"--input {each}: write NAME=VALUE")
+        try:
+            inputs[name] = json.loads(text)
+        except ValueError:
+            inputs[name] = text
+    return inputs
+
+
+def _show(output: Any) -> str:
+    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, default=str)
