@@ -199,13 +199,13 @@ class EditorSession:
         if self.is_busy:
             raise RpcError(INVALID_REQUEST, f"a prompt runs in session '{self.id}'; cancel it, or wait for its end")
         self._prompting = prompting = asyncio.create_task(self._take_turn(said))
-        try:
-            return await asyncio.shield(prompting)
-        except asyncio.CancelledError:
-            self.stop()
-            return await prompting
-        finally:
-            self._prompting = None
+        while not prompting.done():
+            try:
+                await asyncio.wait({prompting})
+            except asyncio.CancelledError:  # of the request, or of everything
+                self.stop()
+        self._prompting = None
+        return {"stopReason": "cancelled"} if prompting.cancelled() else prompting.result()
 
     def stop(self) -> None:
         """Stop the running turn."""
