@@ -37,6 +37,8 @@ class Host:
         self._own = SessionLoop()
         self._opened: Future[Conversation] = Future()
         self._life: Future[None] | None = None
+        self._begun: set[Future[Any]] = set()
+        """What has not ended."""
         self._closing: asyncio.Event | None = None
 
     async def start(self, opening: Callable[[], AbstractAsyncContextManager[Conversation]]) -> Conversation:
@@ -61,16 +63,21 @@ class Host:
                 self._opened.set_exception(error)
 
     async def end(self) -> None:
-        """End the conversation and its loop; one that does not end is left to its thread."""
+        """End the conversation, its loop, and what waits for it; one that does not end is left to its thread."""
         if self._closing is not None and self._life is not None:
             self._own.call(self._closing.set)
             with suppress(Exception):
                 await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._life)), ENDING)
+        for future in [*self._begun]:  # no loop would answer for it
+            future.cancel()
         self._own.end()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin something of the session in its own loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._own.loop)
+        future = asyncio.run_coroutine_threadsafe(work, self._own.loop)
+        self._begun.add(future)
+        future.add_done_callback(self._begun.discard)
+        return future
 
     async def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Await something of the session in its own loop."""
