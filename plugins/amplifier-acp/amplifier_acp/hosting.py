@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from amplifier_core.errors import AmplifierError
 from amplifier_foundation.spawning.own_loops import SessionLoop
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Host:
             if self._opened.done():
                 logger.warning("a session did not end well: %s: %s", type(error).__name__, error)
             else:
-                self._opened.set_exception(error)
+                self._opened.set_exception(_contain(error))
 
     async def end(self) -> None:
         """End the conversation, its loop, and what waits for it; one that does not end is left to its thread."""
@@ -74,7 +75,7 @@ class Host:
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin something of the session in its own loop."""
-        future = asyncio.run_coroutine_threadsafe(work, self._own.loop)
+        future = asyncio.run_coroutine_threadsafe(_run(work), self._own.loop)
         self._begun.add(future)
         future.add_done_callback(self._begun.discard)
         return future
@@ -132,3 +133,17 @@ class RunningTurn:
 
 async def _await(future: Future[T]) -> T:
     return await asyncio.wrap_future(future)
+
+
+async def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _contain(error) from None
+
+
+def _contain(error: BaseException) -> BaseException:
+    """Return an error in place of one that would end the whole process: a module of one session has raised it."""
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        return AmplifierError(f"a module of the session wants to end the program: {error!r}")
+    return error
