@@ -44,6 +44,21 @@ class Pay:
 async def mount(coordinator, config):
     await coordinator.mount("tools", Pay())
 """
+LEAD = """---
+bundle: {name: lead}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - {when: {tool: delegate, output: '(?s)(?P<what>.*)'}, say: "It said: {what}"}
+        - {when: {user: do the work}, say: "I work."}
+        - {when: {user: delegate}, call: {tool: delegate, input: {agent: worker, instruction: do the work}}}
+tools: [{module: tool-delegate}]
+agents:
+  worker: {description: Works.}
+---
+You lead.
+"""
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
@@ -544,3 +559,28 @@ def test_the_commands_of_a_session_are_offered_and_run(editor: Any, folder: Path
     assert editor.call("session/list", cwd=str(folder))["sessions"][0]["title"] == "roof"
     assert json.dumps(texts(editor.load(session, folder))) == json.dumps(["one", "You said: one"])
     assert editor.refusal("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "/rename "}])
+
+
+# agents
+
+
+def test_an_editor_that_understands_sessions_below_is_shown_them(editors: Any, make: Any) -> None:
+    lead = make(LEAD)
+    editor = editors.start(subagents={})
+    session = editor.new(lead)
+    assert editor.prompt(session, "delegate")["stopReason"] == "end_turn"
+    first, last = editor.updates_of(session, "subagent_update")
+    assert first["state"] == {"state": "running"}
+    assert last["state"] == {"state": "idle", "stopReason": "end_turn"}
+    assert editor.text_of(first["sessionId"]) == "I work."
+    assert editor.text_of(session).startswith("It said: ")
+    listed = [each["sessionId"] for each in editor.call("session/list", cwd=str(lead))["sessions"]]
+    assert listed == [session]
+    assert editor.close() == 0
+
+
+def test_an_editor_without_that_hears_of_the_call_alone(editor: Any, make: Any) -> None:
+    session = editor.new(make(LEAD))
+    editor.prompt(session, "delegate")
+    assert {its_id for its_id, _ in editor.updates} == {session}
+    assert len(editor.updates_of(session, "tool_call")) == 1
