@@ -32,6 +32,7 @@ from .options import (
     read_info,
     show_modes,
     show_options,
+    takes_images,
     with_mode,
 )
 from .peer import INVALID_PARAMS, INVALID_REQUEST, RpcError
@@ -220,6 +221,10 @@ class EditorSession:
         try:
             conversation = await self.open_asking()
             assert self._host is not None  # it is open
+            if said.attached and not takes_images(provider_of(conversation.session)):
+                raise RpcError(
+                    INVALID_PARAMS, "prompt: the provider of this session sees no images"
+                )
             before = conversation.usage
             self._turn = RunningTurn(self._host, conversation, said)
             turn = await self._turn.wait()

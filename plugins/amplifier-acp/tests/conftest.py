@@ -117,6 +117,8 @@ class Editor:
         """Called with the parameters of a question; returns the id of an option, or None for no answer."""
         self.on_answer: Callable[[Message], None] | None = None
         """Called with each answer, in place of what is usual."""
+        self.serve: dict[str, Callable[[Message], Message | None]] = {}
+        """Called with the parameters of a request for what the editor offers; None is no answer, for now."""
         self.questions: list[Message] = []
         self.updates: list[tuple[str, Message]] = []
         self.answers: dict[Any, Message] = {}
@@ -246,7 +248,22 @@ class Editor:
             self.questions.append(message)
             if (chosen := self.allow(message["params"])) is not None:
                 self.answer(message, {"outcome": "selected", "optionId": chosen})
+        elif method in self.serve:
+            self._serve(message, method)
         return message
+
+    def _serve(self, message: Message, method: str) -> None:
+        """Answer a request for the files or the terminals of the editor."""
+        told: Message = {}
+        try:
+            if (result := self.serve[method](message["params"])) is None:
+                return
+            told["result"] = result
+        except LookupError as error:
+            told["error"] = {"code": -32603, "message": str(error)}
+        answer = {"jsonrpc": "2.0", "id": message["id"], **told}
+        self._protocol.check(answer, method)
+        self.write(json.dumps(answer).encode())
 
     def answer(self, question: Message, outcome: Message) -> None:
         """Answer a question of the agent."""
