@@ -222,9 +222,7 @@ class EditorSession:
             conversation = await self.open_asking()
             assert self._host is not None  # it is open
             if said.attached and not takes_images(provider_of(conversation.session)):
-                raise RpcError(
-                    INVALID_PARAMS, "prompt: the provider of this session sees no images"
-                )
+                raise RpcError(INVALID_PARAMS, "prompt: the provider of this session sees no images")
             before = conversation.usage
             self._turn = RunningTurn(self._host, conversation, said)
             turn = await self._turn.wait()

@@ -252,12 +252,47 @@ def test_links_and_resources_become_text_of_the_prompt(editor: Any, folder: Path
     assert "remember" in said and "/x/notes.md" in said
 
 
-def test_an_image_stays_in_the_history(editor: Any, folder: Path) -> None:
-    session = editor.new(folder)
-    blocks = [{"type": "text", "text": "what is it?"}, {"type": "image", "data": PIXEL, "mimeType": "image/png"}]
-    assert editor.call("session/prompt", sessionId=session, prompt=blocks)["stopReason"] == "end_turn"
-    shown = [each["content"] for each in editor.load(session, folder) if each["sessionUpdate"] == "user_message_chunk"]
+SEEING = """---
+bundle: {name: seeing}
+providers: [{module: provider-seeing, source: ./seeing.py}]
+---
+You see.
+"""
+EYES = """
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock
+
+class Seeing:
+    name, priority = "seeing", 1
+    def get_info(self):
+        return ProviderInfo(id="seeing", display_name="Seeing", capabilities=["vision"])
+    async def list_models(self):
+        return []
+    def parse_tool_calls(self, response):
+        return []
+    async def complete(self, request, **kwargs):
+        return ChatResponse(content=[TextBlock(text="seen" if "image" in repr(request.messages) else "nothing")])
+
+async def mount(coordinator, config):
+    await coordinator.mount("providers", Seeing(), name="seeing")
+"""
+LOOK = [{"type": "text", "text": "what is it?"}, {"type": "image", "data": PIXEL, "mimeType": "image/png"}]
+
+
+def test_an_image_reaches_the_provider_and_stays_in_the_history(editor: Any, make: Any) -> None:
+    seeing = make(SEEING, seeing_py=EYES)
+    session = editor.new(seeing)
+    assert editor.call("session/prompt", sessionId=session, prompt=LOOK)["stopReason"] == "end_turn"
+    assert editor.text_of(session) == "seen"
+    shown = [each["content"] for each in editor.load(session, seeing) if each["sessionUpdate"] == "user_message_chunk"]
     assert {"type": "image", "data": PIXEL, "mimeType": "image/png"} in shown
+
+
+def test_an_image_for_a_provider_without_eyes_is_refused_and_kept_nowhere(editor: Any, folder: Path) -> None:
+    session = editor.new(folder)
+    error = editor.refusal("session/prompt", sessionId=session, prompt=LOOK)
+    assert (error["code"], "sees no images" in error["message"]) == (-32602, True)
+    assert editor.prompt(session, "one")["stopReason"] == "end_turn"
+    assert "image" not in json.dumps(editor.load(session, folder))
 
 
 @pytest.mark.parametrize(
@@ -579,7 +614,8 @@ def test_an_editor_that_understands_sessions_below_is_shown_them(editors: Any, m
     assert editor.close() == 0
 
 
-def test_an_editor_without_that_hears_of_the_call_alone(editor: Any, make: Any) -> None:
+def test_an_editor_without_that_hears_of_the_call_alone(editors: Any, make: Any) -> None:
+    editor = editors.start()
     session = editor.new(make(LEAD))
     editor.prompt(session, "delegate")
     assert {its_id for its_id, _ in editor.updates} == {session}
