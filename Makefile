@@ -9,11 +9,13 @@
 # make year       let DAYS=365 pass on a simulated clock; the store stays within its bound
 # make faults     fail stores at each STRIDE=1 system call, cut them at CUTS=4096 places, flip FLIPS=2000 bits; expect an error, or no harm
 # make mutations  damage real bundles in COUNT=100000 ways; each loads, or gets an error with its place
+# make editors    change the messages of an editor in MUTATIONS=20000 ways; each request gets one answer, and the agent goes on
 
 PYTHON ?= python3
 KILLS ?= 200
 SCHEDULES ?= 10000
 COUNT ?= 100000
+MUTATIONS ?= 20000
 STRIDE ?= 1
 FLIPS ?= 2000
 CUTS ?= 4096
@@ -28,7 +30,7 @@ PACKAGES := amplifier_core amplifier_foundation $(foreach plugin,$(PLUGINS),$(wi
 
 unexport PYTHONDONTWRITEBYTECODE # Python keeps what it has compiled: tests begin sooner, and so does each process of theirs
 
-.PHONY: demo test check bench chaos streams soak year faults mutations ecosystem
+.PHONY: demo test check bench chaos streams soak year faults mutations editors ecosystem
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -69,6 +71,10 @@ faults: $(READY)
 
 mutations: $(READY)
 	@COUNT=$(COUNT) $(BIN)/python -m pytest -q -n 2 -rP tests/foundation/bundle/test_mutations.py
+
+editors: $(READY)
+	@MUTATIONS=$(MUTATIONS) $(BIN)/python -m pytest -q -rP -o faulthandler_timeout=0 \
+		plugins/amplifier-acp/tests/test_bad_input.py -k mutation
 
 $(READY): $(PROJECTS) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "amplifier needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'

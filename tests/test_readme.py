@@ -82,7 +82,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 def test_no_block_is_left_untested() -> None:
     assert sorted(kind for kind, _ in BLOCKS) == sorted(
-        ["console"] * 14 + ["text", "python", "toml", "python", "sh"] + ["yaml"] * 4 + ["markdown"] * 4
+        ["console"] * 15 + ["text", "python", "toml", "python", "sh"] + ["yaml"] * 4 + ["markdown"] * 4
     )
 
 
@@ -100,6 +100,11 @@ def test_the_program_is_on_the_path_after_the_activation() -> None:
     done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("amplifier ")
+
+
+def test_an_editor_is_served_as_documented(project: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [(_, _), (doctor, _)] = commands(block("console", "amplifier-acp"))
+    assert "amplifier acp serves an editor" in here(doctor, capsys)[0]
 
 
 def test_a_real_model_answers_after_two_commands(
@@ -379,6 +384,7 @@ def test_every_command_that_shows_something_has_json() -> None:
 
 
 ACTING = {
+    "acp",
     "config set",
     "config unset",
     "demo",

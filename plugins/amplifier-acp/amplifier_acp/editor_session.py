@@ -32,6 +32,7 @@ from .options import (
     read_info,
     show_modes,
     show_options,
+    takes_images,
     with_mode,
 )
 from .peer import INVALID_PARAMS, INVALID_REQUEST, RpcError
@@ -199,13 +200,13 @@ class EditorSession:
         if self.is_busy:
             raise RpcError(INVALID_REQUEST, f"a prompt runs in session '{self.id}'; cancel it, or wait for its end")
         self._prompting = prompting = asyncio.create_task(self._take_turn(said))
-        try:
-            return await asyncio.shield(prompting)
-        except asyncio.CancelledError:
-            self.stop()
-            return await prompting
-        finally:
-            self._prompting = None
+        while not prompting.done():
+            try:
+                await asyncio.wait({prompting})
+            except asyncio.CancelledError:  # of the request, or of everything
+                self.stop()
+        self._prompting = None
+        return {"stopReason": "cancelled"} if prompting.cancelled() else prompting.result()
 
     def stop(self) -> None:
         """Stop the running turn."""
@@ -220,6 +221,8 @@ class EditorSession:
         try:
             conversation = await self.open_asking()
             assert self._host is not None  # it is open
+            if said.attached and not takes_images(provider_of(conversation.session)):
+                raise RpcError(INVALID_PARAMS, "prompt: the provider of this session sees no images")
             before = conversation.usage
             self._turn = RunningTurn(self._host, conversation, said)
             turn = await self._turn.wait()

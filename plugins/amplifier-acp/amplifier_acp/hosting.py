@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from amplifier_core.errors import AmplifierError
 from amplifier_foundation.spawning.own_loops import SessionLoop
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Host:
         self._own = SessionLoop()
         self._opened: Future[Conversation] = Future()
         self._life: Future[None] | None = None
+        self._begun: set[Future[Any]] = set()
+        """What has not ended."""
         self._closing: asyncio.Event | None = None
 
     async def start(self, opening: Callable[[], AbstractAsyncContextManager[Conversation]]) -> Conversation:
@@ -58,19 +61,24 @@ class Host:
             if self._opened.done():
                 logger.warning("a session did not end well: %s: %s", type(error).__name__, error)
             else:
-                self._opened.set_exception(error)
+                self._opened.set_exception(_contain(error))
 
     async def end(self) -> None:
-        """End the conversation and its loop; one that does not end is left to its thread."""
+        """End the conversation, its loop, and what waits for it; one that does not end is left to its thread."""
         if self._closing is not None and self._life is not None:
             self._own.call(self._closing.set)
             with suppress(Exception):
                 await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._life)), ENDING)
+        for future in [*self._begun]:  # no loop would answer for it
+            future.cancel()
         self._own.end()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin something of the session in its own loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._own.loop)
+        future = asyncio.run_coroutine_threadsafe(_run(work), self._own.loop)
+        self._begun.add(future)
+        future.add_done_callback(self._begun.discard)
+        return future
 
     async def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Await something of the session in its own loop."""
@@ -125,3 +133,17 @@ class RunningTurn:
 
 async def _await(future: Future[T]) -> T:
     return await asyncio.wrap_future(future)
+
+
+async def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _contain(error) from None
+
+
+def _contain(error: BaseException) -> BaseException:
+    """Return an error in place of one that would end the whole process: a module of one session has raised it."""
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        return AmplifierError(f"a module of the session wants to end the program: {error!r}")
+    return error

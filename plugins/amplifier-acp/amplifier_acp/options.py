@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.capabilities import VISION
 from amplifier_core.permissions import Layer, Policy
 
 if TYPE_CHECKING:
@@ -47,16 +48,14 @@ def mode_of(policy: Policy) -> Mode:
 
 
 def with_mode(policy: Policy, mode: Mode) -> Policy:
-    """Return the policy with a mode chosen by the person; that of the own settings gives way to it."""
-    layers = [
+    """Return the policy with a mode chosen by the person: that of the own settings gives way, and their rules stay."""
+    own = next((layer for layer in policy.layers if layer.is_own), Layer("the editor", is_own=True))
+    others = [
         Layer(layer.source, layer.rules, None, is_own=True) if layer.is_own else layer
         for layer in policy.layers
-        if layer.source != _SOURCE
+        if layer is not own
     ]
-    return Policy([*layers, Layer(_SOURCE, (), mode)], policy.remember, policy.refresh)
-
-
-_SOURCE = "the editor"
+    return Policy([Layer(own.source, own.rules, mode, is_own=True), *others], policy.remember, policy.refresh)
 
 
 def show_modes(current: str, offered: Sequence[str]) -> dict[str, Any]:
@@ -123,6 +122,14 @@ def provider_of(session: AmplifierSession) -> Any:
     """Return the mounted provider that answers; None: there is none."""
     mounted = session.coordinator.get("providers") or {}
     return min(mounted.values(), key=lambda each: getattr(each, "priority", 100), default=None)
+
+
+def takes_images(provider: Any) -> bool:
+    """Return whether a provider says that it sees images; one that says nothing may."""
+    with suppress(Exception):  # it is the code of others
+        abilities = provider.get_info().capabilities
+        return not abilities or VISION in abilities
+    return True
 
 
 def read_info(provider: Any, name: str) -> Any:

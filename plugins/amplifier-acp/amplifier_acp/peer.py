@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .wire import LONGEST_LINE, LineTooLong, Wire
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 REQUEST_CANCELLED, AUTH_REQUIRED, NOT_FOUND = -32800, -32000, -32002
 CANCEL = "$/cancel_request"
+LONGEST_ERROR = 4_000
+"""Characters of the message of an error; it may quote what it was asked for."""
 
 
 class RpcError(Exception):
@@ -32,7 +35,8 @@ class RpcError(Exception):
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as the member `error` of an answer."""
-        told = {"code": self.code, "message": str(self)}
+        text = str(self)
+        told = {"code": self.code, "message": text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]}…"}
         return told if self.data is None else {**told, "data": self.data}
 
 
@@ -42,7 +46,7 @@ class Peer:
     def __init__(self, requests: Mapping[str, Handler], notifications: Mapping[str, Handler]) -> None:
         self._requests = requests
         self._notifications = {**notifications, CANCEL: self._cancel}
-        self._running: dict[Any, asyncio.Task[None]] = {}
+        self._running: dict[Any, asyncio.Task[Any]] = {}
         self._notified: set[asyncio.Task[None]] = set()
         self._asked: dict[str, asyncio.Future[Any]] = {}
         self._count = 0
@@ -138,8 +142,8 @@ class Peer:
         elif number in self._running:
             self._refuse(True, number, RpcError(INVALID_REQUEST, f"the id {number!r} is in use by a running request"))
         else:
-            task = asyncio.create_task(self._handle(number, known, params or {}))
-            self._running[number] = task
+            self._running[number] = task = asyncio.create_task(known(params or {}))
+            task.add_done_callback(partial(self._finish, number))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -152,20 +156,18 @@ class Peer:
         except Exception as error:  # nobody waits for an answer
             logger.warning("%s: %s", method, self.explain(error) if not isinstance(error, RpcError) else error)
 
-    async def _handle(self, number: Any, handler: Handler, params: Params) -> None:
-        told: dict[str, Any]
-        try:
-            told = {"result": await handler(params)}
-        except asyncio.CancelledError:
-            told = {"error": RpcError(REQUEST_CANCELLED, "cancelled").to_dict()}
-        except RpcError as error:
-            told = {"error": error.to_dict()}
-        except Exception as error:
-            logger.debug("a request failed", exc_info=True)
-            told = {"error": self.explain(error).to_dict()}
-        finally:
-            del self._running[number]
-        self._answer(number, **told)
+    def _finish(self, number: Any, task: asyncio.Task[Any]) -> None:
+        """Answer a request; also one that was cancelled before its handler began."""
+        del self._running[number]
+        if task.cancelled():
+            self._answer(number, error=RpcError(REQUEST_CANCELLED, "cancelled").to_dict())
+        elif (error := task.exception()) is None:
+            self._answer(number, result=task.result())
+        else:
+            assert isinstance(error, Exception)  # the loop has ended for any other
+            logger.debug("a request failed", exc_info=error)
+            told = error if isinstance(error, RpcError) else self.explain(error)
+            self._answer(number, error=told.to_dict())
 
     async def _cancel(self, params: Params) -> None:
         task = self._running.get(params.get("requestId")) if _is_id(params.get("requestId")) else None
@@ -201,7 +203,7 @@ def _read(line: bytes | LineTooLong) -> dict[str, Any]:
     if isinstance(line, LineTooLong):
         raise RpcError(INVALID_REQUEST, f"a message has at most {LONGEST_LINE} bytes")
     try:
-        message = json.loads(line, parse_constant=_refuse_constant)
+        message = json.loads(line.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RpcError(PARSE_ERROR, f"a line is no JSON: {error}") from None
     if not isinstance(message, dict):

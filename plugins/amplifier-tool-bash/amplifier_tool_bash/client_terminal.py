@@ -6,8 +6,11 @@ import asyncio
 import base64
 import json
 import os
+import secrets
+import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -21,6 +24,10 @@ TERMINALS = "client.terminals"
 """The capability with the terminals of an editor."""
 TERMINAL = "bash:terminal"
 """The event of a command in a terminal: `terminal_id`, and the `tool_call_id`."""
+MARK = "AMPLIFIER_COMMAND"
+"""The variable by which the processes of a command are known."""
+SWEEPS = 100
+"""Most rounds to kill what is left of a command."""
 _LAUNCHER = """
 import base64, json, os, sys
 given = json.loads(base64.b64decode(sys.argv[1]))
@@ -62,11 +69,12 @@ class ClientTerminals(Protocol):
 class TerminalCommand:
     """A command in a terminal; `finish` must follow."""
 
-    def __init__(self, terminals: ClientTerminals, terminal: str, output: Output) -> None:
+    def __init__(self, terminals: ClientTerminals, terminal: str, output: Output, mark: str) -> None:
         self.terminal = terminal
         """The id of its terminal."""
         self._terminals = terminals
         self._output = output
+        self._mark = mark
         self._code = 0
 
     @classmethod
@@ -79,10 +87,12 @@ class TerminalCommand:
         finally:
             for number in launch.descriptors:
                 os.close(number)
-        given = {"argv": launch.argv, "environment": launch.environment, "descriptors": descriptors}
+        mark = secrets.token_hex(8)
+        environment = {**launch.environment, MARK: mark}
+        given = {"argv": launch.argv, "environment": environment, "descriptors": descriptors}
         packed = base64.b64encode(json.dumps(given).encode()).decode()
         terminal = await terminals.create([sys.executable, "-I", "-c", _LAUNCHER, packed], folder, most)
-        return cls(terminals, terminal, output)
+        return cls(terminals, terminal, output, mark)
 
     @property
     def code(self) -> int:
@@ -98,12 +108,12 @@ class TerminalCommand:
                     self._code = await self._terminals.wait(self.terminal)
             except TimeoutError:
                 in_time = False
-                await self._terminals.kill(self.terminal)
+                await self._kill()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(grace):
                         self._code = await self._terminals.wait(self.terminal)
             except BaseException:
-                await self._terminals.kill(self.terminal)
+                await self._kill()
                 raise
             text, is_cut = await self._terminals.read_output(self.terminal)
             note = "[the beginning of the output is missing here]\n" if is_cut else ""
@@ -112,6 +122,24 @@ class TerminalCommand:
             with suppress(OSError):
                 await self._terminals.release(self.terminal)
         return in_time
+
+    async def _kill(self) -> None:
+        """Kill the command: an editor may end its first process alone, and that before the sandbox holds the others."""
+        await self._terminals.kill(self.terminal)
+        await asyncio.to_thread(_kill_marked, f"{MARK}={self._mark}".encode())
+
+
+def _kill_marked(mark: bytes) -> None:
+    """Kill the processes that have a mark in their environment, until there are none; without /proc, kill nothing."""
+    for _ in range(SWEEPS):
+        found = False
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(folder.name), signal.SIGKILL)
+                    found = True
+        if not found:
+            return
 
 
 def _read_all(descriptor: int) -> bytes:

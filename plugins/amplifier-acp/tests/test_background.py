@@ -1,0 +1,93 @@
+"""What an editor sees of background sessions, and their questions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PATIENCE = 60.0
+"""Seconds."""
+
+WATCHER = """---
+bundle: {name: watcher}
+providers:
+  - module: provider-playbook
+    config:
+      delay_ms: DELAY
+      rules:
+        - when: {user: '^go'}
+          say: "I write."
+          call: {tool: write_file, input: {file_path: out.txt, content: "done"}}
+        - when: {tool: write_file, output: 'denied'}
+          say: "Refused."
+        - when: {tool: write_file}
+          say: "Written."
+tools: [{module: tool-filesystem}]
+permissions: {ask: ["write_file"]}
+background_sessions:
+  - name: writer
+    instruction_template: go
+    triggers: [{module: trigger-manual}]
+---
+You write.
+"""
+
+
+@contextmanager
+def up(editors: Any, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the background sessions of a folder."""
+    command = [sys.executable, "-m", "amplifier_foundation", "up", "bundle.md"]
+    with (folder / "up.txt").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=editors.environment, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+def until_up(editors: Any, folder: Path) -> None:
+    """Wait until the background sessions run."""
+    while "writer" not in editors.run("ps", folder=folder):
+        pass
+
+
+def test_a_running_background_session_is_listed_followed_and_continued(editors: Any, make: Callable[..., Path]) -> None:
+    folder = make(WATCHER.replace("DELAY", "700").replace('["write_file"]', "[]"))
+    editor = editors.start()
+    with up(editors, folder):
+        until_up(editors, folder)
+        editors.run("trigger", "fire", "writer", folder=folder)
+        listed: list[dict[str, str]] = []
+        while not listed:
+            listed = editor.call("session/list", cwd=str(folder))["sessions"]
+        session = listed[0]["sessionId"]
+        editor.load(session, folder)
+        editor.until(lambda: "Written." in editor.text_of(session))
+        assert editor.updates_of(session, "user_message_chunk")[0]["content"]["text"].startswith("go")
+    fork = editor.call("session/fork", sessionId=session, cwd=str(folder))["sessionId"]
+    assert editor.prompt(fork, "go on")["stopReason"] == "end_turn"
+
+
+def test_the_question_of_a_background_session_reaches_the_editor_on_its_project(
+    editors: Any, make: Callable[..., Path]
+) -> None:
+    folder = make(WATCHER.replace("DELAY", "0"))
+    editor = editors.start()
+    session = editor.new(folder)
+    with up(editors, folder):
+        until_up(editors, folder)
+        editors.run("trigger", "fire", "writer", folder=folder)
+        editor.until(lambda: bool(editor.questions))
+        [question] = editor.questions
+        assert question["params"]["sessionId"] == session
+        assert question["params"]["toolCall"]["title"] == "writer: write_file out.txt"
+        while not (folder / "out.txt").exists():
+            editor.call("session/list")
+    assert (folder / "out.txt").read_text() == "done"
