@@ -112,7 +112,19 @@ class Verbs(LazyGroup):
 def _plugin_commands() -> dict[str, Any]:
     from amplifier_core.entry_points import find_entry_points
 
+    _keep_entry_points()
     return {entry.name: entry for entry in find_entry_points(COMMAND_GROUP)}
+
+
+def _keep_entry_points() -> None:
+    """Have entry points found once, and kept for the next command."""
+    from pathlib import Path
+
+    from amplifier_core import entry_points
+
+    from ..documents.kept import Check
+
+    entry_points.keep_with(Check("entry-points", (Path(entry_points.__file__),)))
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -125,11 +137,9 @@ def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool) -> None:
     """Run AI-agent sessions, on request and in the background."""
     ctx.obj = {"safe_mode": safe_mode, "debug": debug, "quiet": quiet}
     import logging
-    from pathlib import Path
 
     from amplifier_core import entry_points
 
-    from ..documents.kept import Check
     from .log_lines import FORMAT, RedactingFormatter
 
     level = logging.DEBUG if debug else logging.ERROR if quiet else logging.WARNING
@@ -138,7 +148,7 @@ def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool) -> None:
         handler.setFormatter(RedactingFormatter(FORMAT))
     for noisy in ("asyncio", "watchdog", "fsevents"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
-    entry_points.keep_with(Check("entry-points", (Path(entry_points.__file__),)))
+    _keep_entry_points()
     ctx.call_on_close(partial(entry_points.keep_with, None))
 
 
