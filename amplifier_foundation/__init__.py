@@ -4,6 +4,7 @@ Where things are; a room imports only rooms below it:
 
     cli/           the commands
     background/    runs background sessions: triggers, queues, workers, the running process
+    flows/         runs workflows: tasks of agents that fork each other's sessions
     isolation/     runs sessions in processes of their own
     spawning/      creates sessions for sessions: `spawn.py`, agents, limits
     security/      decides what may run, and what sessions may do: trust, permissions

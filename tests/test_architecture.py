@@ -106,6 +106,7 @@ SPAWNERS = {
 RANKS = {
     "__main__": 10,
     "cli": 9,
+    "flows": 8,
     "background": 8,
     "subprocess_runner": 9,
     "isolation": 8,

@@ -82,7 +82,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 def test_no_block_is_left_untested() -> None:
     assert sorted(kind for kind, _ in BLOCKS) == sorted(
-        ["console"] * 15 + ["text", "python", "toml", "python", "sh"] + ["yaml"] * 4 + ["markdown"] * 4
+        ["console"] * 16 + ["text", "python", "toml", "python", "sh"] + ["yaml"] * 4 + ["markdown"] * 5
     )
 
 
@@ -100,6 +100,13 @@ def test_the_program_is_on_the_path_after_the_activation() -> None:
     done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("amplifier ")
+
+
+def test_a_workflow_runs_as_documented(project: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "bundle.md").write_text(block("markdown", "name: builders"), encoding="utf-8")
+    for command, output in commands(block("console", "amplifier flow run")):
+        out, _ = here(command, capsys)
+        assert output == [] or out.splitlines() == output
 
 
 def test_an_editor_is_served_as_documented(project: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -208,11 +208,15 @@ async def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
 @bundle_option
 @click.option("--format", "shape", type=click.Choice(["text", "mermaid"]), default="text", show_default=True)
 @trust_option
+@json_option
 @click.pass_context
 @run_in_loop
-async def graph(ctx: click.Context, what: str | None, bundle_path: str | None, shape: str, trusts: bool) -> None:
+async def graph(
+    ctx: click.Context, what: str | None, bundle_path: str | None, shape: str, trusts: bool, as_json: bool
+) -> None:
     """Draw a workflow of the bundle, or a run with what is done."""
     from ..flows.drawing import draw_mermaid, draw_text
+    from ..flows.graph import tasks_of
     from ..flows.reading import find_workflow
 
     plugins = plugins_of(ctx)
@@ -225,6 +229,19 @@ async def graph(ctx: click.Context, what: str | None, bundle_path: str | None, s
         else:
             bundle = await load_bundle_at(bundle_path, plugins, asking=Asking(plugins, trusts))
             workflow = find_workflow(bundle, what)
+    if as_json:
+        tasks = [
+            {
+                "id": each.id,
+                "agent": each.agent,
+                "fork": each.fork,
+                "before": each.before,
+                "status": states.get(each.id),
+            }
+            for each in tasks_of(workflow.step)
+        ]
+        print_json("flow.graph/1", {"workflow": workflow.name, "tasks": tasks})
+        return
     for line in (draw_mermaid if shape == "mermaid" else draw_text)(workflow, states):
         click.echo(plain(line))
 

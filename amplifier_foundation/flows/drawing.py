@@ -38,7 +38,10 @@ def _draw(steps: tuple[tuple[str, Step], ...], margin: str, states: Mapping[str,
 
 def _describe(step: Step) -> _Node:
     if isinstance(step, Task):
-        return _Node(_describe_task(step))
+        facts = [f"agent {step.agent}" if step.agent else "function" if step.compute else "value"]
+        facts += [f"forks {step.fork}"] if step.fork else []
+        facts += [f"after {', '.join(step.before)}"] if step.before else []
+        return _Node(f"{step.id}  ({'; '.join(facts)})")
     if isinstance(step, Sequence):
         return _Node("one after the other", _list(step))
     if isinstance(step, Parallel):
@@ -52,13 +55,6 @@ def _describe(step: Step) -> _Node:
         return _Node(f"again until {_show(step.until)}, at most {step.max_iterations} times", _list(step.body))
     items = step.items if isinstance(step.items, str) else "the items"
     return _Node(f"for each of {items}", _list(step.body))
-
-
-def _describe_task(task: Task) -> str:
-    facts = [f"agent {task.agent}" if task.agent else "function" if task.compute else "value"]
-    facts += [f"forks {task.fork}"] if task.fork else []
-    facts += [f"after {', '.join(task.before)}"] if task.before else []
-    return f"{task.id}  ({'; '.join(facts)})"
 
 
 def _list(step: Step) -> tuple[tuple[str, Step], ...]:

@@ -78,7 +78,9 @@ class Graph:
             number = self._numbers[id(step)] = self._add()
             self._link(before, number)
             if isinstance(step, Loop):
-                _check_loop(step)
+                if step.max_iterations < 1:
+                    raise FlowError(INVALID, f"a loop has 1 iteration or more, not {step.max_iterations}")
+                check_test(step.until)
             end = self._walk(step.body, number, (*bodies, number))
             self._ends[number] = end
             return end
@@ -190,9 +192,3 @@ def _check_task(task: Task) -> None:
     if task.timeout is not None and task.timeout <= 0:
         raise FlowError(INVALID, "timeout must be above 0 seconds", task.id)
     check_test(task.skip_if, task.id)
-
-
-def _check_loop(loop: Loop) -> None:
-    if loop.max_iterations < 1:
-        raise FlowError(INVALID, f"a loop has 1 iteration or more, not {loop.max_iterations}")
-    check_test(loop.until)

@@ -189,10 +189,6 @@ def _make_parallel(form: Any, place: str) -> Step:
     return Parallel(*steps, max_concurrency=form.max_concurrency)
 
 
-def _make_loop(form: Any, place: str) -> Step:
-    return Loop(_read_steps(form.loop, f"{place}.loop"), form.until, form.max_iterations, form.on_max_reached)
-
-
 def _make_each(form: Any, place: str) -> Step:
     items = form.items if isinstance(form.items, str) else tuple(form.items)
     return ForEach(items, _read_steps(form.do, f"{place}.do"), form.max_concurrency)
@@ -202,7 +198,9 @@ _MAKERS: dict[str, Callable[[Any, str], Step]] = {
     "id": lambda form, place: form.make(),
     "parallel": _make_parallel,
     "sequence": lambda form, place: _read_steps(form.sequence, f"{place}.sequence"),
-    "loop": _make_loop,
+    "loop": lambda form, place: Loop(
+        _read_steps(form.loop, f"{place}.loop"), form.until, form.max_iterations, form.on_max_reached
+    ),
     "if": _make_branch,
     "for_each": _make_each,
 }

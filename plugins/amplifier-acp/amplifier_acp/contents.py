@@ -13,7 +13,7 @@ from .peer import INVALID_PARAMS, RpcError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from .params import Block, ResourceContents
+    from .params import Block
 
 LONGEST_TITLE = 80
 """Characters."""
@@ -39,7 +39,7 @@ def read_prompt(blocks: Sequence[Block]) -> Said:
         elif isinstance(block, ResourceLink):
             texts.append(f"[{block.name}]({_show_uri(block.uri)})")
         elif block.resource.text is not None:
-            texts.append(_quote(block.resource))
+            texts.append(f'\n<resource uri="{_show_uri(block.resource.uri)}">\n{block.resource.text}\n</resource>\n')
         elif (block.resource.mime_type or "") in (*_IMAGES, "application/pdf"):
             images.append(_read_image(block.resource.blob or "", block.resource.mime_type or "", f"prompt.{number}"))
         else:
@@ -97,10 +97,6 @@ def _join(texts: list[str]) -> str:
         needs_space = joined and text and not joined[-1].isspace() and not text[0].isspace()
         joined += f"{' ' if needs_space else ''}{text}"
     return joined
-
-
-def _quote(resource: ResourceContents) -> str:
-    return f'\n<resource uri="{_show_uri(resource.uri)}">\n{resource.text}\n</resource>\n'
 
 
 def _show_uri(uri: str) -> str:

@@ -170,7 +170,8 @@ class Peer:
             self._answer(number, error=told.to_dict())
 
     async def _cancel(self, params: Params) -> None:
-        task = self._running.get(params.get("requestId")) if _is_id(params.get("requestId")) else None
+        number = params.get("requestId")
+        task = self._running.get(number) if isinstance(number, str | int) else None
         if task is not None:
             task.cancel()
 
@@ -192,10 +193,6 @@ class Peer:
     def _answer(self, number: Any, **told: Any) -> None:
         assert self._wire is not None
         self._wire.send({"jsonrpc": "2.0", "id": number, **told})
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, str | int)
 
 
 def _read(line: bytes | LineTooLong) -> dict[str, Any]:

@@ -35,13 +35,9 @@ def replay(messages: Iterable[Mapping[str, Any]], folder: str, first: int = 0) -
                 yield {"sessionUpdate": update, "content": block, "messageId": f"m{position + 1}"}
         for call in message.get("tool_calls") or () if role == "assistant" else ():
             name = str(call.get("tool") or (call.get("function") or {}).get("name", ""))
-            told = describe_call(str(call.get("id")), name, _read_arguments(call), folder)
+            given = call.get("arguments") or (call.get("function") or {}).get("arguments")
+            told = describe_call(str(call.get("id")), name, given, folder)
             yield {"sessionUpdate": "tool_call", **told, "status": "pending"}
-
-
-def _read_arguments(call: Mapping[str, Any]) -> Any:
-    given = call.get("arguments")
-    return given if given is not None else (call.get("function") or {}).get("arguments")
 
 
 def _replay_result(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Serving:
         """Return a handler that waits for the agent."""
 
         async def handle(params: Params) -> Any:
-            return await getattr(await self._get_agent(), attribute)(params)
+            return await getattr(await asyncio.shield(self._start()), attribute)(params)
 
         return handle
 
@@ -71,9 +71,6 @@ class Serving:
         if self._starting is None:
             self._starting = asyncio.create_task(self._make_agent())
         return self._starting
-
-    async def _get_agent(self) -> Agent:
-        return await asyncio.shield(self._start())
 
     async def _make_agent(self) -> Agent:
         """Load the plugins and open the store. Raises `StoreUnavailable` and the errors of the settings."""

@@ -1,0 +1,135 @@
+"""The commands `amplifier flow …`: runs, their ends, and what is said of mistakes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+
+BUNDLE = """---
+bundle: {name: work}
+providers:
+  - module: provider-playbook
+    config: {delay_ms: DELAY, otherwise: {say: "You said: {prompt}"}}
+workflows:
+  chain:
+    steps:
+STEPS
+---
+You work.
+"""
+WORDS = ("one", "two", "three", "four", "five", "six")
+
+
+def write(folder: Path, steps: list[str], delay: int = 0) -> None:
+    text = "\n".join(f"      - {step}" for step in steps)
+    (folder / "bundle.md").write_text(BUNDLE.replace("DELAY", str(delay)).replace("STEPS", text))
+
+
+def chain() -> list[str]:
+    first = f"{{id: {WORDS[0]}, agent: self, prompt: {WORDS[0]}}}"
+    return [
+        first,
+        *(f"{{id: {b}, agent: self, prompt: {b}, fork: {a}}}" for a, b in itertools.pairwise(WORDS)),
+    ]
+
+
+@pytest.fixture
+def folder(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AMPLIFIER_TRUST", "1")
+    return project
+
+
+def flow(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = exits.OK) -> Any:
+    capsys.readouterr()
+    assert invoke(["flow", *arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)["data"]
+
+
+def test_a_run_is_listed_shown_and_forked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, chain())
+    done = flow(capsys, "run")
+    assert done["outputs"]["six"] == "You said: six"
+    assert [each["run"] for each in flow(capsys, "list")] == [done["run"]]
+    assert [each["task"] for each in flow(capsys, "show", done["run"])["tasks"]] == list(WORDS)
+    fork = flow(capsys, "fork", done["run"], "--at", "four")["run"]
+    assert [each["task"] for each in flow(capsys, "show", fork)["tasks"]] == ["one", "two", "three"]
+    assert flow(capsys, "resume", fork)["outputs"] == done["outputs"]
+    assert [each["status"] for each in flow(capsys, "graph", fork)["tasks"]] == ["completed"] * 6
+
+
+def test_a_killed_run_goes_on_and_takes_no_turn_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, chain(), delay=60)
+    command = [sys.executable, "-m", "amplifier_foundation", "flow", "run"]
+    run_id = ""
+    for done in (1, 3, 5):
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith(f"{WORDS[done]}: begins"):
+                break
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+        [found] = flow(capsys, "list")
+        assert found["status"] == "interrupted"
+        run_id = found["run"]
+        assert len(flow(capsys, "show", run_id)["tasks"]) == done
+        command = [*command[:4], "resume", run_id]
+    result = flow(capsys, "resume", run_id)
+    assert result["outputs"] == {word: f"You said: {word}" for word in WORDS}
+    capsys.readouterr()
+    assert invoke(["session", "show", f"{run_id}-six-1"]) == exits.OK
+    shown = capsys.readouterr().out
+    assert [len(re.findall(f"You said: {word}\\b", shown)) for word in WORDS] == [1] * 6
+
+
+def test_a_changed_bundle_is_noticed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, [*chain(), '{id: last, agent: self, prompt: "{nothing}"}'])
+    failed = flow(capsys, "run", code=exits.FAILED)
+    assert (failed["status"], failed["error"]["task"]) == ("failed", "last")
+    write(folder, [*chain(), "{id: last, agent: self, prompt: last}"])
+    capsys.readouterr()
+    assert invoke(["flow", "resume", failed["run"]]) == exits.CONFLICT
+    assert "has changed since. Go on with its present version: --accept" in capsys.readouterr().err
+    assert flow(capsys, "resume", failed["run"], "--accept")["outputs"]["last"] == "You said: last"
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ("{id: a, agnt: self, prompt: x}", "workflows.chain.steps[0].agnt: unknown key; did you mean 'agent'?"),
+        ("{id: a}", "task 'a': it has neither an agent nor a value"),
+        ("{agent: self, prompt: x}", "workflows.chain.steps[0]: a step has one of id, parallel"),
+        (
+            "{id: a, agent: self, prompt: x, fork: b}",
+            "TASK_FORK_SOURCE_NOT_FOUND: task 'a': there is no task 'b' to fork",
+        ),
+        ("{loop: [{id: a, value: 1}], until: 'a =='}", "the condition 'a =='"),
+        ("{id: a, value: 1, timeout: soon}", "workflows.chain.steps[0].timeout"),
+        ("{for_each: 5, do: [{id: a, value: 1}]}", "workflows.chain.steps[0].for_each"),
+    ],
+)
+def test_a_mistake_is_said_with_its_place(
+    folder: Path, capsys: pytest.CaptureFixture[str], step: str, told: str
+) -> None:
+    write(folder, [step])
+    assert invoke(["flow", "run"]) == exits.USAGE
+    assert told in capsys.readouterr().err
+
+
+def test_a_workflow_or_run_that_is_not_there_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, chain())
+    assert invoke(["flow", "run", "chian"]) == exits.USAGE
+    assert "did you mean 'chain'?" in capsys.readouterr().err
+    assert invoke(["flow", "show", "abcd"]) == exits.NOT_FOUND
