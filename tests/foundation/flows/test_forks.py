@@ -126,3 +126,12 @@ async def test_an_answer_that_nobody_corrects_fails_its_task(run: MakeRun) -> No
     assert result.error is not None
     assert (result.error.code, result.error.task) == ("TASK_OUTPUT_INVALID", "first")
     assert result.error.reason.endswith("the answer holds no JSON")
+
+
+async def test_a_task_in_a_process_of_its_own_forks_and_is_forked(run: MakeRun, store: DurableStore) -> None:
+    apart = agent("build", "plan", runner="subprocess")
+    result = await run(Sequence(agent("plan"), apart, agent("check", "build")))
+    assert result.error is None
+    assert result.outputs["build"] == "plan > plan > build"
+    assert result.outputs["check"].endswith("> build > plan > plan > build > check")
+    assert (await store.get(f"{result.run_id}-build-1")).fork_of == f"{result.run_id}-plan-1"
