@@ -83,6 +83,7 @@ class EditorSession:
         self._around = around
         self._serving = asyncio.get_running_loop()
         self._is_new = is_new
+        self._is_closed = False
         self._lock = asyncio.Lock()
         self._host: Host | None = None
         self._conversation: Conversation | None = None
@@ -113,6 +114,8 @@ class EditorSession:
         Raises `NotTrusted`, `SessionConflict` for a session of another process, and the errors of bundles.
         """
         async with self._lock:
+            if self._is_closed:
+                raise RpcError(INVALID_REQUEST, f"session '{self.id}' was closed; load it first")
             if self._conversation is not None:
                 return self._conversation
             self.prepared = prepared or await self._prepare(settle)
@@ -171,7 +174,8 @@ class EditorSession:
             gate.policy = with_mode(gate.policy, mode)
 
     async def close(self) -> None:
-        """Stop a running turn and end the session; what nobody needs is deleted."""
+        """Stop a running turn and end the session, for good; what nobody needs is deleted."""
+        self._is_closed = True
         if self._prompting is not None:
             self.stop()
             await asyncio.wait({self._prompting}, timeout=GRACE + PATIENCE)

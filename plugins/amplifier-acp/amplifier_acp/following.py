@@ -39,20 +39,26 @@ def runs_elsewhere(record: SessionRecord) -> bool:
     return as_it_is(record).status == "running" and record.metadata.get(KEY) not in (None, this_process())
 
 
-async def follow(store: SessionStore, record: SessionRecord, tell: Callable[[dict[str, Any]], None]) -> None:
-    """Report the new messages of a session until no other process runs it."""
-    shown = record.message_count
-    while runs_elsewhere(record):
-        await asyncio.sleep(LOOK)
+async def follow(
+    store: SessionStore, record: SessionRecord, shown: int, tell: Callable[[dict[str, Any]], None]
+) -> None:
+    """Report the messages of a session after the first `shown`, until no other process runs it."""
+    while True:
         try:
+            if record.message_count > shown:
+                messages = await store.read(record.session_id, shown, record.message_count)
+                for update in replay(messages, record.project, shown):
+                    tell(update)
+                shown = record.message_count
+            if not runs_elsewhere(record):
+                return
+            await asyncio.sleep(LOOK)
             record = await store.get(record.session_id)
         except SessionNotFound:
             return
-        if record.message_count > shown:
-            messages = await store.read(record.session_id, shown, record.message_count)
-            for update in replay(messages, record.project, shown):
-                tell(update)
-            shown = record.message_count
+        except Exception as error:  # the store may be locked for a moment, or its disk full
+            logger.info("session '%s' cannot be followed for now: %s", record.session_id, error)
+            await asyncio.sleep(LOOK)
 
 
 class Questions:
