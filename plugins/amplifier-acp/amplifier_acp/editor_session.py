@@ -10,6 +10,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from amplifier_core.errors import SessionConflict, SessionNotFound
 
@@ -42,7 +43,7 @@ from .updates import Reporter
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from amplifier_core.permissions import Mode, Policy
+    from amplifier_core.permissions import Mode, PermissionGate, Policy
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionRecord, SessionStore
@@ -90,6 +91,8 @@ class EditorSession:
         self._reporter: Reporter | None = None
         self._base: Policy | None = None
         """Its permissions without the mode that the person has chosen."""
+        self._gates_below: WeakSet[PermissionGate] = WeakSet()
+        """Those of the sessions below it."""
         self._prompting: asyncio.Task[dict[str, Any]] | None = None
         self._turn: RunningTurn | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -161,6 +164,9 @@ class EditorSession:
         """Report a session: this one, or one below it to an editor that understands those."""
         is_top = session.session_id == self.id
         lend(session, self.id, self._around, self._serving)
+        gate = session.coordinator.permissions
+        if gate is not None and not is_top:
+            self._gates_below.add(gate)
         if not is_top and not self._around.handshake.shows_children:
             return
         reporter = Reporter(session, self.record.project, self._around.peer)
@@ -168,7 +174,7 @@ class EditorSession:
         if not is_top:
             return
         self._reporter = reporter
-        gate, mode = session.coordinator.permissions, chosen_of(self.record).get(MODE)
+        mode = chosen_of(self.record).get(MODE)
         self._base = gate.policy if gate is not None else None
         if gate is not None and mode in offered_modes(gate.policy):
             gate.policy = with_mode(gate.policy, mode)
@@ -304,6 +310,8 @@ class EditorSession:
         gate = conversation.session.coordinator.permissions
         if gate is not None and self._base is not None:
             gate.policy = with_mode(self._base, mode)
+        for below in [*self._gates_below]:
+            below.policy = with_mode(below.policy, mode)
         self.tell({"sessionUpdate": "current_mode_update", "currentModeId": mode})
 
     async def keep(self) -> None:
