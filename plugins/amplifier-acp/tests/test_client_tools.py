@@ -173,9 +173,7 @@ def test_a_command_runs_in_a_terminal_of_the_editor_and_in_the_sandbox(editors: 
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-def test_a_long_command_runs_in_a_terminal_and_half_a_surrogate_pair_is_no_failure(
-    editors: Any, project: Path
-) -> None:
+def test_a_long_command_runs_in_a_terminal_and_half_a_surrogate_pair_is_no_failure(editors: Any, project: Path) -> None:
     editor = editors.start(terminal=True)
     terminals = Terminals(editor)
     editor.serve["terminal/output"] = lambda params: {"output": "half: \ud83d", "truncated": False}
