@@ -55,7 +55,7 @@ class Agent:
         """Put the questions of background sessions to the editor, until cancelled."""
         from .following import Questions
 
-        await Questions(self._around.peer, self._store, self._find_open).watch()
+        await Questions(self._around.peer, self._store, self._find_open, self._sessions.__contains__).watch()
 
     async def close(self) -> None:
         """Stop all turns and end all sessions."""

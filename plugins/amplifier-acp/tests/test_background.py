@@ -123,6 +123,24 @@ def test_the_question_of_a_background_session_reaches_the_editor_on_its_project(
     assert (folder / "out.txt").read_text() == "done"
 
 
+def test_the_question_of_a_background_session_is_asked_again_when_its_session_is_closed(
+    editors: Any, make: Callable[..., Path]
+) -> None:
+    folder = make(WATCHER.replace("DELAY", "0"))
+    editor = editors.start()
+    other, session = editor.new(folder), editor.new(folder)
+    editor.allow = lambda asked: None if asked["sessionId"] == session else asked["options"][0]["optionId"]
+    with up(editors, folder):
+        until_up(editors, folder)
+        editors.run("trigger", "fire", "writer", folder=folder)
+        editor.until(lambda: bool(editor.questions))
+        editor.call("session/close", sessionId=session)
+        editor.until(lambda: len(editor.questions) == 2)
+        assert [each["params"]["sessionId"] for each in editor.questions] == [session, other]
+        while not (folder / "out.txt").exists():
+            editor.call("session/list")
+
+
 async def test_a_session_is_followed_from_what_was_shown_and_past_a_store_that_fails_for_a_moment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
