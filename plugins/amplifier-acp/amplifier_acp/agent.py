@@ -55,7 +55,7 @@ class Agent:
         """Put the questions of background sessions to the editor, until cancelled."""
         from .following import Questions
 
-        await Questions(self._around.peer, self._store, self._find_open).watch()
+        await Questions(self._around.peer, self._store, self._find_open, self._sessions.__contains__).watch()
 
     async def close(self) -> None:
         """Stop all turns and end all sessions."""
@@ -114,8 +114,10 @@ class Agent:
         from .params import LoadSession, check
 
         session = await self._continue(check(LoadSession, params))
-        await self._replay(session)
-        await self._open_stored(session)
+        shown = await self._replay(session)
+        if not session.is_busy:
+            shown = await self._replay(session, shown)  # what another process has said meanwhile
+        await self._open_stored(session, shown)
         return session.show()
 
     async def resume_session(self, params: Params) -> dict[str, Any]:
@@ -142,16 +144,22 @@ class Agent:
             session = self._sessions[record.session_id] = EditorSession(self._around, record)
         return session
 
-    async def _open_stored(self, session: EditorSession) -> None:
-        """Open a session, unless its bundle is not trusted, or another process has it: that one is followed."""
+    async def _open_stored(self, session: EditorSession, shown: int | None = None) -> None:
+        """Open a session, unless its bundle is not trusted, or another process has it: that one is followed.
+
+        `shown` is how many of its messages the editor has seen; None: what it has now is not to be shown.
+        """
         from amplifier_foundation.security.trust import NotTrusted
 
         from .following import follow, runs_elsewhere
 
         record = await self._store.get(session.id)
+        if self._sessions.get(session.id) is not session:
+            raise unknown_session(session.id)  # it was closed meanwhile
         if runs_elsewhere(record):
             if session.id not in self._following:
-                task = asyncio.create_task(follow(self._store, record, session.tell))
+                seen = record.message_count if shown is None else shown
+                task = asyncio.create_task(follow(self._store, record, seen, session.tell))
                 self._following[session.id] = task
                 task.add_done_callback(lambda _: self._following.pop(session.id, None))
         else:
@@ -159,15 +167,17 @@ class Agent:
                 await session.open()
         self._announce(session)
 
-    async def _replay(self, session: EditorSession) -> None:
+    async def _replay(self, session: EditorSession, first: int = 0) -> int:
+        """Show the messages of a session from `first` on; return how many it has."""
         from .replaying import replay
 
         record = await self._store.get(session.id)
-        for start in range(0, record.message_count, REPLAYED_AT_ONCE):
+        for start in range(first, record.message_count, REPLAYED_AT_ONCE):
             stop = min(start + REPLAYED_AT_ONCE, record.message_count)
             for update in replay(await self._store.read(session.id, start, stop), record.project, start):
                 session.tell(update)
             await self._around.peer.settle()
+        return record.message_count
 
     async def fork_session(self, params: Params) -> dict[str, Any]:
         """Fork a session at a message, or now; answer when the fork can be prompted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
     from .params import Block
 
-LONGEST_TITLE = 80
-"""Characters."""
+LONGEST_TITLE, LONGEST_READ = 80, 4_000
+"""Characters of a title, and of the beginning of a prompt that are looked at for it."""
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -52,7 +53,9 @@ def read_prompt(blocks: Sequence[Block]) -> Said:
 
 
 def show_message(message: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the content of a stored message: `text` or `thought`, with a block of the protocol."""
+    """Yield the content of a stored message, without secrets: `text` or `thought`, with a block of the protocol."""
+    from amplifier_core.utils.secrets import redact_text
+
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     for block in blocks:
@@ -60,9 +63,9 @@ def show_message(message: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, An
             continue
         kind = block.get("type")
         if kind == "text" and block.get("text"):
-            yield "text", make_text(str(block["text"]))
+            yield "text", make_text(redact_text(str(block["text"])))
         elif kind == "thinking" and block.get("thinking"):
-            yield "thought", make_text(str(block["thinking"]))
+            yield "thought", make_text(redact_text(str(block["thinking"])))
         elif kind == "image" and (source := block.get("source") or {}).get("data"):
             yield "text", {"type": "image", "data": source["data"], "mimeType": source.get("media_type", "image/png")}
 
@@ -76,7 +79,10 @@ def make_title(name: str, bundle: str, prompt: str) -> str:
     """Return the title of a session: its name where a person gave one, else the beginning of its first prompt."""
     if name and name != bundle:
         return name
-    line = " ".join(prompt.split())
+    from amplifier_core.utils.secrets import redact_text
+
+    shown = redact_text(prompt.lstrip()[:LONGEST_READ])
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in shown).split())
     return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
 
 
@@ -100,7 +106,9 @@ def _join(texts: list[str]) -> str:
 
 
 def _show_uri(uri: str) -> str:
-    """Return the path of a file's address, else the address."""
-    parts = urlsplit(uri)
-    shown = unquote(parts.path) if parts.scheme == "file" else uri
+    """Return the path of a file's address, else the address, also one that is none."""
+    shown = uri
+    with suppress(ValueError):
+        parts = urlsplit(uri)
+        shown = unquote(parts.path) if parts.scheme == "file" else uri
     return shown.replace('"', "%22").replace("\n", "%0A")

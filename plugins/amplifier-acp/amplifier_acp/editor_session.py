@@ -10,6 +10,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from amplifier_core.errors import SessionConflict, SessionNotFound
 
@@ -42,7 +43,7 @@ from .updates import Reporter
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from amplifier_core.permissions import Mode, Policy
+    from amplifier_core.permissions import Mode, PermissionGate, Policy
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionRecord, SessionStore
@@ -83,12 +84,15 @@ class EditorSession:
         self._around = around
         self._serving = asyncio.get_running_loop()
         self._is_new = is_new
+        self._is_closed = False
         self._lock = asyncio.Lock()
         self._host: Host | None = None
         self._conversation: Conversation | None = None
         self._reporter: Reporter | None = None
         self._base: Policy | None = None
         """Its permissions without the mode that the person has chosen."""
+        self._gates_below: WeakSet[PermissionGate] = WeakSet()
+        """Those of the sessions below it."""
         self._prompting: asyncio.Task[dict[str, Any]] | None = None
         self._turn: RunningTurn | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -113,6 +117,8 @@ class EditorSession:
         Raises `NotTrusted`, `SessionConflict` for a session of another process, and the errors of bundles.
         """
         async with self._lock:
+            if self._is_closed:
+                raise RpcError(INVALID_REQUEST, f"session '{self.id}' was closed; load it first")
             if self._conversation is not None:
                 return self._conversation
             self.prepared = prepared or await self._prepare(settle)
@@ -158,6 +164,9 @@ class EditorSession:
         """Report a session: this one, or one below it to an editor that understands those."""
         is_top = session.session_id == self.id
         lend(session, self.id, self._around, self._serving)
+        gate = session.coordinator.permissions
+        if gate is not None and not is_top:
+            self._gates_below.add(gate)
         if not is_top and not self._around.handshake.shows_children:
             return
         reporter = Reporter(session, self.record.project, self._around.peer)
@@ -165,13 +174,14 @@ class EditorSession:
         if not is_top:
             return
         self._reporter = reporter
-        gate, mode = session.coordinator.permissions, chosen_of(self.record).get(MODE)
+        mode = chosen_of(self.record).get(MODE)
         self._base = gate.policy if gate is not None else None
         if gate is not None and mode in offered_modes(gate.policy):
             gate.policy = with_mode(gate.policy, mode)
 
     async def close(self) -> None:
-        """Stop a running turn and end the session; what nobody needs is deleted."""
+        """Stop a running turn and end the session, for good; what nobody needs is deleted."""
+        self._is_closed = True
         if self._prompting is not None:
             self.stop()
             await asyncio.wait({self._prompting}, timeout=GRACE + PATIENCE)
@@ -300,6 +310,8 @@ class EditorSession:
         gate = conversation.session.coordinator.permissions
         if gate is not None and self._base is not None:
             gate.policy = with_mode(self._base, mode)
+        for below in [*self._gates_below]:
+            below.policy = with_mode(below.policy, mode)
         self.tell({"sessionUpdate": "current_mode_update", "currentModeId": mode})
 
     async def keep(self) -> None:

@@ -39,33 +39,48 @@ def runs_elsewhere(record: SessionRecord) -> bool:
     return as_it_is(record).status == "running" and record.metadata.get(KEY) not in (None, this_process())
 
 
-async def follow(store: SessionStore, record: SessionRecord, tell: Callable[[dict[str, Any]], None]) -> None:
-    """Report the new messages of a session until no other process runs it."""
-    shown = record.message_count
-    while runs_elsewhere(record):
-        await asyncio.sleep(LOOK)
+async def follow(
+    store: SessionStore, record: SessionRecord, shown: int, tell: Callable[[dict[str, Any]], None]
+) -> None:
+    """Report the messages of a session after the first `shown`, until no other process runs it."""
+    while True:
         try:
+            if record.message_count > shown:
+                messages = await store.read(record.session_id, shown, record.message_count)
+                for update in replay(messages, record.project, shown):
+                    tell(update)
+                shown = record.message_count
+            if not runs_elsewhere(record):
+                return
+            await asyncio.sleep(LOOK)
             record = await store.get(record.session_id)
         except SessionNotFound:
             return
-        if record.message_count > shown:
-            messages = await store.read(record.session_id, shown, record.message_count)
-            for update in replay(messages, record.project, shown):
-                tell(update)
-            shown = record.message_count
+        except Exception as error:  # the store may be locked for a moment, or its disk full
+            logger.info("session '%s' cannot be followed for now: %s", record.session_id, error)
+            await asyncio.sleep(LOOK)
 
 
 class Questions:
     """Puts the questions of background sessions to the editor that is open on their project.
 
-    `find_session` returns the session in which the editor is asked about a project; None: it has none there.
+    `find_session` returns the session in which the editor is asked about a project; None: it has none there. A question
+    in a session that is closed, as `is_open` says, is asked again in another one.
     """
 
-    def __init__(self, peer: Peer, store: SessionStore, find_session: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        store: SessionStore,
+        find_session: Callable[[str], str | None],
+        is_open: Callable[[str], bool],
+    ) -> None:
         self._peer = peer
         self._store = store
         self._find_session = find_session
-        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._is_open = is_open
+        self._asked: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        """The sessions and the tasks of questions, by the ids of approvals."""
 
     async def watch(self) -> None:
         """Ask what waits, until cancelled; what is answered elsewhere is withdrawn."""
@@ -77,9 +92,10 @@ class Questions:
                 except Exception as error:  # the store may be locked for a moment, or its disk full
                     logger.info("questions of background sessions: %s", error)
         finally:
-            for task in self._asked.values():
+            tasks = [task for _, task in self._asked.values()]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._asked.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(self, *, is_thorough: bool) -> None:
         from amplifier_foundation.background.approvals import read_all
@@ -91,12 +107,14 @@ class Questions:
             self._compare({each.id: each for each in known if each.state == "pending"})
 
     def _compare(self, pending: dict[str, Approval]) -> None:
-        for its_id in [each for each in self._asked if each not in pending]:
-            self._asked.pop(its_id).cancel()
+        for its_id, (session_id, task) in [*self._asked.items()]:
+            if its_id not in pending or not self._is_open(session_id):
+                task.cancel()
+                del self._asked[its_id]
         for its_id, approval in pending.items():
-            session_id = self._find_session(approval.project)
-            if its_id not in self._asked and session_id is not None:
-                self._asked[its_id] = asyncio.create_task(self._ask(approval, session_id))
+            found = self._find_session(approval.project)
+            if its_id not in self._asked and found is not None:
+                self._asked[its_id] = found, asyncio.create_task(self._ask(approval, found))
 
     async def _ask(self, approval: Approval, session_id: str) -> None:
         from amplifier_core.permissions.gate import ALWAYS, ONCE

@@ -41,18 +41,29 @@ class Host:
         self._begun: set[Future[Any]] = set()
         """What has not ended."""
         self._closing: asyncio.Event | None = None
+        self._living: asyncio.Task[Any] | None = None
+        """What holds the conversation open, in the own loop."""
 
     async def start(self, opening: Callable[[], AbstractAsyncContextManager[Conversation]]) -> Conversation:
-        """Open a conversation, and return it; what `opening` does happens in the own loop. Raises its errors."""
-        self._life = self.begin(self._live(opening))
+        """Open a conversation, and return it; what `opening` does happens in the own loop. Raises its errors.
+
+        A cancelled opening gives back what it holds, such as the lock of the session: that is waited for, for a while.
+        """
+        self._life = life = self.begin(self._live(opening))
         try:
             return await asyncio.wrap_future(self._opened)
         except BaseException:
-            self._own.end()
+            life.add_done_callback(lambda _: self._own.end())
+            self._own.call(self._cancel_life)
+            await asyncio.wait({asyncio.wrap_future(life)}, timeout=PATIENCE)
             raise
 
+    def _cancel_life(self) -> None:
+        if self._living is not None:
+            self._living.cancel()
+
     async def _live(self, opening: Callable[[], AbstractAsyncContextManager[Conversation]]) -> None:
-        self._closing = asyncio.Event()
+        self._closing, self._living = asyncio.Event(), asyncio.current_task()
         try:
             async with opening() as conversation:
                 self._opened.set_result(conversation)

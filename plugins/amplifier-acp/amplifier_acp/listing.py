@@ -12,7 +12,7 @@ from .peer import INVALID_PARAMS, RpcError
 if TYPE_CHECKING:
     from amplifier_core.storage import SessionRecord, SessionStore
 
-PAGE = 50
+PAGE, LONGEST_LIST = 50, 1 << 32
 
 
 async def list_sessions(store: SessionStore, project: str | None, cursor: str | None) -> dict[str, Any]:
@@ -88,6 +88,6 @@ def _read_cursor(cursor: str | None) -> int:
         start = int(base64.urlsafe_b64decode(cursor.encode()).decode())
     except ValueError:
         start = -1
-    if start < 0:
+    if not 0 <= start < LONGEST_LIST:
         raise RpcError(INVALID_PARAMS, "cursor: it is none of this agent", {"cursor": cursor[:100]})
     return start

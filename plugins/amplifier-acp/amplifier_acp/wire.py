@@ -74,7 +74,13 @@ class Wire:
             self._outgoing.put(line)
             is_full = self._waiting > HIGH_WATER
         if is_full:
-            self._call(self._drained.clear)
+            self._call(self._hold)
+
+    def _hold(self) -> None:
+        """Have senders wait, unless all is written meanwhile: nothing would wake them up."""
+        with self._lock:
+            if self._waiting > HIGH_WATER:
+                self._drained.clear()
 
     async def drain(self) -> None:
         """Wait until the editor has read most of what was sent; call this in the event loop of the wire."""
@@ -133,8 +139,8 @@ class Wire:
                 self._call(self._take, None)
             with self._lock:
                 self._waiting -= len(line)
-                is_low = self._waiting <= HIGH_WATER // 2
-            if is_low and not self._drained.is_set():
+                is_low = self._waiting <= HIGH_WATER // 2 and not self._drained.is_set()
+            if is_low:
                 self._call(self._drained.set)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import subprocess
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from amplifier_acp import following
+from amplifier_core.errors import StoreUnavailable
+from amplifier_core.storage import SessionRecord
+from amplifier_storage_sqlite.store import SqliteStore
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    import pytest
 
 PATIENCE = 60.0
 """Seconds."""
@@ -52,6 +61,27 @@ def up(editors: Any, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait(PATIENCE)
 
 
+class Failing(SqliteStore):
+    """A store that fails for a moment: at its second and third look at a session."""
+
+    looks = 0
+
+    async def get(self, session_id: str) -> SessionRecord:
+        self.looks += 1
+        if self.looks in (2, 3):
+            raise StoreUnavailable("sessions.db", "database is locked")
+        return await super().get(session_id)
+
+
+@contextmanager
+def living_process(home: Path) -> Iterator[str]:
+    """Hold the lock of a process, as sessions name it."""
+    (home / "processes").mkdir(parents=True)
+    with (home / "processes" / "1-other.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield "1-other"
+
+
 def until_up(editors: Any, folder: Path) -> None:
     """Wait until the background sessions run."""
     while "writer" not in editors.run("ps", folder=folder):
@@ -91,3 +121,42 @@ def test_the_question_of_a_background_session_reaches_the_editor_on_its_project(
         while not (folder / "out.txt").exists():
             editor.call("session/list")
     assert (folder / "out.txt").read_text() == "done"
+
+
+def test_the_question_of_a_background_session_is_asked_again_when_its_session_is_closed(
+    editors: Any, make: Callable[..., Path]
+) -> None:
+    folder = make(WATCHER.replace("DELAY", "0"))
+    editor = editors.start()
+    other, session = editor.new(folder), editor.new(folder)
+    editor.allow = lambda asked: None if asked["sessionId"] == session else asked["options"][0]["optionId"]
+    with up(editors, folder):
+        until_up(editors, folder)
+        editors.run("trigger", "fire", "writer", folder=folder)
+        editor.until(lambda: bool(editor.questions))
+        editor.call("session/close", sessionId=session)
+        editor.until(lambda: len(editor.questions) == 2)
+        assert [each["params"]["sessionId"] for each in editor.questions] == [session, other]
+        while not (folder / "out.txt").exists():
+            editor.call("session/list")
+
+
+async def test_a_session_is_followed_from_what_was_shown_and_past_a_store_that_fails_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(following, "LOOK", 0.0)
+    store, told = Failing(tmp_path / "sessions.db", 1.0), list[dict[str, Any]]()
+    with living_process(tmp_path / "home") as process:
+        record = await store.create(SessionRecord("one", project=str(tmp_path), metadata={"process": process}))
+        await store.append("one", [{"role": "user", "content": text} for text in ("shown", "meanwhile")], at=0)
+        record = await store.get("one")
+        assert following.runs_elsewhere(record)
+        task = asyncio.create_task(following.follow(store, record, 1, lambda update: told.append(update["content"])))
+        while store.looks < 4:
+            await asyncio.sleep(0)
+        await store.append("one", [{"role": "user", "content": "later"}], at=2)
+        await store.update("one", status="completed")
+        await asyncio.wait_for(task, PATIENCE)
+    assert [each["text"] for each in told] == ["meanwhile", "later"]
+    await store.close()

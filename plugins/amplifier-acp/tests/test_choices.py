@@ -40,6 +40,41 @@ tools: [{module: tool-filesystem}]
 ---
 You are two.
 """
+LEAD = """---
+bundle: {name: lead}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - {when: {tool: delegate}, say: "It has ended."}
+        - {when: {tool: write_file}, say: "Tried."}
+        - {when: {tool: wait}, call: {tool: write_file, input: {file_path: a.txt, content: x}}}
+        - {when: {user: do the work}, call: {tool: wait, input: {}}}
+        - {when: {user: delegate}, call: {tool: delegate, input: {agent: worker, instruction: do the work}}}
+tools: [{module: tool-delegate}, {module: tool-filesystem}, {module: wait, source: ./wait.py}]
+permissions: {allow: [wait, delegate]}
+agents:
+  worker: {description: Works.}
+---
+You lead.
+"""
+WAIT = """
+import asyncio
+from pathlib import Path
+
+class Wait:
+    name, description = "wait", "Waits."
+    input_schema = {"type": "object", "properties": {}}
+
+    async def execute(self, input):
+        Path(__file__).with_name("waits").touch()
+        while not Path(__file__).with_name("goes").exists():
+            await asyncio.sleep(0.01)
+        return "done"
+
+async def mount(coordinator, config):
+    await coordinator.mount("tools", Wait())
+"""
 
 
 def choose(name: str) -> Callable[[dict[str, Any]], str]:
@@ -190,6 +225,21 @@ def test_a_mode_holds_from_its_choice_on(editor: Any, make: Any, way: str) -> No
     editor.prompt(session, "write")
     assert len(editor.questions) == 1
     assert editor.updates_of(session, "tool_call_update")[-1]["status"] == "completed"
+
+
+@pytest.mark.parametrize("mode", ["read-only", "ask"])
+def test_a_mode_holds_for_an_agent_at_work_too(editor: Any, make: Any, mode: str) -> None:
+    lead = make(LEAD, wait_py=WAIT)
+    editor.allow = choose("Deny")
+    session = editor.new(lead)
+    prompt = editor.say(session, "delegate")
+    while not (lead / "waits").exists():
+        pass
+    editor.call("session/set_mode", sessionId=session, modeId=mode)
+    (lead / "goes").touch()
+    assert editor.wait(prompt)["stopReason"] == "end_turn"
+    assert not (lead / "a.txt").exists()
+    assert len(editor.questions) == (mode == "ask")
 
 
 def test_a_bundle_leaves_only_stricter_modes_to_choose(editor: Any, make: Any) -> None:

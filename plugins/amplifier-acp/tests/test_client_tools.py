@@ -26,6 +26,8 @@ providers:
           call: {tool: write_file, input: {file_path: "{name}", content: "new\\n"}}
         - when: {user: '^edit (?P<name>\\S+)'}
           call: {tool: edit_file, input: {file_path: "{name}", old_string: "shown", new_string: "changed"}}
+        - when: {user: '^run long (?P<command>.*)'}
+          call: {tool: bash, input: {command: ": LONG; {command}"}}
         - when: {user: '^run (?P<command>.*)'}
           call: {tool: bash, input: {command: "{command}"}}
         - when: {tool: bash, output: '(?s)(?P<all>.*)'}
@@ -102,7 +104,7 @@ class Terminals:
 @pytest.fixture
 def project(make: Callable[..., Path]) -> Path:
     """A project whose agent has files and commands."""
-    return make(FILES)
+    return make(FILES.replace("LONG", "ж" * 50_000))
 
 
 @pytest.fixture
@@ -171,15 +173,33 @@ def test_a_command_runs_in_a_terminal_of_the_editor_and_in_the_sandbox(editors: 
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-def test_a_cancelled_command_ends_in_its_terminal(editors: Any, project: Path) -> None:
+def test_a_long_command_runs_in_a_terminal_and_half_a_surrogate_pair_is_no_failure(editors: Any, project: Path) -> None:
+    editor = editors.start(terminal=True)
+    terminals = Terminals(editor)
+    editor.serve["terminal/output"] = lambda params: {"output": "half: \ud83d", "truncated": False}
+    session = editor.new(project)
+    editor.prompt(session, "run long exit 7")
+
+    assert terminals.running["terminal-0"].returncode == 7
+    assert "half: ?" in editor.text_of(session)
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_cancelled_command_ends_in_its_terminal(editors: Any, project: Path, refuses: bool) -> None:
     editor = editors.start(terminal=True)
     terminals = Terminals(editor)
     waiting: list[Any] = []
+
+    def refuse(params: Message) -> Message:
+        raise KeyError("it cannot be killed")
 
     def hold(params: Message) -> None:
         waiting.append(params)
 
     editor.serve["terminal/wait_for_exit"] = hold
+    if refuses:
+        editor.serve["terminal/kill"] = refuse
     session = editor.new(project)
     said = editor.say(session, "run sleep 1000")
     editor.until(lambda: bool(waiting))

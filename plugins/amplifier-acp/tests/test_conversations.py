@@ -97,6 +97,15 @@ def test_the_title_and_the_time_follow_the_first_prompt(editor: Any, folder: Pat
     assert "title" not in editor.updates_of(session, "session_info_update")[1]
 
 
+def test_a_secret_is_shown_neither_in_the_title_nor_when_the_history_is_loaded(editor: Any, folder: Path) -> None:
+    session, key = editor.new(folder), "sk-ant-api03-0123456789abcdefghij"
+    editor.prompt(session, f"\x1b[31mmy key is {key}")
+    assert "my key is" in str(loaded := editor.load(session, folder)) and key not in str(loaded)
+    (told,) = editor.updates_of(session, "session_info_update")
+    (listed,) = editor.call("session/list", cwd=str(folder))["sessions"]
+    assert told["title"] == listed["title"] == "[31mmy key is [REDACTED]"
+
+
 def test_a_call_is_shown_with_its_change_and_its_end(editor: Any, folder: Path) -> None:
     session = editor.new(folder)
     editor.prompt(session, "write a.txt")
@@ -250,6 +259,13 @@ def test_links_and_resources_become_text_of_the_prompt(editor: Any, folder: Path
     said = editor.text_of(session)
     assert said.startswith(f"You said: look at [a b.py]({folder / 'a b.py'})")
     assert "remember" in said and "/x/notes.md" in said
+
+
+@pytest.mark.parametrize("uri", ["http://[", "file://[x"])
+def test_a_link_to_no_address_stays_as_it_is(editor: Any, folder: Path, uri: str) -> None:
+    session = editor.new(folder)
+    editor.call("session/prompt", sessionId=session, prompt=[{"type": "resource_link", "name": "a", "uri": uri}])
+    assert editor.text_of(session) == f"You said: [a]({uri})"
 
 
 SEEING = """---
@@ -533,7 +549,7 @@ def test_long_lists_come_in_pages(editor: Any, folder: Path) -> None:
 
 
 def test_a_cursor_of_somebody_else_is_refused(editor: Any) -> None:
-    encoded = [base64.b64encode(each).decode() for each in (b"-5", b"9" * 5000, b"1.5")]
+    encoded = [base64.b64encode(each).decode() for each in (b"-5", b"9" * 30, b"9" * 5000, b"1.5")]
     for cursor in ("x", "", "☃", *encoded):
         assert editor.refusal("session/list", cursor=cursor)["code"] == -32602
 

@@ -188,6 +188,43 @@ def test_a_bundle_with_a_mistake_is_told_with_its_place(editor: Any, editors: An
     assert statuses(editors, wrong) == {}
 
 
+def test_a_cancelled_opening_gives_the_session_back(editor: Any, make: Any) -> None:
+    waits = "Path(__file__).with_name('mounting').touch(); import asyncio; await asyncio.sleep(600)"
+    own = make(LOOP, loop_py=loop(mount=f"if Path(__file__).with_name('slow').exists():\n        {waits}"))
+    session = editor.new(own)
+    editor.prompt(session, "one")
+    editor.call("session/close", sessionId=session)
+    (own / "slow").touch()
+    loading = editor.start("session/load", {"sessionId": session, "cwd": str(own), "mcpServers": []})
+    while not (own / "mounting").exists():
+        pass
+    editor.notify("$/cancel_request", requestId=loading)
+    with pytest.raises(Exception, match="-32800"):
+        editor.wait(loading)
+    (own / "slow").unlink()
+    assert editor.prompt(session, "two")["stopReason"] == "end_turn"
+
+
+def test_a_session_that_is_closed_while_it_is_loaded_can_be_loaded_again(editors: Any, folder: Path) -> None:
+    editor = editors.start()
+    session = editor.new(folder)
+    editor.prompt(session, "x" * 6_000_000)
+    editor.call("session/close", sessionId=session)
+    editor.pause()
+    loading = editor.start("session/load", {"sessionId": session, "cwd": str(folder), "mcpServers": []})
+    editor.until(lambda: bool(editor.updates_of(session, "user_message_chunk")))
+    closing = editor.start("session/close", {"sessionId": session})
+    editor.start("session/fork", {"sessionId": session, "cwd": str(folder)})
+    while len(statuses(editors, folder)) < 2:  # what was sent before the fork has happened
+        pass
+    editor.resume()
+    editor.wait(closing)
+    with pytest.raises(Exception, match=session):
+        editor.wait(loading)
+    editor.load(session, folder)
+    assert editor.prompt(session, "two")["stopReason"] == "end_turn"
+
+
 def test_a_tool_that_blocks_its_thread_holds_up_neither_its_cancellation_nor_other_sessions(
     editor: Any, make: Any, folder: Path
 ) -> None:

@@ -26,11 +26,13 @@ TERMINAL = "bash:terminal"
 """The event of a command in a terminal: `terminal_id`, and the `tool_call_id`."""
 MARK = "AMPLIFIER_COMMAND"
 """The variable by which the processes of a command are known."""
+LONGEST_ARGUMENT = 100_000
+"""Bytes; Linux starts no program with an argument of 128 KiB."""
 SWEEPS = 100
 """Most rounds to kill what is left of a command."""
 _LAUNCHER = """
 import base64, json, os, sys
-given = json.loads(base64.b64decode(sys.argv[1]))
+given = json.loads(base64.b64decode("".join(sys.argv[2:])))
 for number, content in given["descriptors"]:
     made = os.memfd_create("inherited")
     os.write(made, base64.b64decode(content))
@@ -89,9 +91,11 @@ class TerminalCommand:
                 os.close(number)
         mark = secrets.token_hex(8)
         environment = {**launch.environment, MARK: mark}
+        program = [sys.executable, "-I", "-c", _LAUNCHER, f"{MARK}={mark}"]
         given = {"argv": launch.argv, "environment": environment, "descriptors": descriptors}
         packed = base64.b64encode(json.dumps(given).encode()).decode()
-        terminal = await terminals.create([sys.executable, "-I", "-c", _LAUNCHER, packed], folder, most)
+        parts = [packed[start : start + LONGEST_ARGUMENT] for start in range(0, len(packed), LONGEST_ARGUMENT)]
+        terminal = await terminals.create([*program, *parts], folder, most)
         return cls(terminals, terminal, output, mark)
 
     @property
@@ -117,7 +121,7 @@ class TerminalCommand:
                 raise
             text, is_cut = await self._terminals.read_output(self.terminal)
             note = "[the beginning of the output is missing here]\n" if is_cut else ""
-            self._output.add(f"{note}{text}".replace("\r\n", "\n").encode(), is_last=True)
+            self._output.add(f"{note}{text}".replace("\r\n", "\n").encode(errors="replace"), is_last=True)
         finally:
             with suppress(OSError):
                 await self._terminals.release(self.terminal)
@@ -125,17 +129,20 @@ class TerminalCommand:
 
     async def _kill(self) -> None:
         """Kill the command: an editor may end its first process alone, and that before the sandbox holds the others."""
-        await self._terminals.kill(self.terminal)
-        await asyncio.to_thread(_kill_marked, f"{MARK}={self._mark}".encode())
+        try:
+            with suppress(OSError):  # an editor that refuses, or is gone
+                await self._terminals.kill(self.terminal)
+        finally:
+            await asyncio.to_thread(_kill_marked, f"{MARK}={self._mark}".encode())
 
 
 def _kill_marked(mark: bytes) -> None:
-    """Kill the processes that have a mark in their environment, until there are none; without /proc, kill nothing."""
+    """Kill the processes with a mark in their environment or arguments; without /proc, kill nothing."""
     for _ in range(SWEEPS):
         found = False
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                if any(mark in (folder / name).read_bytes().split(b"\0") for name in ("environ", "cmdline")):
                     os.kill(int(folder.name), signal.SIGKILL)
                     found = True
         if not found:
