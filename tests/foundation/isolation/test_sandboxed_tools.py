@@ -630,3 +630,36 @@ async def test_a_session_in_a_process_of_its_own_keeps_it(bwrap: None, work: Pat
     finally:
         runner.close()
     assert result.output == "It says: (True, False)"
+
+
+# what waits for ever
+
+
+@pytest.mark.parametrize(
+    "place", ["config", "commondir", "rebase-merge/git-rebase-todo", "worktrees/a/commondir", "modules/a/config"]
+)
+@pytest.mark.parametrize("kind_of_file", ["os.mkfifo(place)", "os.symlink('/dev/zero', place)"])
+async def test_no_file_of_a_new_repository_is_waited_for(
+    bwrap: None, open_session: Open, place: str, kind_of_file: str
+) -> None:
+    code = f"""
+import os
+place = os.path.join('.git', {place!r})
+os.makedirs(os.path.dirname(place))
+for name in ('.git/HEAD', os.path.dirname(place) + '/HEAD'):
+    open(name, 'w').close()
+{kind_of_file}
+return 'made'"""
+    session = await open_session()
+    assert await act(session, code) == "made"
+    assert await act(session, "return 'again'") == "again"
+
+
+async def test_no_settings_of_git_are_waited_for(bwrap: None, open_session: Open) -> None:
+    code = """
+import os
+os.mkdir('.git')
+open('.git/config', 'w').write('[include]\\n path = ../settings\\n')
+os.mkfifo('settings')
+return 'made'"""
+    assert await act(await open_session(), code) == "made"
