@@ -148,7 +148,7 @@ class SandboxedModule:
         path = await self._loader.find_path(self.name, self._source, self._coordinator)  # the guard looks at it, too
         code = await asyncio.to_thread(os.path.realpath, path) if path is not None else None
         config = await self._loader.complete_config(self.name, None, self._config, self._coordinator)
-        sandbox = (await self._find_factory())(self._folder, self._is_released)
+        sandbox = (await self._find_factory())(self._folder, self._is_released, self._is_read_only)
         process = SandboxedProcess(self.name, sandbox, self._limits, self._serve)
         self._living.add(process)
         try:
@@ -217,6 +217,15 @@ class SandboxedModule:
             return False
         access = Access("read", path) if kind == "read" else Access("write", path, reader=what_obeys(path) or "git")
         return any(gate.policy.decide(Call(name, (access,), {})).effect == "allow" for name in list(self._tools))
+
+    def _is_read_only(self) -> bool:
+        """Return whether a layer has the mode `read-only`, and no rule that lets one of the tools do more."""
+        gate = self._coordinator.permissions
+        return gate is not None and any(
+            layer.mode == "read-only"
+            and not any(rule.effect == "allow" and rule.names(name) for rule in layer.rules for name in self._tools)
+            for layer in gate.policy.layers
+        )
 
     def _pack_gate(self) -> str:
         """Return the rules of the session's gate as they are now, for the process: it may trust this one."""

@@ -744,3 +744,24 @@ async def test_a_process_that_hangs_as_it_begins_again_holds_up_nothing(
             await session.cleanup()
     with pytest.raises(ToolProcessEnded, match=None if then == "the end" else "took longer than 3 s to begin again"):
         await calling
+
+
+async def test_in_the_mode_read_only_the_folder_is_read_alone(kind: str, open_session: Open, work: Path) -> None:
+    (work / "a").write_text("one")
+    (work / "sub").mkdir()
+    (work / "sub" / "bundle.md").write_text("mine")
+    source = ACTING.replace('    name = "act"', '    name = "act"\n    accesses = {"code": "read"}')
+    session = await open_session(source, permissions=Policy([parse_permissions({"mode": "read-only"}, "mine")]))
+    assert await act(session, "return open('a').read()") == "one"
+    for name in ("new", "a", "sub/new"):
+        with pytest.raises(OSError, match="Read-only|Permission denied"):
+            await act(session, f"open({name!r}, 'w')")
+    await act(session, "import tempfile; tempfile.TemporaryFile()")
+    session.coordinator.guard(PermissionGate(Policy(), work))
+    await act(session, "open('new', 'w')")
+
+
+async def test_a_rule_beside_the_mode_read_only_lets_a_tool_write(bwrap: None, open_session: Open, work: Path) -> None:
+    own = parse_permissions({"mode": "read-only", "allow": ["act"]}, "mine", is_own=True)
+    await act(await open_session(permissions=Policy([own])), "open('new', 'w')")
+    assert (work / "new").exists()
