@@ -72,7 +72,7 @@ def find_named_by_git(top: str) -> Iterator[str]:
 
 
 def read_regular(file: str | os.PathLike[str], most: int) -> bytes:
-    """Return the first `most` bytes of a regular file. Raises `OSError`, also for a FIFO or a device, without a wait."""
+    """Return the first `most` bytes of a regular file. Raises `OSError`, at once for a FIFO or a device."""
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(f"{os.fspath(file)} is no regular file")

@@ -147,7 +147,8 @@ class SandboxedModule:
         """Return a new process that has mounted the module; it tells the same tools each time."""
         path = await self._loader.find_path(self.name, self._source, self._coordinator)  # the guard looks at it, too
         code = await asyncio.to_thread(os.path.realpath, path) if path is not None else None
-        config = await self._loader.complete_config(self.name, None, self._config, self._coordinator)
+        # Without its name: a tool that is called like a provider gets no kept key.
+        config = await self._loader.complete_config("", None, self._config, self._coordinator)
         sandbox = (await self._find_factory())(self._folder, self._is_released, self._is_read_only)
         process = SandboxedProcess(self.name, sandbox, self._limits, self._serve)
         self._living.add(process)

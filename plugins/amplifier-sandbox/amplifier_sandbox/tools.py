@@ -60,7 +60,7 @@ class ToolSandbox:
         return sandbox.launch(run)
 
     def is_current(self) -> bool:
-        """Return whether no guarded file came, went or changed since the launch, nor the mode; the process is confined as then."""
+        """Return whether neither a guarded file nor the mode has changed since the launch: it is confined as then."""
         is_same = self._is_read_only() == self._reads_alone
         return is_same and find_guarded(self._folder, self._is_released) == self._guarded
 

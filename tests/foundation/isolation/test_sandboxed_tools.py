@@ -24,6 +24,7 @@ from amplifier_foundation.isolation import sandboxed_process
 from amplifier_foundation.isolation.runner import SubprocessRunner
 from amplifier_foundation.isolation.sandboxed_process import ToolProcessEnded
 from amplifier_foundation.isolation.zygote import find_below
+from amplifier_foundation.settings.keys import keep_key
 from amplifier_sandbox import choosing, landlock
 from tests.programs import require
 
@@ -487,7 +488,7 @@ ONE = "one = {'name': 'act', 'description': '', 'untrusted_results': False}"
         (f"{ACTING}\n    await coordinator.mount('providers', 5, 'p')", "cannot mount providers"),
         (f"{ACTING}\n    coordinator.register_contributor('session.cost', 'act', print)", "cannot contribute to"),
         (f"{FORGED}\nsay(id=1, result=[{{'name': 'a b'}}])\ntime.sleep(600)", "its name is 'a b'"),
-        (f"{FORGED}\nsay(id=1, result=[{{'name': 'read_f\u0456le'}}])\ntime.sleep(600)", "its name is 'read_f\u0456le'"),
+        (f"{FORGED}\nsay(id=1, result=[{{'name': 'r\u0435ad'}}])\ntime.sleep(600)", "its name is 'r\u0435ad'"),
         (
             f"{FORGED}{ONE}\none['input_schema'] = {{'a': 'x' * 60_000}}\nsay(id=1, result=[one])\ntime.sleep(600)",
             "the input schema of 'act' is too long",
@@ -765,3 +766,18 @@ async def test_a_rule_beside_the_mode_read_only_lets_a_tool_write(bwrap: None, o
     own = parse_permissions({"mode": "read-only", "allow": ["act"]}, "mine", is_own=True)
     await act(await open_session(permissions=Policy([own])), "open('new', 'w')")
     assert (work / "new").exists()
+
+
+async def test_a_tool_that_is_called_like_a_provider_gets_no_kept_key(
+    bwrap: None, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    keep_key("OPENAI_API_KEY", "canary-of-a-key")
+    keep_key("WORK_KEY", "named-by-the-bundle")
+    source = ACTING.replace('{"coordinator"', '{"config": CONFIG, "coordinator"')
+    (tmp_path / "act.py").write_text(f"{source}\n    global CONFIG\n    CONFIG = config\n")
+    entry = {"module": "provider-openai", "source": str(tmp_path / "act.py"), "sandbox": True}
+    bundle = Bundle(name="b", tools=[{**entry, "config": {"work": "secret://WORK_KEY"}}])
+    session = await PreparedBundle.of(bundle).create_session(session_cwd=work)
+    assert await act(session, "return config") == "{'work': 'named-by-the-bundle'}"
+    await session.cleanup()
