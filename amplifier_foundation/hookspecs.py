@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from amplifier_core.hookspecs import Register
 
     IsReleased: TypeAlias = Callable[[str, str], bool]
-    SandboxFactory: TypeAlias = Callable[[str, IsReleased], "Sandbox"]
+    SandboxFactory: TypeAlias = Callable[[str, IsReleased, Callable[[], bool]], "Sandbox"]
 
 
 class Launch(Protocol):
@@ -47,7 +47,7 @@ class Sandbox(Protocol):
         ...
 
     def is_current(self) -> bool:
-        """Return whether a new process would be confined in the same way: no file to guard came, went or changed."""
+        """Return whether a new process would be confined in the same way: nothing to guard came or changed."""
         ...
 
     def look_again(self) -> list[str]:
@@ -81,6 +81,6 @@ def amplifier_register_checkup(register: Register[Callable[[], Iterable[Mapping[
 def amplifier_register_sandbox(register: Register[SandboxFactory]) -> None:
     """Offer a sandbox for tools with `sandbox: true`: `register("sandbox", make_sandbox)`.
 
-    The factory is called for each process with the working folder and a function: `is_released("read" or "write",
-    path)` says whether the person's own rules release a guarded file.
+    The factory is called for each process with the working folder and two functions: `is_released("read" or "write",
+    path)` says whether the person's own rules release a guarded file, `is_read_only()` whether nothing may be written.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .hosts import is_internal_address, is_internal_host
     from .policy import Decision, Layer, Mode, PermissionsError, Policy, parse_permissions
     from .protected import is_secret, what_obeys
-    from .repositories import find_named_by_git
+    from .repositories import find_named_by_git, read_regular
     from .rules import Effect, PermissionRuleError, Rule, narrowest_rule, parse_rule
 
 _HOMES = {
@@ -27,7 +27,7 @@ _HOMES = {
     ".hosts": "is_internal_address is_internal_host",
     ".policy": "Decision Layer Mode PermissionsError Policy parse_permissions",
     ".protected": "is_secret what_obeys",
-    ".repositories": "find_named_by_git",
+    ".repositories": "find_named_by_git read_regular",
     ".rules": "Effect PermissionRuleError Rule narrowest_rule parse_rule",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -52,6 +52,7 @@ __all__ = [
     "narrowest_rule",
     "parse_permissions",
     "parse_rule",
+    "read_regular",
     "what_obeys",
 ]
 

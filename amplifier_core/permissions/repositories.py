@@ -71,12 +71,20 @@ def find_named_by_git(top: str) -> Iterator[str]:
                     yield each
 
 
+def read_regular(file: str | os.PathLike[str], most: int) -> bytes:
+    """Return the first `most` bytes of a regular file. Raises `OSError`, at once for a FIFO or a device."""
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(f"{os.fspath(file)} is no regular file")
+        return stream.read(most)
+
+
 def _read_line(file: str, folder: str, prefix: str = "") -> str:
     try:
-        with open(file, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123
-            line = stream.readline(4096).removeprefix(prefix).strip()
+        text = read_regular(file, 4096).decode(errors="surrogateescape")
     except OSError:
         return ""
+    line = text.partition("\n")[0].removeprefix(prefix).strip()
     return os.path.realpath(f"{folder}/{line}" if not line.startswith("/") else line)
 
 
@@ -102,8 +110,7 @@ def _resolve(path: str, folder: str) -> str:
 def _read(file: str, *version: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the folders of hooks and the included files that settings name; `version` changes with the content."""
     try:
-        with open(file, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123
-            text = stream.read(_LARGEST)
+        text = read_regular(file, _LARGEST).decode(errors="surrogateescape")
     except OSError:
         return (), ()
     found: dict[str, list[str]] = {"hooks": [], "include": []}

@@ -182,7 +182,7 @@ class SandboxedProcess:
         return f"was ended by the signal {signal.strsignal(number) or number}"
 
     async def close(self) -> None:
-        """Have the module clean up, then end the process; look once more at what is new."""
+        """Have the module clean up, then end the process."""
         try:
             await self._end()
         finally:

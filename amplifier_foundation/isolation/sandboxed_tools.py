@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 import os
 import pickle
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from amplifier_core.events import ALL_EVENTS, ARTIFACT_READ, ARTIFACT_WRITE
 from amplifier_core.models import ToolResult
+from amplifier_core.mounting import MOUNT_TIME_LIMIT
 from amplifier_core.permissions import Access, Call, what_obeys
 from amplifier_core.permissions.calls import INSIDE, Kind
 from amplifier_core.permissions.policy import Layer
@@ -39,9 +41,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LONGEST_DESCRIPTION, LONGEST_LINE, MOST_LINES = 50_000, 2_000, 1_000
-"""Characters of a tool's description, characters of a line for the log, and lines."""
+"""Characters of a tool's description, or of its schema; characters of a line for the log, and lines."""
 MOST_TOOLS = 200
-_NAME = re.compile(r"[\w.:-]{1,128}")
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _KINDS = {f"{kind}{end}" for kind in get_args(Kind) for end in ("", INSIDE)}
 _KEPT = {event.partition(":")[0] for event in ALL_EVENTS} | {"bundle", "delegate"}
 """The beginnings of events that the program itself emits."""
@@ -96,17 +98,20 @@ class SandboxedModule:
         try:
             answer = await process.execute(tool, input, ask() if ask is not None else None, self._pack_gate())
         finally:
-            said = await asyncio.to_thread(process.sandbox.look_again)
-            process.calls -= 1
-            if process.is_retired and not process.calls:
-                await self._end(process)
-        for each in said:
-            logger.warning("%s: %s", self.name, each)
+            try:
+                said = await self._look_again(process)
+            finally:
+                process.calls -= 1
+                if process.is_retired and not process.calls:
+                    await self._end(process)
         return _read_answer(self.name, answer, said)
 
     async def close(self) -> None:
-        """End all processes."""
+        """End all processes, also one that begins."""
         self._is_closed = True
+        for process in self._living - {self._process}:
+            if not process.calls:
+                process.kill()
         async with self._replacing:
             for process in list(self._living):
                 await self._end(process)
@@ -123,20 +128,34 @@ class SandboxedModule:
                     process.is_retired = True
                     if not process.calls:
                         await self._end(process)
-                process = self._process = await self._begin()
+                process = self._process = await self._begin_again()
             process.calls += 1
             return process
+
+    async def _begin_again(self) -> SandboxedProcess:
+        """Return a new process. Raises `ToolProcessEnded` when that takes longer than a mount may."""
+        seconds = self._coordinator.config.get("session", {}).get("mount_timeout") or MOUNT_TIME_LIMIT
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await self._begin()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ToolProcessEnded(self.name, f"took longer than {seconds:g} s to begin again") from None
 
     async def _begin(self) -> SandboxedProcess:
         """Return a new process that has mounted the module; it tells the same tools each time."""
         path = await self._loader.find_path(self.name, self._source, self._coordinator)  # the guard looks at it, too
         code = await asyncio.to_thread(os.path.realpath, path) if path is not None else None
-        config = await self._loader.complete_config(self.name, None, self._config, self._coordinator)
-        sandbox = (await self._find_factory())(self._folder, self._is_released)
+        # Without its name: a tool that is called like a provider gets no kept key.
+        config = await self._loader.complete_config("", None, self._config, self._coordinator)
+        sandbox = (await self._find_factory())(self._folder, self._is_released, self._is_read_only)
         process = SandboxedProcess(self.name, sandbox, self._limits, self._serve)
         self._living.add(process)
         try:
             await process.start(self._folder, [code] if code is not None else [])
+            if self._is_closed:
+                raise ToolProcessEnded(self.name, "has ended with its session")
             told = await process.call(
                 "mount",
                 module=self.name,
@@ -162,7 +181,18 @@ class SandboxedModule:
     async def _end(self, process: SandboxedProcess) -> None:
         if process in self._living:
             self._living.discard(process)
-            await process.close()
+            try:
+                await process.close()
+            finally:
+                await self._look_again(process)
+
+    async def _look_again(self, process: SandboxedProcess) -> list[str]:
+        """Make harmless what is new in the folder; return what there is to say about it."""
+        new = await asyncio.to_thread(process.sandbox.look_again)
+        said = [_make_printable(each[:LONGEST_LINE]) for each in new[:MOST_LINES]]
+        for each in said:
+            logger.warning("%s: %s", self.name, each)
+        return said
 
     async def _find_factory(self) -> SandboxFactory:
         session = self._coordinator.session
@@ -189,6 +219,15 @@ class SandboxedModule:
         access = Access("read", path) if kind == "read" else Access("write", path, reader=what_obeys(path) or "git")
         return any(gate.policy.decide(Call(name, (access,), {})).effect == "allow" for name in list(self._tools))
 
+    def _is_read_only(self) -> bool:
+        """Return whether a layer has the mode `read-only`, and no rule that lets one of the tools do more."""
+        gate = self._coordinator.permissions
+        return gate is not None and any(
+            layer.mode == "read-only"
+            and not any(rule.effect == "allow" and rule.names(name) for rule in layer.rules for name in self._tools)
+            for layer in gate.policy.layers
+        )
+
     def _pack_gate(self) -> str:
         """Return the rules of the session's gate as they are now, for the process: it may trust this one."""
         gate = self._coordinator.permissions
@@ -214,7 +253,8 @@ class SandboxedModule:
             is_own = event.partition(":")[0] not in _KEPT
         if not is_own:
             raise PermissionError(f"a module in a sandbox cannot emit '{event}' about {data.get('path')!r:.200}")
-        result = await self._coordinator.hooks.emit(event, data)
+        own = {name: value for name, value in data.items() if name not in ("session_id", "parent_id")}
+        result = await self._coordinator.hooks.emit(event, own)  # the hooks add who it is
         return {"action": result.action, "reason": result.reason}
 
     def _is_inside(self, path: Any) -> bool:
@@ -280,6 +320,8 @@ def _find_problem(told: dict[str, Any]) -> str:
         return f"the description of '{name}' is no text, or too long"
     if not isinstance(told.get("input_schema"), dict | None):
         return f"the input schema of '{name}' is no mapping"
+    if len(json.dumps(told.get("input_schema"))) > LONGEST_DESCRIPTION:
+        return f"the input schema of '{name}' is too long"
     if not (
         accesses in (None, CODE) or (isinstance(accesses, dict) and all(each in _KINDS for each in accesses.values()))
     ):
@@ -287,6 +329,11 @@ def _find_problem(told: dict[str, Any]) -> str:
     if not isinstance(told.get("effects"), str | None) or not isinstance(told.get("untrusted_results"), bool):
         return f"what '{name}' declares is unknown"
     return ""
+
+
+def _make_printable(text: str) -> str:
+    """Return a text with names of files in it, without control characters, and so that it can be written."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _read_answer(module: str, answer: Any, said: list[str]) -> Any:

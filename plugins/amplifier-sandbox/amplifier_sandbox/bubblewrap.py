@@ -103,21 +103,22 @@ def _mount(run: Run) -> Iterator[str]:
         yield from ("--ro-bind", path, path)
     if (outer := find_outer_repository(run.folder)) is not None:
         yield from ("--ro-bind", outer, outer)
-    yield from ("--bind", run.folder, run.folder)
-    yield from _guard(run.folder, run.guarded or Guarded((), (), True, {}, {}))
+    bind = "--ro-bind" if run.is_read_only else "--bind"
+    yield from (bind, run.folder, run.folder)
+    yield from _guard(run.folder, run.guarded or Guarded((), (), True, {}, {}), bind)
     for path in run.fixed:
         yield from ("--ro-bind", path, path)
 
 
-def _guard(folder: str, guarded: Guarded) -> Iterator[str]:
+def _guard(folder: str, guarded: Guarded, bind: str) -> Iterator[str]:
     """Yield the mounts of guarded files, and of the folders above them: a mount point cannot be renamed."""
     obeyed = (*guarded.obeyed, *guarded.parts, *filter(what_obeys, guarded.secret))
-    mounts = {str(above): "--bind" for path in obeyed for above in PurePath(path).parents if above.name}
+    mounts = {str(above): bind for path in obeyed for above in PurePath(path).parents if above.name}
     mounts |= dict.fromkeys(guarded.obeyed, "--ro-bind")
     for path, parts in guarded.parts.items():
         whole = Path(folder, path)
         if whole.is_dir() and not whole.is_symlink() and not is_linked(str(whole)):
-            mounts[path] = "--bind"
+            mounts[path] = bind
             mounts |= {f"{path}/{part}": "--ro-bind" for part in parts}
     for path in sorted(mounts, key=lambda path: (path != ".", path.count("/"))):
         yield from (mounts[path], f"{folder}/{path}", f"{folder}/{path}")

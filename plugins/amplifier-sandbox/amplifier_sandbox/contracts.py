@@ -37,6 +37,8 @@ class Run(NamedTuple):
     """The folder for temporary files, where a sandbox has none of its own."""
     fixed: Sequence[str] = ()
     """Files and folders that stay read-only also inside of the working folder, in a sandbox that can do that."""
+    is_read_only: bool = False
+    """Whether the working folder can be read alone."""
     supervised: bool = False
     """Whether a process that leaves its group ends with the program, too; the sandbox's first process ends all."""
 

@@ -24,11 +24,13 @@ def amplifier_register_checkup(register: Any) -> None:
     register("sandbox", check_sandbox)
 
 
-def make_tool_sandbox(folder: str, is_released: Callable[[str, str], bool]) -> ToolSandbox:
+def make_tool_sandbox(
+    folder: str, is_released: Callable[[str, str], bool], is_read_only: Callable[[], bool]
+) -> ToolSandbox:
     """Return the sandbox of one process in a working folder."""
     from .tools import ToolSandbox
 
-    return ToolSandbox(folder, is_released)
+    return ToolSandbox(folder, is_released, is_read_only)
 
 
 def check_sandbox() -> Iterator[Mapping[str, str]]:

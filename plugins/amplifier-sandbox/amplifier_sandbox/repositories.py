@@ -11,8 +11,12 @@ import stat
 import struct
 from pathlib import Path
 
+from amplifier_core.permissions import read_regular
+
 OBEYED = ("config", "config.worktree", "hooks", "info", "commondir", "gitdir", "remotes", "branches", "worktrees")
 """What git obeys in a repository, or what says where that is."""
+_LARGEST = 64 * 1024 * 1024
+"""Bytes of a file that is read."""
 _REBASING = "rebase-merge"
 _RUNS_WHEN_CONTINUED = re.compile(rb"^[ \t]*(?:x|exec)(?:[ \t]|$)", re.MULTILINE)
 _PLAIN_KEYS = (
@@ -63,10 +67,10 @@ def _runs_to_read(repository: Path) -> bool:
             own = repository.parent / _read_line(repository).removeprefix("gitdir: ")
         common = own / _read_line(own / "commondir") if os.path.lexists(own / "commondir") else own
         indexes = [own / "index", *own.glob("sharedindex.*")]
-        if any(_may_have_submodules(each.read_bytes()) for each in indexes if os.path.lexists(each)):
+        if any(_may_have_submodules(_read(each)) for each in indexes if os.path.lexists(each)):
             return True  # git reads their settings, too
         files = [each for each in (common / "config", own / "config.worktree") if os.path.lexists(each)]
-        settings = [pair for file in files for pair in _read_settings(file.read_bytes().decode())]
+        settings = [pair for file in files for pair in _read_settings(_read(file).decode())]
     except (OSError, ValueError, struct.error):
         return True
     hooks = [common / "hooks", *(repository.parent / value for key, value in settings if key == "core.hookspath")]
@@ -75,7 +79,15 @@ def _runs_to_read(repository: Path) -> bool:
 
 def _read_line(file: Path) -> str:
     """Return the path that stands in a file; git removes nothing but the end of the line."""
-    return file.read_bytes().decode().rstrip("\r\n")
+    return _read(file).decode().rstrip("\r\n")
+
+
+def _read(file: Path) -> bytes:
+    """Return what stands in a file. Raises `OSError`, also for one that is too large, or no regular file."""
+    data = read_regular(file, _LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise OSError(f"{file} is too large")
+    return data
 
 
 def _is_unused(key: str, value: str) -> bool:
@@ -117,7 +129,7 @@ def runs_programs(repository: Path) -> bool:
     if hooks.is_dir() and any(not each.name.endswith(".sample") for each in hooks.iterdir()):
         return True
     try:
-        settings = _read_settings((repository / "config").read_bytes().decode())
+        settings = _read_settings(_read(repository / "config").decode())
     except FileNotFoundError:
         return False
     except (OSError, ValueError):
@@ -129,9 +141,11 @@ def find_obeyed(repository: str) -> tuple[str, ...]:
     """Return what there is in a repository for git to obey; a rebase, when it runs programs as it goes on."""
     found = tuple(part for part in OBEYED if os.path.lexists(f"{repository}/{part}"))
     try:
-        todo = Path(repository, _REBASING, "git-rebase-todo").read_bytes()
-    except OSError:
+        todo = _read(Path(repository, _REBASING, "git-rebase-todo"))
+    except (FileNotFoundError, NotADirectoryError):
         return found
+    except OSError:
+        return (*found, _REBASING)
     return (*found, _REBASING) if _RUNS_WHEN_CONTINUED.search(todo) else found
 
 
@@ -167,9 +181,9 @@ def find_outer_repository(folder: str) -> str | None:
     try:
         if not stat.S_ISREG(pointer.lstat().st_mode):
             return None
-        own = Path(folder, pointer.read_text().removeprefix("gitdir:").strip()).resolve()
-        back = Path(own, (own / "gitdir").read_text().strip())
-        common = (own / (own / "commondir").read_text().strip()).resolve()
+        own = Path(folder, _read(pointer).decode().removeprefix("gitdir:").strip()).resolve()
+        back = Path(own, _read(own / "gitdir").decode().strip())
+        common = (own / _read(own / "commondir").decode().strip()).resolve()
     except (OSError, ValueError):
         return None
     is_real = back == pointer and own.is_relative_to(common) and not own.is_relative_to(folder)

@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 class ToolSandbox:
     """The sandbox of one process. Its methods block; `close` deletes the temporary files of the process.
 
-    `is_released("read" or "write", path)` says what the person has released of the guarded files.
+    `is_released("read" or "write", path)` says what the person has released of the guarded files, `is_read_only()`
+    whether the mode of the session forbids writes.
     """
 
-    def __init__(self, folder: str, is_released: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self, folder: str, is_released: Callable[[str, str], bool], is_read_only: Callable[[], bool] = lambda: False
+    ) -> None:
         self._folder = os.path.realpath(folder)
         self._is_released = is_released
+        self._is_read_only = is_read_only
+        self._reads_alone = False
         self._guarded: Guarded | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
@@ -38,7 +43,7 @@ class ToolSandbox:
         if holds_home(self._folder):
             raise NoSandbox(f"the working folder {self._folder} holds your home; work in a folder of its own")
         sandbox = require_sandbox()
-        self._guarded = find_guarded(self._folder, self._is_released)
+        self._guarded, self._reads_alone = find_guarded(self._folder, self._is_released), self._is_read_only()
         if twice := find_second_names(self._folder, self._guarded):
             raise NoSandbox(f"{twice[0]} has a second name, elsewhere (a hard link), and cannot be guarded; copy it")
         run = Run(
@@ -48,14 +53,16 @@ class ToolSandbox:
             readable=readable,
             guarded=self._guarded,
             scratch=self._find_scratch(sandbox.kind),
+            is_read_only=self._reads_alone,
             supervised=True,
             fixed=[path for path in (sys.prefix, sys.base_prefix) if path.startswith(f"{self._folder}/")],
         )
         return sandbox.launch(run)
 
     def is_current(self) -> bool:
-        """Return whether no guarded file came, went or changed since the launch; the process is confined as then."""
-        return find_guarded(self._folder, self._is_released) == self._guarded
+        """Return whether neither a guarded file nor the mode has changed since the launch: it is confined as then."""
+        is_same = self._is_read_only() == self._reads_alone
+        return is_same and find_guarded(self._folder, self._is_released) == self._guarded
 
     def look_again(self) -> list[str]:
         """Move aside new repositories that would run programs; return a sentence about each new guarded file."""
