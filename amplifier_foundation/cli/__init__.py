@@ -77,7 +77,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands; none of them is imported."""
-        offered = {name: f"(from {entry.dist.name})" for name, entry in _plugin_commands().items()}
+        offered = {name: f"Offered by {entry.dist.name}." for name, entry in _plugin_commands().items()}
         texts = {**offered, **{name: text for name, (_, text) in self._lazy.items()}}
         with formatter.section("Commands"):
             formatter.write_dl([(name, texts[name]) for name in self.list_commands(ctx)])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import AmplifierError, InvalidSessionId, SessionConflict, SessionError, SessionNotFound
 
 from .failures import unknown_session
+from .listing import Lists
 from .peer import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Agent:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._store = around.store
+        self._lists = Lists(around.store)
         self._sessions: dict[str, EditorSession] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
 
@@ -258,12 +260,11 @@ class Agent:
         """List stored sessions, of one folder or of all."""
         from amplifier_foundation.paths import project_of
 
-        from .listing import list_sessions
         from .params import ListSessions, check
 
         checked = check(ListSessions, params)
         project = project_of(checked.cwd) if checked.cwd is not None else None
-        return await list_sessions(self._store, project, checked.cursor)
+        return await self._lists.take_page(project, checked.cursor)
 
     async def close_session(self, params: Params) -> dict[str, Any]:
         """End a session here; what it said stays in the store."""

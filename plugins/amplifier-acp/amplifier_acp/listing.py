@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import SessionNotFound
 
 from .contents import make_title
 from .options import EPHEMERAL, chosen_of
@@ -15,25 +18,34 @@ if TYPE_CHECKING:
 PAGE, LONGEST_LIST = 50, 1 << 32
 
 
-async def list_sessions(store: SessionStore, project: str | None, cursor: str | None) -> dict[str, Any]:
-    """Return one page of the sessions of a folder, or of all, the last changed first. Raises `RpcError`.
+class Lists:
+    """The lists of one editor: the first page reads the store, and the others go on with what it found."""
 
-    Sessions without a message, and forks that their editor has not kept, are left out, as are those of agents: they are
-    part of the session above them.
-    """
-    start = _read_cursor(cursor)
-    limit = start + PAGE + 1
-    while True:
-        found = await store.sessions(project=project, limit=limit)
-        shown = [each for each in found if _is_shown(each)]
-        if len(shown) > start + PAGE or len(found) < limit:
-            break
-        limit *= 2
-    page = [await _show(store, each) for each in shown[start : start + PAGE]]
-    told: dict[str, Any] = {"sessions": page}
-    if len(shown) > start + PAGE:
-        told["nextCursor"] = base64.urlsafe_b64encode(str(start + PAGE).encode()).decode()
-    return told
+    def __init__(self, store: SessionStore) -> None:
+        self._store = store
+        self._project: str | None = None
+        self._found: list[SessionRecord] = []
+
+    async def take_page(self, project: str | None, cursor: str | None) -> dict[str, Any]:
+        """Return one page of the sessions of a folder, or of all, the last changed first. Raises `RpcError`.
+
+        Sessions without a message, and forks that their editor has not kept, are left out, as are those of agents: they
+        are part of the session above them.
+        """
+        start = _read_cursor(cursor)
+        if start == 0 or project != self._project or not self._found:
+            self._project = project
+            self._found = [each for each in await self._store.sessions(project=project) if _is_shown(each)]
+        page = []
+        for record in self._found[start : start + PAGE]:
+            with suppress(SessionNotFound):  # it is gone since the first page
+                page.append(await _show(self._store, record))
+        told: dict[str, Any] = {"sessions": page}
+        if len(self._found) > start + PAGE:
+            told["nextCursor"] = base64.urlsafe_b64encode(str(start + PAGE).encode()).decode()
+        else:
+            self._found = []
+        return told
 
 
 def _is_shown(record: SessionRecord) -> bool:

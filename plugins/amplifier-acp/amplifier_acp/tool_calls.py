@@ -64,8 +64,8 @@ def make_diff(name: str, arguments: Any, folder: str) -> dict[str, Any] | None:
     if not isinstance(arguments, dict) or name not in ("write_file", "edit_file"):
         return None
     path = _find_path(arguments, folder)
-    if not path:
-        return None
+    if not path or not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        return None  # the tool will refuse it
     if name == "edit_file":
         old, new = arguments.get("old_string"), arguments.get("new_string")
     else:

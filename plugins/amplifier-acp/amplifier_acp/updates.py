@@ -45,7 +45,8 @@ class Reporter:
         self._redacting = ""
         self._stream: str | None = None
         """The event of the deltas: a loop may repeat the stream of its provider; one of them is listened to."""
-        self._streamed = ""
+        self._streamed: list[str] = []
+        """The pieces of this answer so far."""
         self._message = ""
         self._attempt = 1
         self._diffs: dict[str, dict[str, Any] | None] = {}
@@ -92,7 +93,7 @@ class Reporter:
     async def _on_request(self, event: str, data: dict[str, Any]) -> None:
         self.flush()
         self._message, self._attempt = f"m{len(self._session.transcript) + 1}", 1
-        self._streamed, self._stream = "", None
+        self._streamed, self._stream = [], None
         self._kinds.clear()
 
     async def _on_start(self, event: str, data: dict[str, Any]) -> None:
@@ -104,7 +105,7 @@ class Reporter:
         text = data.get("text") or (delta.get("text") if isinstance(delta, dict) else delta)
         kind = str(data.get("block_type") or self._kinds.get(data.get("block_index"), "text"))
         if event == self._stream and kind in _CHUNKS and isinstance(text, str) and text:
-            self._streamed += text
+            self._streamed.append(text)
             self._tell_piece(kind, text)
             await self._peer.settle()
 
@@ -114,14 +115,14 @@ class Reporter:
         block = block if isinstance(block, dict) else getattr(block, "__dict__", {})
         kind = str(getattr(block.get("type"), "value", block.get("type")))
         text = block.get("text") or block.get("thinking")
-        if kind in _CHUNKS and isinstance(text, str) and text not in self._streamed:
+        if kind in _CHUNKS and isinstance(text, str) and text not in "".join(self._streamed):
             self._tell_piece(kind, text)
         self.flush()
 
     async def _on_abort(self, event: str, data: dict[str, Any]) -> None:
         self.flush()
         self._attempt += 1
-        self._streamed = ""
+        self._streamed.clear()
         self._message = f"{self._message.partition('.')[0]}.{self._attempt}"
 
     async def _on_response(self, event: str, data: dict[str, Any]) -> None:

@@ -69,13 +69,24 @@ def find_guarded(
         inside = waiting.popleft()
         surely -= 1
         with suppress(OSError):  # gone, or not to be read
-            listed = list(os.scandir(f"{folder}/{inside}"))
+            listed = _list_folder(f"{folder}/{inside}", opens=before is not None)
             entries += len(listed)
             if any(entry.name == ".git" for entry in listed):
                 found.obeyed.extend(_find_named(folder, f"{folder}/{inside}".rstrip("/"), is_allowed))
             below = [f"{inside}{name}/" for name in _add_found(found, inside, listed, is_allowed)]
             waiting += [each for each in below if each not in seen]
     return _describe(folder, found, is_complete=not waiting)
+
+
+def _list_folder(path: str, *, opens: bool) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder; `opens` makes one readable that a command has closed. Raises `OSError`."""
+    try:
+        return list(os.scandir(path))
+    except PermissionError:
+        if not opens:
+            raise
+        Path(path).chmod(0o700)
+        return list(os.scandir(path))
 
 
 def _add_found(
@@ -190,6 +201,8 @@ def _hold(folder: str, path: str) -> str:
     """Move a file or folder aside; return its new name."""
     held = f"{path}-held-{secrets.token_hex(4)}"
     try:
+        if not os.access(Path(folder, path).parent, os.W_OK):
+            Path(folder, path).parent.chmod(0o700)  # a command has closed it
         Path(folder, path).rename(Path(folder, held))
     except FileNotFoundError:  # another call has moved it
         return "gone"

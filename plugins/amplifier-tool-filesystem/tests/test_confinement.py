@@ -164,11 +164,11 @@ async def test_a_working_folder_reached_through_a_link_is_the_folder_it_leads_to
 
 async def test_a_link_with_a_name_outside_utf8_leads_past_no_permission(work: Path, call: Call) -> None:
     (work / ".git").mkdir()
-    (work / ".git" / "config").write_text("old")
+    (work / ".git" / "config").write_text("# old\n")
     (work / os.fsdecode(b"li\xe9")).symlink_to(".git")
     result = await call("write_file", file_path="li\\xe9/config", content="x")
     assert (result.success, result.error["type"]) == (False, "InvalidInput")
-    assert (work / ".git" / "config").read_text() == "old"
+    assert (work / ".git" / "config").read_text() == "# old\n"
 
 
 TARGETS = {"src": "allow", ".git": "deny", "private": "deny", "asked": "ask"}
@@ -184,7 +184,7 @@ async def test_a_link_that_changes_after_the_decision_leads_to_nothing_that_need
         target = "private"
     for name in TARGETS:
         (work / name).mkdir()
-        (work / name / "config").write_text("outside")
+        (work / name / "config").write_text("# outside\n")
     rules = {"deny": [f"{tool}(private/**)"], "ask": [f"{tool}(asked/**)"]}
     gate = PermissionGate(Policy([parse_permissions(rules, "user settings", is_own=True)]), work)
     coordinator.guard(gate)
@@ -197,7 +197,7 @@ async def test_a_link_that_changes_after_the_decision_leads_to_nothing_that_need
     assert result.success is (target == "src")
     if target != "src":
         assert result.error["type"] == "NotPermitted"
-        assert (work / target / "config").read_text() == "outside"
+        assert (work / target / "config").read_text() == "# outside\n"
     if TARGETS[target] == "ask":  # after a yes to the file itself, whatever its spelling
         paths = (f"{target}/config", f"./{target}/../{target}/config", str(work / target / "config"))
         assert (await call(tool, **{**given, "file_path": paths[alias * 2]})).success
