@@ -8,6 +8,7 @@
 # make soak       run for MINUTES=60 while disks fill, folders go, ports are taken and bundles change
 # make year       let DAYS=365 pass on a simulated clock; the store stays within its bound
 # make faults     fail stores at each STRIDE=1 system call, cut them at CUTS=4096 places, flip FLIPS=2000 bits; expect an error, or no harm
+# make flows      kill the runs of a workflow at KILLS=100 random moments; their outputs are the same, and no turn is taken twice
 # make mutations  damage real bundles in COUNT=100000 ways; each loads, or gets an error with its place
 # make editors    change the messages of an editor in MUTATIONS=20000 ways; each request gets one answer, and the agent goes on
 
@@ -30,7 +31,7 @@ PACKAGES := amplifier_core amplifier_foundation $(foreach plugin,$(PLUGINS),$(wi
 
 unexport PYTHONDONTWRITEBYTECODE # Python keeps what it has compiled: tests begin sooner, and so does each process of theirs
 
-.PHONY: demo test check bench chaos streams soak year faults mutations editors ecosystem
+.PHONY: demo test check bench chaos streams soak year flows faults mutations editors ecosystem
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -64,6 +65,9 @@ soak: $(READY)
 
 year: $(READY)
 	@DAYS=$(DAYS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/system/test_year.py
+
+flows: $(READY)
+	@KILLS=$(KILLS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/system/test_flow_kills.py
 
 faults: $(READY)
 	@STRIDE=$(STRIDE) FLIPS=$(FLIPS) CUTS=$(CUTS) $(BIN)/python -m pytest -q -n 2 --durations=10 -o faulthandler_timeout=0 \

@@ -326,6 +326,8 @@ async def find_session(store: SessionStore, prefix: str) -> SessionRecord:
     if not found or len(prefix) < 4:
         raise SessionNotFound(prefix)
     if len(found) > 1:
+        with suppress(SessionNotFound):  # many ids may begin with a whole one: those of the tasks of a run
+            return await store.get(prefix)
         ids = ", ".join(record.session_id for record in found[:5])
         raise SessionConflict(prefix, f"'{prefix}' begins the ids of several sessions: {ids}. Type more of the id")
     return found[0]

@@ -169,9 +169,9 @@ class Reporter:
     async def _on_output(self, event: str, data: dict[str, Any]) -> None:
         call_id, now = str(data.get("tool_call_id")), time.monotonic()
         text, told = self._outputs.get(call_id, ("", 0.0))
-        text = (text + str(data.get("text")))[-OUTPUT_SHOWN:]
+        text = (text + str(data.get("text")))[-2 * OUTPUT_SHOWN :]  # more than is shown: a secret at the cut is whole
         if now - told >= OUTPUT_EVERY:
-            content = [{"type": "content", "content": make_text(redact_text(text))}]
+            content = [{"type": "content", "content": make_text(redact_text(text)[-OUTPUT_SHOWN:])}]
             self._tell({"sessionUpdate": "tool_call_update", "toolCallId": call_id, "content": content})
             told = now
         self._outputs[call_id] = (text, told)
