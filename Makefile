@@ -8,7 +8,7 @@
 # make soak       run for MINUTES=60 while disks fill, folders go, ports are taken and bundles change
 # make year       let DAYS=365 pass on a simulated clock; the store stays within its bound
 # make faults     fail stores at each STRIDE=1 system call, cut them at CUTS=4096 places, flip FLIPS=2000 bits; expect an error, or no harm
-# make flows      kill the runs of a workflow at KILLS=100 random moments; their outputs are the same, and no turn is taken twice
+# make flows      kill the runs of a workflow at KILLS=200 random moments; their outputs are the same, and no turn is taken twice
 # make mutations  damage real bundles in COUNT=100000 ways; each loads, or gets an error with its place
 # make editors    change the messages of an editor in MUTATIONS=20000 ways; each request gets one answer, and the agent goes on
 

@@ -92,7 +92,6 @@ async def test_a_run_killed_again_and_again_ends_as_if_nobody_had(folder: Path) 
     kills = 1
     while kills < KILLS and kill_at(folder, moments.uniform(0, 0.06), "resume", run_id):
         kills += 1
-    print(f"{kills} kills")
     assert amplifier(folder, "flow", "resume", run_id)["outputs"] == whole
     store = open_store(load_plugins(), None)
     try:
