@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import AmplifierError, InvalidSessionId, SessionConflict, SessionError, SessionNotFound
 
 from .failures import unknown_session
-from .listing import Lists
 from .peer import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
@@ -47,6 +46,8 @@ class Agent:
     """The sessions of one editor. `METHODS` names the methods that answer requests."""
 
     def __init__(self, around: Surroundings) -> None:
+        from .listing import Lists  # with pydantic, which `initialize` does not wait for
+
         self._around = around
         self._store = around.store
         self._lists = Lists(around.store)
