@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import SessionNotFound
 
-from ..sessions.stored_history import stored_transcript
-from ..sessions.untrusted import UNTRUSTED
+from ..spawning.child import share_stored
 
 if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
@@ -27,11 +26,7 @@ async def share_history(spawn: Spawn, store: DurableStore, background: Backgroun
         if source == "last":
             return
         raise
-    transcript = stored_transcript(store, record)
-    spawn.transcript = transcript.fork(transcript.settled_length())
-    spawn.shares = record.session_id
-    if record.metadata.get(UNTRUSTED):
-        spawn.metadata = {UNTRUSTED: record.metadata[UNTRUSTED], **spawn.metadata}
+    share_stored(spawn, store, record)
 
 
 async def _last_session_id(store: DurableStore, background: BackgroundSessionState) -> str:

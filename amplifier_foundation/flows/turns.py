@@ -6,9 +6,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from ..sessions.stored_history import stored_transcript
-from ..sessions.untrusted import UNTRUSTED
-from ..spawning.child import prepare_spawn
+from ..spawning.child import prepare_spawn, share_stored
 from ..spawning.life import run_spawn, settle_spawn
 from .engine import TurnResult
 from .errors import OUTPUT_INVALID, FlowError
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from amplifier_core.storage import SessionStore
 
     from ..spawning.agents import AgentSpawner
-    from ..spawning.child import Spawn
     from .engine import TurnRequest
 
 LONGEST_ID = 100
@@ -59,22 +56,13 @@ class AgentTurns:
         spawn = await self._agents.make_spawn(str(request.task.agent), prompt, session_id, runner=request.task.runner)
         spawn.metadata = {**spawn.metadata, "task": request.key, "flow": self._run_id}
         if request.source is not None:
-            await _share(spawn, self._store, request.source)
+            share_stored(spawn, self._store, await self._store.get(request.source))
         await prepare_spawn(spawn, resume=True, anew=anew)
         outcome = await run_spawn(spawn, request.task.timeout)
         await settle_spawn(spawn, outcome)
         if spawn.error is not None:
             raise spawn.error
         return outcome.output
-
-
-async def _share(spawn: Spawn, store: SessionStore, source: str) -> None:
-    """Begin a spawn with the settled history of a stored session."""
-    record = await store.get(source)
-    transcript = stored_transcript(store, record)
-    spawn.transcript, spawn.shares = transcript.fork(transcript.settled_length()), record.session_id
-    if record.metadata.get(UNTRUSTED):
-        spawn.metadata = {**spawn.metadata, UNTRUSTED: record.metadata[UNTRUSTED]}
 
 
 def name_session(run_id: str, key: str, attempt: int) -> str:

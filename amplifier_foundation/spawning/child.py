@@ -22,7 +22,7 @@ from ..sessions.interruptions import resumed_transcript
 from ..sessions.once import check_effects
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
-from ..sessions.stored_history import turns_so_far
+from ..sessions.stored_history import stored_transcript, turns_so_far
 from ..sessions.untrusted import UNTRUSTED, taint_of
 from .family import TREE, Tree
 from .runners import InProcessRunner
@@ -135,6 +135,14 @@ def spawn_request(
         depth=int(capability("session.depth") or 0) + 1,
         metadata={"name": name},
     )
+
+
+def share_stored(spawn: Spawn, store: SessionStore, record: SessionRecord) -> None:
+    """Begin a spawn with the settled history of a stored session; it has read what that session has read."""
+    transcript = stored_transcript(store, record)
+    spawn.transcript, spawn.shares = transcript.fork(transcript.settled_length()), record.session_id
+    if record.metadata.get(UNTRUSTED):
+        spawn.metadata = {UNTRUSTED: record.metadata[UNTRUSTED], **spawn.metadata}
 
 
 async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = False) -> None:
