@@ -18,6 +18,7 @@ from amplifier_core.conditions import Condition
 from amplifier_core.frozen import frozen
 
 from ..bundle.templates import fill_names
+from ..documents.dicts import at_path
 from .errors import (
     FAILED,
     FORK_SESSION_UNAVAILABLE,
@@ -28,15 +29,16 @@ from .errors import (
     TIMEOUT,
     FlowError,
 )
-from .graph import Graph, tasks_of
+from .graph import tasks_of
 from .journal import Entry
 from .tasks import Branch, ForEach, Loop, Parallel, Sequence, Task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
+    from .graph import Graph
     from .journal import Journal
-    from .tasks import Step, Test, Workflow
+    from .tasks import Step, Test
 
     Tell = Callable[[str, Entry | None], None]
 
@@ -81,6 +83,8 @@ class Scope:
         self.suffix = suffix
         self.inputs: dict[str, Any] = {**(above.inputs if above is not None else {}), **inputs}
         self._slots: dict[str, asyncio.Future[Entry]] = {}
+        self._outputs: dict[str, Any] = {}
+        """The outputs of the completed tasks."""
 
     def slot(self, task: str) -> asyncio.Future[Entry]:
         """Return the future result of a task in this scope."""
@@ -93,45 +97,44 @@ class Scope:
         slot = self.slot(entry.task)
         if not slot.done():
             slot.set_result(entry)
+            if entry.status == "completed":
+                self._outputs[entry.task] = entry.output
 
     def known(self) -> dict[str, Any]:
         """Return the outputs so far, those of the scopes around it included."""
         found: dict[str, Any] = {}
         for scope in self.chain:
-            for task, slot in scope._slots.items():
-                if slot.done() and not slot.cancelled() and slot.result().status == "completed":
-                    found[task] = slot.result().output
+            found |= scope._outputs
         return found
 
 
 class Engine:
-    """One run of a workflow. `input` are the inputs that it was given.
+    """One run of the workflow of a graph. `input` are the inputs that it was given.
 
     `tell` is called with the key of each task when it begins, and with its entry when that is durable.
     """
 
     def __init__(
         self,
-        workflow: Workflow,
+        graph: Graph,
         journal: Journal,
         turns: Turns,
         input: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
         tell: Tell | None = None,
     ) -> None:
-        self._workflow = workflow
-        self._graph = Graph(workflow)
+        self._graph = graph
         self._journal = journal
         self._turns = turns
         self._clock = clock or SystemClock()
-        self._input = {**workflow.input, **(input or {})}
+        self._input = {**graph.workflow.input, **(input or {})}
         self._tell = tell or (lambda key, entry: None)
 
     async def run(self) -> dict[str, Any]:
         """Run all tasks, and return their outputs by id. Raises `FlowError` of the first task that fails for good."""
         top = Scope(input=self._input)
         try:
-            await self._take(self._workflow.step, top)
+            await self._take(self._graph.workflow.step, top)
         except BaseExceptionGroup as group:
             raise _first_of(group) from None
         return {name: top.slot(name).result().output for name in self._graph.places if top.slot(name).done()}
@@ -168,11 +171,8 @@ class Engine:
     async def _take_branch(self, branch: Branch, scope: Scope) -> None:
         first = next(tasks_of(branch), None)
         key = f"branch:{first.id if first is not None else ''}{scope.suffix}"
-        entry = self._journal.find(key)
-        if entry is None:
-            entry = Entry(key, key, "chosen", output=self._test(branch.condition, scope))
-            await self._journal.write(entry)
-        taken, left = (branch.then, branch.otherwise) if entry.output else (branch.otherwise, branch.then)
+        holds = await self._decide(key, branch.condition, scope)
+        taken, left = (branch.then, branch.otherwise) if holds else (branch.otherwise, branch.then)
         for task in tasks_of(left):
             scope.settle(Entry(task.id + scope.suffix, task.id, "absent"))
         if taken is not None:
@@ -183,11 +183,7 @@ class Engine:
             inner = Scope(scope, self._graph.number_of(loop), f"{scope.suffix}#{iteration}", iteration=iteration)
             await self._take(loop.body, inner)
             key = f"loop:{next(tasks_of(loop.body)).id}{inner.suffix}"
-            entry = self._journal.find(key)
-            if entry is None:
-                entry = Entry(key, key, "chosen", output=self._test(loop.until, inner))
-                await self._journal.write(entry)
-            if entry.output:
+            if await self._decide(key, loop.until, inner):
                 break
         else:
             if loop.on_max_reached == "fail":
@@ -195,12 +191,20 @@ class Engine:
                 raise FlowError(LOOP_EXHAUSTED, f"the loop of {names} ended after {loop.max_iterations} iterations")
         _export(loop.body, [inner], scope)
 
+    async def _decide(self, key: str, test: Test, scope: Scope) -> bool:
+        """Return the answer of a test in the journal, or test now and write it there: it is the same in each run."""
+        entry = self._journal.find(key)
+        if entry is None:
+            entry = Entry(key, key, "chosen", output=self._test(test, scope))
+            await self._journal.write(entry)
+        return bool(entry.output)
+
     async def _take_each(self, each: ForEach, scope: Scope) -> None:
         found = each.items
         if callable(found):
             found = found(self._see(scope))
         elif isinstance(found, str):
-            found = _look_up(self._see(scope), found)
+            found = at_path(self._see(scope), found.split("."))
         if not isinstance(found, list | tuple):
             raise FlowError(INVALID, f"the items of a ForEach must be a list, not {type(found).__name__}")
         body = self._graph.number_of(each)
@@ -321,13 +325,6 @@ def _fill(task: Task, inputs: dict[str, Any]) -> str:
         known = ", ".join(sorted(inputs))
         message = f"its prompt names {{{error.args[0]}}}; it has only: {known}. Others come with deps and needs"
         raise FlowError(INVALID, message, task.id) from None
-
-
-def _look_up(inputs: Mapping[str, Any], path: str) -> Any:
-    value: Any = inputs
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
 
 
 @asynccontextmanager

@@ -39,6 +39,7 @@ class Graph:
     """The tasks of a workflow, by their ids."""
 
     def __init__(self, workflow: Workflow) -> None:
+        self.workflow = workflow
         self.places: dict[str, Place] = {}
         self._edges: dict[int, list[tuple[int, str]]] = {}
         """What follows each node, with the task whose fork made the edge."""

@@ -74,7 +74,7 @@ async def run_workflow(
     is resumed with its failed task. Raises `FlowError` for a workflow that cannot run, and `SessionConflict` while
     another process has the run.
     """
-    Graph(workflow)  # nothing is stored for one that cannot run
+    graph = Graph(workflow)  # nothing is stored for one that cannot run
     prepared = await prepared_bundle(bundle)
     record = await _find_record(workflow, prepared, store, input, resume, working_dir)
     with session_lock(record.session_id):
@@ -87,7 +87,7 @@ async def run_workflow(
                 prepared, store, plugins, record, router, approval_system=approval_system, permissions=permissions
             ) as agents:
                 turns = AgentTurns(agents, store, record.session_id)
-                outputs = await Engine(workflow, journal, turns, record.metadata[FLOW]["input"], clock, tell).run()
+                outputs = await Engine(graph, journal, turns, record.metadata[FLOW]["input"], clock, tell).run()
             status = "completed"
         except FlowError as problem:
             status, error = "failed", problem
