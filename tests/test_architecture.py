@@ -104,9 +104,9 @@ SPAWNERS = {
 """Who may start a task outside a task group, and why that task has an owner all the same."""
 
 RANKS = {
-    "__main__": 10,
-    "cli": 9,
-    "flows": 8,
+    "__main__": 11,
+    "cli": 10,
+    "flows": 9,
     "background": 8,
     "subprocess_runner": 9,
     "isolation": 8,

@@ -143,7 +143,8 @@ async def read_approvals(store: DurableStore, project: str, queue: str) -> dict[
 
 async def read_all(store: DurableStore, now: datetime, *, finished: bool = False) -> list[Approval]:
     """Return the approvals of unfinished deliveries, the oldest first; with `finished`, also the kept answers."""
-    queues = {(counted.project, counted.queue) for counted in await store.delivery_counts()}
+    counts = await store.delivery_counts()
+    queues = {(each.project, each.queue) for each in counts if finished or each.waiting_since is not None}
     found = [each for key in sorted(queues) for each in (await read_approvals(store, *key)).values()]
     open_ids = await _find_unfinished(store, found)
     shown = [each for each in found if each.delivery_id in open_ids or (finished and each.decided is not None)]

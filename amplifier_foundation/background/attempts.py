@@ -11,7 +11,7 @@ from amplifier_core.permissions import parse_rule
 from amplifier_core.transcript import Transcript
 
 from ..bundle.overrides import DAY
-from ..bundle.templates import instruction_for
+from ..bundle.templates import input_of, instruction_for
 from ..security import NotTrusted, TrustUnreadable
 from ..sessions.accounts import queue_account
 from ..sessions.lock import holder_of
@@ -20,7 +20,7 @@ from ..spawning.child import Spawn, prepare_spawn, spawn_request
 from ..spawning.family import TREE, Tree
 from ..spawning.inheritance import child_config
 from ..spawning.own_loops import run_in_own_loop
-from ..spawning.runners import InProcessRunner, find_runner
+from ..spawning.runners import WORKFLOW, WORKFLOW_RUNNER, InProcessRunner, find_runner
 from .approval_inbox import ApprovalInbox
 from .shared_history import share_history
 
@@ -88,10 +88,15 @@ async def prepare_attempt(
     )
     if config.runner is not None:
         spawn.runner = find_runner(engine.plugins, config.runner)
+    if config.workflow is not None:
+        spawn.runner, spawn.is_conversation = find_runner(engine.plugins, WORKFLOW_RUNNER), False
+        run = {"name": config.workflow, "input": input_of(delivery.event)}
+        spawn.metadata = {**spawn.metadata, WORKFLOW: run}
     if config.fork_from is not None:
         await share_history(spawn, engine.store, background, config.fork_from)
     await prepare_spawn(spawn, resume=delivery.epoch > 1)  # the first claim made the id up
-    if engine.loops is not None and isinstance(spawn.runner, InProcessRunner):
+    is_here = config.workflow is not None or isinstance(spawn.runner, InProcessRunner)
+    if engine.loops is not None and is_here:
         run_in_own_loop(spawn, engine.loops, partial(_report_stall, engine, background, spawn.request.session_id))
     return spawn
 

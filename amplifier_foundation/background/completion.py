@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import SessionEvent
@@ -46,6 +47,10 @@ def completion_events(
     }
     events = [make_event(name, {**data, **facts})]
     failed = outcome.error is not None
+    if config.workflow is not None:
+        run = {"run": outcome.session_id, "workflow": config.workflow}
+        told = {"error": {"message": outcome.error}} if failed else {"outputs": json.loads(outcome.output)}
+        events.append(make_event("flow:run:failed" if failed else "flow:run:completed", {**run, **told}))
     custom = config.on_error_emit if failed else config.on_complete_emit
     if custom:
         result = {"error": outcome.error} if failed else {"output": outcome.output}

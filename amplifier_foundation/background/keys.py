@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
     from ..bundle.background_config import TriggerConfig
 
+RUNS = "flow"
+"""The queue of workflows that people run; those of background sessions have a `/`."""
 MANUAL = "trigger-manual"
 """The source of events fired by hand."""
 

@@ -29,7 +29,7 @@ def is_mistake(error: BaseException | None) -> bool:
     """Return whether another attempt would fail the same way: a person has to change something first.
 
     For a required module, the session raises a `RuntimeError` from the module's error. A provider says of its errors
-    whether they are `retryable`.
+    whether they are `retryable`. A workflow has made the attempts of its tasks itself: its errors are final.
     """
     if error is None:
         return False
@@ -39,6 +39,7 @@ def is_mistake(error: BaseException | None) -> bool:
         or isinstance(error.__cause__, MISTAKES)
         or NO_PROVIDER in str(error)
         or (refusal is not None and not refusal.retryable)
+        or (refusal is None and getattr(error, "is_final", False))
     )
 
 

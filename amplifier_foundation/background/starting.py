@@ -13,7 +13,7 @@ from ..documents.local_paths import is_remote
 from ..paths import fetched_root
 from ..sources import default_cache
 from ..spawn import prepared_bundle
-from ..spawning.runners import find_runner
+from ..spawning.runners import WORKFLOW_RUNNER, find_runner
 from .admission import Gate, SlidingCount
 from .approvals import resume_answered
 from .budgets import Allowance
@@ -52,6 +52,8 @@ async def prepare_state(
             prepared = await prepared.bundle.prepare()  # its code is guarded from now on
     if prepared is None:
         raise BundleValidationError(f"background session '{config.name}' has no bundle: give its `bundle`")
+    if config.workflow is not None:
+        find_runner(engine.plugins, WORKFLOW_RUNNER).check(prepared.bundle, config.workflow)  # type: ignore[attr-defined]
     session_id, queue = f"bg-{config.name}-{number:04d}", queue_key((declared_in or prepared).bundle.name, config.name)
     return BackgroundSessionState(
         session_id=session_id,

@@ -105,6 +105,8 @@ class BackgroundSessionConfig(BaseModel):
     """Unique in its bundle."""
     bundle: str | None = Field(default=None, min_length=1)
     """The bundle of its sessions; None: the declaring one."""
+    workflow: str | None = Field(default=None, min_length=1)
+    """The workflow of that bundle to run for each event, in place of a turn; the event is its input."""
     instruction: str | None = Field(default=None, min_length=1)
     """The instruction of a woken session; the description of its event follows."""
     instruction_template: str | None = Field(default=None, min_length=1)
@@ -174,6 +176,13 @@ class BackgroundSessionConfig(BaseModel):
     def _one_instruction(self) -> BackgroundSessionConfig:
         if self.instruction is not None and self.instruction_template is not None:
             raise ValueError("give 'instruction' or 'instruction_template', not both")
+        return self
+
+    @model_validator(mode="after")
+    def _workflow_alone(self) -> BackgroundSessionConfig:
+        for key in ("instruction", "instruction_template", "fork_from", "runner"):
+            if self.workflow is not None and getattr(self, key) is not None:
+                raise ValueError(f"'{key}' has no meaning beside 'workflow': its tasks have their own")
         return self
 
     @model_validator(mode="after")

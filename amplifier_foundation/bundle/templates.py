@@ -115,17 +115,29 @@ def fill_key(template: str, event: TriggerEvent) -> str:
     return _NAME.sub(lambda match: match[0][0] if match[1] is None else _lookup(names, match[1]), template)[:MAX_KEY]
 
 
-def fill_names(template: str, names: Mapping[str, Any]) -> str:
-    """Return a text with its names filled in, as `build_instruction` does it. Raises `KeyError` for other names."""
+def fill_names(template: str, names: Mapping[str, Any], fences: Fences | None = None) -> str:
+    """Return a text with its names filled in, as `build_instruction` does it. Raises `KeyError` for other names.
+
+    With `fences`, all values are data from outside.
+    """
 
     def fill(match: re.Match[str]) -> str:
         if match[1] is None:
             return match[0][0]
         if match[1].partition(".")[0] not in names:
             raise KeyError(match[1])
-        return _lookup(names, match[1])
+        text = _lookup(names, match[1])
+        return fences.put(text) if fences is not None else text
 
-    return _NAME.sub(fill, template)
+    filled = _NAME.sub(fill, template)
+    return fences.close(filled) if fences is not None else filled
+
+
+def input_of(event: TriggerEvent) -> dict[str, Any]:
+    """Return what a workflow has as its input: the names of an event, but for the text of all its data."""
+    names = {name: value for name, value in _names(event).items() if name != "event_data"}
+    plain: dict[str, Any] = json.loads(json.dumps(names, default=str))
+    return plain
 
 
 def names_in(template: str) -> list[str]:

@@ -133,16 +133,9 @@ async def deny(ctx: click.Context, its_id: str, reason: str, as_json: bool) -> N
 async def _decide(
     ctx: click.Context, its_id: str, state: Literal["approved", "denied"], scope: Scope, said: str, *, as_json: bool
 ) -> None:
-    from ..background.approvals import decide
-    from ..security import read_policy
-    from ..security.session_mark import refuse_in_session
-
-    refuse_in_session(f"approvals {'approve' if state == 'approved' else 'deny'}")
+    verb = f"approvals {'approve' if state == 'approved' else 'deny'}"
     async with use_inbox(storage_plugins(ctx)) as store:
-        decided = await decide(store, await _find(store, its_id), state, scope, said)
-    remember = read_policy().remember
-    if scope == "always" and decided.rule is not None and remember is not None:
-        remember(decided.rule)
+        decided = await answer(store, await _find(store, its_id), state, scope, said, verb=verb)
     runs = wake(decided.project, decided.queue.rpartition("/")[2])
     when = _when(decided, runs=runs)
     if as_json:
@@ -153,8 +146,34 @@ async def _decide(
         click.echo(f"added to permissions.allow of your settings: {plain(str(decided.rule))}")
 
 
+async def answer(
+    store: DurableStore,
+    approval: Approval,
+    state: Literal["approved", "denied"],
+    scope: Scope,
+    said: str,
+    *,
+    verb: str,
+) -> Approval:
+    """Give a person's answer, and remember a rule for good; `verb` is the command that a session must not use."""
+    from ..background.approvals import decide
+    from ..security import read_policy
+    from ..security.session_mark import refuse_in_session
+
+    refuse_in_session(verb)
+    decided = await decide(store, approval, state, scope, said)
+    remember = read_policy().remember
+    if scope == "always" and decided.rule is not None and remember is not None:
+        remember(decided.rule)
+    return decided
+
+
 def _when(decided: Approval, *, runs: bool) -> str:
     """Return when the session of an answer goes on."""
+    from ..flows.claims import run_of
+
+    if run := run_of(decided):
+        return f"goes on with: amplifier flow resume {run}"
     if not runs:
         return "goes on at the next: amplifier up"
     name = decided.queue.rpartition("/")[2]
@@ -172,8 +191,10 @@ async def _find(store: DurableStore, text: str) -> Approval:
     """Return the approval with this id, or the only one whose id begins with it. Raises `ApprovalNotFound`."""
     from ..background.approvals import ApprovalNotFound, read_all
 
-    known = await read_all(store, SystemClock().now(), finished=True) if len(text) >= SHORTEST else []
-    found = [each for each in known if each.id.startswith(text)]
+    found: list[Approval] = []
+    for finished in (False, True) if len(text) >= SHORTEST else ():
+        known = await read_all(store, SystemClock().now(), finished=finished)
+        found = found or [each for each in known if each.id.startswith(text)]
     if not found:
         raise ApprovalNotFound(text)
     if len(found) > 1:

@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplifier_core.durations import seconds_of
 from amplifier_core.errors import SessionConflict, SessionNotFound
+from amplifier_core.storage import Inbox
 
 from ..cli import Verbs, exits
 from .app import (
     bundle_option,
-    find_session,
     json_option,
     load_bundle_at,
     plugins_of,
     read_sessions,
+    read_settings_here,
     storage_plugins,
     trust_option,
+    use_inbox,
     use_store,
 )
+from .flow_answers import answer_at, find_run, is_run, task_of, tell_waiting
 from .loops import run_in_loop
 from .output import print_json, print_table, timestamp
 from .running.terminal import plain, tell
@@ -28,8 +32,9 @@ from .trusting import Asking
 
 if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
-    from amplifier_core.storage import SessionRecord, SessionStore
+    from amplifier_core.storage import DurableStore, SessionRecord, SessionStore
 
+    from ..background.approvals import Approval
     from ..bundle.model import Bundle
     from ..flows.journal import Entry
     from ..flows.runs import RunResult
@@ -38,6 +43,9 @@ if TYPE_CHECKING:
 _VERBS = {
     "run": ("flow:run", "Run a workflow of a bundle."),
     "resume": ("flow:resume", "Run the rest of a run that was cut, or has failed."),
+    "approve": ("flow_answers:approve", "Allow what a run waits for."),
+    "deny": ("flow_answers:deny", "Refuse what a run waits for."),
+    "cancel": ("flow_answers:cancel", "End a run that runs or waits."),
     "fork": ("flow:fork", "Fork a run before a task; resume runs the rest."),
     "list": ("flow:list_", "List the runs of this project."),
     "show": ("flow:show", "Show how far a run is, and its outputs."),
@@ -65,6 +73,8 @@ async def run(
     """Run the workflow NAME of a bundle, or its only one, and print the outputs of its tasks.
 
     Each finished task is durable. Ctrl-C, a kill or a failure leaves a run that `amplifier flow resume` goes on with.
+    Without a terminal to ask at, a run that needs an approval ends with exit code 3: answer with `amplifier flow
+    approve`, and resume it.
     """
     from ..flows.reading import find_workflow
 
@@ -72,7 +82,7 @@ async def run(
     asking = Asking(plugins, trusts)
     bundle = await load_bundle_at(bundle_path, plugins, asking=asking)
     workflow = find_workflow(bundle, name)
-    async with use_store(plugins) as store:
+    async with use_inbox(plugins) as store:
         ctx.exit(await _run(ctx, workflow, bundle, store, plugins, _read_inputs(given), as_json=as_json))
 
 
@@ -86,8 +96,11 @@ async def run(
 async def resume(ctx: click.Context, run_id: str, accept: bool, trusts: bool, as_json: bool) -> None:
     """Run the rest of a run; what is done is not done again."""
     plugins = plugins_of(ctx)
-    async with use_store(plugins) as store:
-        record = await _find_run(store, run_id)
+    async with use_inbox(plugins) as store:
+        record = await find_run(store, run_id)
+        if record.event_id is not None:
+            text = f"the run {record.session_id} is that of a background session; amplifier up goes on with it"
+            raise SessionConflict(record.session_id, text)
         workflow, bundle = await _load(record, plugins, Asking(plugins, trusts))
         if bundle.digest != record.bundle_digest and not accept:
             text = f"the bundle of run {record.session_id} has changed since. Go on with its present version: --accept"
@@ -99,34 +112,46 @@ async def _run(
     ctx: click.Context,
     workflow: Workflow,
     bundle: Bundle,
-    store: SessionStore,
+    store: DurableStore,
     plugins: Plugins,
     given: dict[str, Any],
     record: SessionRecord | None = None,
     *,
     as_json: bool,
 ) -> int:
+    from ..bundle.overrides import DAY
     from ..flows.runs import run_workflow
     from ..security import read_policy
-    from .running.approving import Approvals
     from .running.terminal import own_terminal
 
     def report(key: str, entry: Entry | None) -> None:
         if not ctx.obj["quiet"]:
             tell(plain(f"{key}: {'begins' if entry is None else entry.status}"))
 
-    result = await run_workflow(
-        workflow,
-        bundle,
-        store,
-        plugins,
-        given,
-        resume=record.session_id if record is not None else None,
-        approval_system=Approvals(own_terminal(), lambda: None),
-        permissions=read_policy(),
-        tell=report,
-    )
+    terminal = own_terminal()
+    while True:
+        result = await run_workflow(
+            workflow,
+            bundle,
+            store,
+            plugins,
+            given,
+            resume=record.session_id if record is not None else None,
+            permissions=read_policy(),
+            tell=report,
+            approval_timeout=seconds_of(read_settings_here().get("approvals.timeout")) or DAY,
+        )
+        if result.status != "waiting" or terminal is None:
+            break
+        await answer_at(terminal, store, result.questions)
+        record = await store.get(result.run_id)
     _print(result, as_json=as_json)
+    if result.status == "waiting":
+        tell_waiting(result.run_id, result.questions)
+        return exits.WAITING
+    if result.status == "cancelled":
+        tell(f"amplifier: {plain(str(result.error))}")
+        return exits.CANCELLED
     if result.error is not None:
         tell(f"amplifier: {plain(str(result.error))}. Go on with: amplifier flow resume {result.run_id}")
         return exits.FAILED
@@ -136,8 +161,9 @@ async def _run(
 def _print(result: RunResult, *, as_json: bool) -> None:
     if as_json:
         error = result.error.to_dict() if result.error is not None else None
-        told = {"run": result.run_id, "status": result.status, "outputs": dict(result.outputs), "error": error}
-        print_json("flow.run/1", told)
+        waiting = [{"id": each.id, "task": task_of(each), "question": each.question} for each in result.questions]
+        facts = {"run": result.run_id, "status": result.status, "outputs": dict(result.outputs), "error": error}
+        print_json("flow.run/1", {**facts, "waiting": waiting})
         return
     for task, output in result.outputs.items():
         click.echo(plain(f"{task}: {_show(output)}"))
@@ -155,7 +181,7 @@ async def fork(ctx: click.Context, run_id: str, task: str, as_json: bool) -> Non
 
     plugins = plugins_of(ctx)
     async with use_store(plugins) as store:
-        record = await fork_run(store, await _find_run(store, run_id), task, plugins)
+        record = await fork_run(store, await find_run(store, run_id), task, plugins)
     if as_json:
         print_json("flow.fork/1", {"run": record.session_id, "fork_of": record.fork_of})
         return
@@ -170,18 +196,16 @@ async def fork(ctx: click.Context, run_id: str, task: str, as_json: bool) -> Non
 @run_in_loop
 async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
     """List the runs of this project, the last changed first."""
-    from ..sessions.presence import as_it_is
-
     async with use_store(storage_plugins(ctx)) as store:
-        found = [as_it_is(each) for each in await read_sessions(store, everywhere=everywhere) if _is_run(each)]
+        found = [each for each in await read_sessions(store, everywhere=everywhere) if is_run(each)]
     if as_json:
         facts = [
-            {"run": each.session_id, "workflow": each.name, "status": each.status, "updated": timestamp(each.updated)}
+            {"run": each.session_id, "workflow": each.name, "status": _status(each), "updated": timestamp(each.updated)}
             for each in found
         ]
         print_json("flow.list/1", facts)
         return
-    rows = [[each.session_id, each.name, each.status, timestamp(each.updated)] for each in found]
+    rows = [[each.session_id, each.name, _status(each), timestamp(each.updated)] for each in found]
     print_table(("RUN", "WORKFLOW", "STATUS", "UPDATED"), rows, empty="No workflow has run here yet.")
 
 
@@ -191,13 +215,13 @@ async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
 @click.pass_context
 @run_in_loop
 async def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
-    """Show each task of a run that has ended: its status, its session and its output."""
+    """Show each task of a run that has ended or waits: its status, its session and its output."""
     async with use_store(storage_plugins(ctx)) as store:
-        record = await _find_run(store, run_id)
+        record = await find_run(store, run_id)
         entries = await _read_entries(store, record)
     if as_json:
         told = [{name: getattr(each, name) for name in each.__dataclass_fields__} for each in entries]
-        print_json("flow.show/1", {"run": record.session_id, "status": record.status, "tasks": told})
+        print_json("flow.show/1", {"run": record.session_id, "status": _status(record), "tasks": told})
         return
     rows = [[each.key, each.status, each.session or "-", plain(_show(each.output))[:60]] for each in entries]
     print_table(("TASK", "STATUS", "SESSION", "OUTPUT"), rows, empty="Nothing of it is done yet.")
@@ -251,34 +275,39 @@ async def _load(record: SessionRecord, plugins: Plugins, asking: Asking) -> tupl
     from ..flows.reading import find_workflow
 
     bundle = await load_bundle_at(record.bundle_source or None, plugins, asking=asking)
-    return find_workflow(bundle, record.name), bundle
+    return find_workflow(bundle, record.metadata["flow"]["name"]), bundle
 
 
 async def _read_entries(store: SessionStore, record: SessionRecord) -> list[Entry]:
     from ..flows.journal import Entry
+    from ..flows.runs import read_questions
 
     found = [Entry.of_message(message) for message in await store.read(record.session_id)]
-    return [each for each in found if each is not None and each.status != "chosen"]
+    ended = [each for each in found if each is not None and each.status not in ("chosen", "retried")]
+    asked = await read_questions(store, record) if isinstance(store, Inbox) else []
+    waiting = [Entry(_task_key(each), _task_key(each), "waiting", output=each.question) for each in asked]
+    return [*ended, *waiting]
 
 
-async def _find_run(store: SessionStore, run_id: str) -> SessionRecord:
-    record = await find_session(store, run_id)
-    if not _is_run(record):
-        raise SessionNotFound(run_id)
-    return record
+def _task_key(question: Approval) -> str:
+    """Return the key of the task that waits, or the session whose tool call does."""
+    return task_of(question) or question.session_id
+
+
+def _status(record: SessionRecord) -> str:
+    """Return the status of a run."""
+    from ..sessions.presence import as_it_is
+
+    status = as_it_is(record).status
+    return "waiting" if status == "interrupted" and record.metadata.get("held") else status
 
 
 async def _find_run_if_any(store: SessionStore, text: str) -> SessionRecord | None:
     """Return the run with this id; None: the text is the name of a workflow."""
     try:
-        return await _find_run(store, text)
+        return await find_run(store, text)
     except (SessionNotFound, SessionConflict):
         return None
-
-
-def _is_run(record: SessionRecord) -> bool:
-    about = record.metadata.get("flow")
-    return isinstance(about, dict) and "name" in about
 
 
 def _read_inputs(given: tuple[str, ...]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import click
 
 from amplifier_core.errors import SessionConflict, StoreError
 
+from ..background.keys import RUNS
 from . import exits
 from .app import json_option, storage_plugins, use_inbox
 from .columns import add_counts, as_json, cell, columns_of, forget_counts, new_row, shorten_home
@@ -77,9 +78,9 @@ def _running_rows(owner: dict[str, Any]) -> Rows:
 
 async def _count_deliveries(ctx: click.Context, rows: Rows) -> None:
     async with use_inbox(storage_plugins(ctx)) as store:
-        for counted in await store.delivery_counts():
+        for counted in [each for each in await store.delivery_counts() if each.queue != RUNS]:
             add_counts(_row_of(rows, counted.project, counted.queue), counted)
-        for each in await store.deliveries(state="claimed", limit=1_000):
+        for each in [each for each in await store.deliveries(state="claimed", limit=1_000) if each.queue != RUNS]:
             work = {"session_id": each.session_id, "since": timestamp(each.updated)}
             _row_of(rows, each.project, each.queue)["at_work"].append(work)
         if any(row["waiting"] for row in rows.values()):
@@ -92,7 +93,7 @@ async def _add_approvals(store: DurableStore, rows: Rows) -> None:
     from ..background.approvals import read_all
 
     for each in await read_all(store, SystemClock().now()):
-        if each.state == "pending":
+        if each.state == "pending" and each.queue != RUNS:
             _row_of(rows, each.project, each.queue)["approvals"].append(each.id)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from .tasks import Step, Test, Workflow
 
-_MARKS = {"completed": "✓", "failed": "✗", "skipped": "-", "absent": "-"}
+_MARKS = {"completed": "✓", "waiting": "?", "failed": "✗", "skipped": "-", "absent": "-"}
 
 
 class _Node(NamedTuple):
@@ -38,9 +38,10 @@ def _draw(steps: tuple[tuple[str, Step], ...], margin: str, states: Mapping[str,
 
 def _describe(step: Step) -> _Node:
     if isinstance(step, Task):
-        facts = [f"agent {step.agent}" if step.agent else "function" if step.compute else "value"]
+        facts = [step.kind]
         facts += [f"forks {step.fork}"] if step.fork else []
         facts += [f"after {', '.join(step.before)}"] if step.before else []
+        facts += ["asks first"] if step.needs_approval else []
         return _Node(f"{step.id}  ({'; '.join(facts)})")
     if isinstance(step, Sequence):
         return _Node("one after the other", _list(step))

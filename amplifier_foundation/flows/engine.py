@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import random
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amplifier_core.clock import Clock, SystemClock
@@ -20,7 +19,7 @@ from amplifier_core.frozen import frozen
 from ..bundle.templates import fill_names
 from ..documents.dicts import at_path
 from .errors import (
-    FAILED,
+    DENIED,
     FORK_SESSION_UNAVAILABLE,
     FORK_SOURCE_NOT_COMPLETE,
     FORK_SOURCE_NOT_FOUND,
@@ -29,16 +28,19 @@ from .errors import (
     TIMEOUT,
     FlowError,
 )
+from .failures import explain, first_of
 from .graph import tasks_of
-from .journal import Entry
-from .tasks import Branch, ForEach, Loop, Parallel, Sequence, Task
+from .journal import WAITING, Entry
+from .scopes import Scope, export, hold_step
+from .tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
+    from ..bundle.untrusted_text import Fences
     from .graph import Graph
     from .journal import Journal
-    from .tasks import Step, Test
+    from .tasks import Prompt, Step, Test
 
     Tell = Callable[[str, Entry | None], None]
 
@@ -66,52 +68,30 @@ class Turns(Protocol):
     """Takes the turns of agents."""
 
     async def take(self, request: TurnRequest) -> TurnResult:
-        """Return the answer; an attempt that was begun before goes on. Raises `FlowError`, and any other error."""
+        """Return the answer; an attempt that was begun before goes on.
+
+        Raises `Held` while a call of the agent waits for a person, `FlowError`, and any other error.
+        """
         ...
 
 
-class Scope:
-    """The results of one iteration of a body; what is not in it is in a scope around it.
+class Approvals(Protocol):
+    """Asks people."""
 
-    `body` is the number of the body in the graph, `suffix` that of the keys: `#2` in the second iteration.
-    """
+    async def ask(self, key: str, task: Task, question: str) -> dict[str, Any] | None:
+        """Return whether a person has `approved`, and what was `said`; None: the question waits for an answer."""
+        ...
 
-    def __init__(self, above: Scope | None = None, body: int | None = None, suffix: str = "", **inputs: Any) -> None:
-        self.chain: tuple[Scope, ...] = (*(above.chain if above is not None else ()), self)
-        """The scopes from the outside in, this one included."""
-        self.bodies: tuple[int, ...] = (*(above.bodies if above is not None else ()), *([body] if body else []))
-        self.suffix = suffix
-        self.inputs: dict[str, Any] = {**(above.inputs if above is not None else {}), **inputs}
-        self._slots: dict[str, asyncio.Future[Entry]] = {}
-        self._outputs: dict[str, Any] = {}
-        """The outputs of the completed tasks."""
 
-    def slot(self, task: str) -> asyncio.Future[Entry]:
-        """Return the future result of a task in this scope."""
-        if task not in self._slots:
-            self._slots[task] = asyncio.get_running_loop().create_future()
-        return self._slots[task]
-
-    def settle(self, entry: Entry) -> None:
-        """Have a result, for all that wait."""
-        slot = self.slot(entry.task)
-        if not slot.done():
-            slot.set_result(entry)
-            if entry.status == "completed":
-                self._outputs[entry.task] = entry.output
-
-    def known(self) -> dict[str, Any]:
-        """Return the outputs so far, those of the scopes around it included."""
-        found: dict[str, Any] = {}
-        for scope in self.chain:
-            found |= scope._outputs
-        return found
+class Held(Exception):
+    """A task waits for a person, or for a task that does."""
 
 
 class Engine:
     """One run of the workflow of a graph. `input` are the inputs that it was given.
 
-    `tell` is called with the key of each task when it begins, and with its entry when that is durable.
+    `tell` is called with the key of each task when it begins, and with its entry when that is durable, or waits.
+    `fences` makes those around the input in a prompt, when strangers wrote the input.
     """
 
     def __init__(
@@ -119,69 +99,88 @@ class Engine:
         graph: Graph,
         journal: Journal,
         turns: Turns,
+        approvals: Approvals,
         input: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
         tell: Tell | None = None,
+        fences: Callable[[], Fences] | None = None,
     ) -> None:
         self._graph = graph
         self._journal = journal
         self._turns = turns
+        self._approvals = approvals
+        self._fences = fences
+        self._causes: dict[str, Exception] = {}
+        """What failed tasks have failed with in this process, by their keys."""
         self._clock = clock or SystemClock()
         self._input = {**graph.workflow.input, **(input or {})}
         self._tell = tell or (lambda key, entry: None)
 
-    async def run(self) -> dict[str, Any]:
-        """Run all tasks, and return their outputs by id. Raises `FlowError` of the first task that fails for good."""
+    async def run(self) -> tuple[dict[str, Any], bool]:
+        """Run all tasks; return their outputs by id, and whether some wait for a person.
+
+        Raises `FlowError` of the first task that fails for good.
+        """
         top = Scope(input=self._input)
         try:
-            await self._take(self._graph.workflow.step, top)
+            is_done = await self._take(self._graph.workflow.step, top)
         except BaseExceptionGroup as group:
-            raise _first_of(group) from None
-        return {name: top.slot(name).result().output for name in self._graph.places if top.slot(name).done()}
+            raise first_of(group) from None
+        found = {name: top.slot(name).result() for name in self._graph.places if top.slot(name).done()}
+        return {name: entry.output for name, entry in found.items() if entry.status != WAITING}, not is_done
 
-    async def _take(self, step: Step, scope: Scope) -> None:
+    async def _take(self, step: Step, scope: Scope) -> bool:
+        """Return whether a step is done, else something in it waits for a person."""
         if isinstance(step, Task):
-            await self._take_task(step, scope)
-        elif isinstance(step, Sequence):
-            for each in step.steps:
-                await self._take(each, scope)
-        elif isinstance(step, Parallel):
-            await self._take_all([(each, scope) for each in step.steps], step.max_concurrency)
-        elif isinstance(step, Branch):
-            await self._take_branch(step, scope)
-        elif isinstance(step, Loop):
-            await self._take_loop(step, scope)
-        else:
-            await self._take_each(step, scope)
+            return await self._take_task(step, scope)
+        if isinstance(step, Sequence):
+            return await self._take_sequence(step, scope)
+        if isinstance(step, Parallel):
+            return await self._take_all([(each, scope) for each in step.steps], step.max_concurrency)
+        if isinstance(step, Branch):
+            return await self._take_branch(step, scope)
+        if isinstance(step, Loop):
+            return await self._take_loop(step, scope)
+        return await self._take_each(step, scope)
 
-    async def _take_all(self, steps: list[tuple[Step, Scope]], most: int | None) -> None:
+    async def _take_sequence(self, sequence: Sequence, scope: Scope) -> bool:
+        steps = iter(sequence.steps)
+        for step in steps:
+            if not await self._take(step, scope):
+                for left in steps:
+                    hold_step(left, scope)
+                return False
+        return True
+
+    async def _take_all(self, steps: list[tuple[Step, Scope]], most: int | None) -> bool:
         """Take steps side by side; the failure of one ends the others."""
         places = asyncio.Semaphore(most) if most else None
 
-        async def take(step: Step, scope: Scope) -> None:
+        async def take(step: Step, scope: Scope) -> bool:
             async with AsyncExitStack() as stack:
                 if places is not None:
                     await stack.enter_async_context(places)
-                await self._take(step, scope)
+                return await self._take(step, scope)
 
         async with asyncio.TaskGroup() as group:
-            for step, scope in steps:
-                group.create_task(take(step, scope))
+            taken = [group.create_task(take(step, scope)) for step, scope in steps]
+        return all(each.result() for each in taken)
 
-    async def _take_branch(self, branch: Branch, scope: Scope) -> None:
+    async def _take_branch(self, branch: Branch, scope: Scope) -> bool:
         first = next(tasks_of(branch), None)
         key = f"branch:{first.id if first is not None else ''}{scope.suffix}"
         holds = await self._decide(key, branch.condition, scope)
         taken, left = (branch.then, branch.otherwise) if holds else (branch.otherwise, branch.then)
         for task in tasks_of(left):
             scope.settle(Entry(task.id + scope.suffix, task.id, "absent"))
-        if taken is not None:
-            await self._take(taken, scope)
+        return taken is None or await self._take(taken, scope)
 
-    async def _take_loop(self, loop: Loop, scope: Scope) -> None:
+    async def _take_loop(self, loop: Loop, scope: Scope) -> bool:
         for iteration in range(1, loop.max_iterations + 1):
             inner = Scope(scope, self._graph.number_of(loop), f"{scope.suffix}#{iteration}", iteration=iteration)
-            await self._take(loop.body, inner)
+            if not await self._take(loop.body, inner):
+                hold_step(loop.body, scope)
+                return False
             key = f"loop:{next(tasks_of(loop.body)).id}{inner.suffix}"
             if await self._decide(key, loop.until, inner):
                 break
@@ -189,7 +188,8 @@ class Engine:
             if loop.on_max_reached == "fail":
                 names = ", ".join(task.id for task in tasks_of(loop.body))
                 raise FlowError(LOOP_EXHAUSTED, f"the loop of {names} ended after {loop.max_iterations} iterations")
-        _export(loop.body, [inner], scope)
+        export(loop.body, [inner], scope)
+        return True
 
     async def _decide(self, key: str, test: Test, scope: Scope) -> bool:
         """Return the answer of a test in the journal, or test now and write it there: it is the same in each run."""
@@ -199,7 +199,7 @@ class Engine:
             await self._journal.write(entry)
         return bool(entry.output)
 
-    async def _take_each(self, each: ForEach, scope: Scope) -> None:
+    async def _take_each(self, each: ForEach, scope: Scope) -> bool:
         found = each.items
         if callable(found):
             found = found(self._see(scope))
@@ -209,50 +209,94 @@ class Engine:
             raise FlowError(INVALID, f"the items of a ForEach must be a list, not {type(found).__name__}")
         body = self._graph.number_of(each)
         inner = [Scope(scope, body, f"{scope.suffix}#{number}", item=item) for number, item in enumerate(found, 1)]
-        await self._take_all([(each.body, one) for one in inner], each.max_concurrency)
-        _export(each.body, inner, scope, gathers=True)
+        if not await self._take_all([(each.body, one) for one in inner], each.max_concurrency):
+            hold_step(each.body, scope)
+            return False
+        export(each.body, inner, scope, gathers=True)
+        return True
 
     # one task
 
-    async def _take_task(self, task: Task, scope: Scope) -> None:
+    async def _take_task(self, task: Task, scope: Scope) -> bool:
         key = task.id + scope.suffix
         entry = self._journal.find(key)
-        if entry is None or (entry.error is not None and not task.continue_on_fail):
-            entry = await self._do(task, key, scope, entry.attempts if entry is not None else 0)
-            await self._journal.write(entry)
+        if entry is None or entry.status == "retried" or (entry.error is not None and not task.continue_on_fail):
+            try:
+                entry = await self._do(task, key, scope, entry)
+            except Held:
+                entry = Entry(key, task.id, WAITING)
+            else:
+                await self._journal.write(entry)
             self._tell(key, entry)
         scope.settle(entry)
         if entry.error is not None and not task.continue_on_fail:
-            raise FlowError.from_dict(entry.error)
+            raise FlowError.from_dict(entry.error) from self._causes.get(key)
+        return entry.status != WAITING
 
-    async def _do(self, task: Task, key: str, scope: Scope, attempt: int) -> Entry:
-        """Return the result of a task, when all that it waits for is done; `attempt` were made in an earlier run."""
+    async def _do(self, task: Task, key: str, scope: Scope, before: Entry | None) -> Entry:
+        """Return the result of a task, when all that it waits for is done. `before` has its attempts so far."""
         inputs = await self._gather(task, scope)
         source = await self._find(task.fork, scope) if task.fork is not None else None
         if task.skip_if is not None and self._test(task.skip_if, scope, inputs):
             return Entry(key, task.id, "skipped")
-        last = attempt + task.retries + 1
+        if task.needs_approval or isinstance(task, Approval):
+            answer = await self._ask(task, key, inputs)
+            if not answer["approved"] and getattr(task, "on_deny", "fail") == "fail":
+                said = f": {answer['said']}" if answer["said"] else ""
+                failure = FlowError(DENIED, f"a person has denied it{said}", task.id)
+                return Entry(key, task.id, "failed", error=failure.to_dict())
+            if isinstance(task, Approval):
+                return Entry(key, task.id, "completed", answer)
         self._tell(key, None)
+        return await self._try(task, key, inputs, source, before)
+
+    async def _try(
+        self, task: Task, key: str, inputs: dict[str, Any], source: Entry | None, before: Entry | None
+    ) -> Entry:
+        """Attempt a task until it succeeds or fails for good. Each failed attempt is durable: a kill adds none."""
+        attempt = before.attempts if before is not None else 0
+        begun = before.output["after"] if before is not None and before.status == "retried" else attempt
         while True:
             attempt += 1
             try:
                 output, session = await self._attempt(task, key, attempt, inputs, source)
-            except Exception as error:
-                failure = _explain(error, task)
-                if not failure.is_retryable or attempt >= last:
-                    return Entry(key, task.id, "failed", attempts=attempt, error=failure.to_dict())
-                policy = task.retry_policy
-                pause = min(policy.longest, policy.first * policy.factor ** (task.retries + attempt - last))
-                await self._clock.sleep(random.uniform(0, pause))
-            else:
                 return Entry(key, task.id, "completed", output, session, attempt)
+            except Held:
+                raise
+            except Exception as error:
+                self._causes[key], failure = error, explain(error, task)
+                tries = attempt - begun
+                if not failure.is_retryable or tries > task.retries:
+                    return Entry(key, task.id, "failed", attempts=attempt, error=failure.to_dict())
+                about = {"after": begun}
+                tried = Entry(key, task.id, "retried", about, attempts=attempt, error=failure.to_dict())
+            await self._journal.write(tried)
+            self._tell(key, tried)
+            policy = task.retry_policy
+            pause = min(policy.longest, policy.first * policy.factor ** (tries - 1))
+            await self._clock.sleep(random.uniform(0, pause))
+
+    async def _ask(self, task: Task, key: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return a person's answer, durable in the journal. Raises `Held` without one."""
+        kept = f"approval:{key}"
+        entry = self._journal.find(kept)
+        if entry is None:
+            asked = task.question if isinstance(task, Approval) else task.needs_approval
+            question = self._fill(asked, task, inputs) if asked and asked is not True else f"Run the task '{task.id}'?"
+            answer = await self._approvals.ask(key, task, question)
+            if answer is None:
+                raise Held(key)
+            entry = Entry(kept, task.id, "chosen", output=answer)
+            await self._journal.write(entry)
+        found: dict[str, Any] = entry.output
+        return found
 
     async def _attempt(
         self, task: Task, key: str, attempt: int, inputs: dict[str, Any], source: Entry | None
     ) -> tuple[Any, str | None]:
         if task.agent is not None:
             session = _session_of(task, source) if source is not None else None
-            request = TurnRequest(task, key, attempt, _fill(task, inputs), session)
+            request = TurnRequest(task, key, attempt, self._fill(task.prompt, task, inputs), session)
             result = await self._turns.take(request)
             return result.output, result.session
         if task.compute is None:
@@ -272,34 +316,36 @@ class Engine:
         return inputs
 
     async def _find(self, name: str, scope: Scope) -> Entry:
-        """Wait for the result of a task, as it is seen from a scope."""
+        """Wait for the result of a task, as it is seen from a scope. Raises `Held` when that waits for a person."""
         common = 0
         for here, there in zip(scope.bodies, self._graph.places[name].bodies, strict=False):
             if here != there:
                 break
             common += 1
-        return await asyncio.shield(scope.chain[common].slot(name))
+        entry = await asyncio.shield(scope.chain[common].slot(name))
+        if entry.status == WAITING:
+            raise Held(name)
+        return entry
 
     # what tasks and conditions see
 
     def _see(self, scope: Scope) -> dict[str, Any]:
         return {**scope.known(), **scope.inputs}
 
+    def _fill(self, prompt: Prompt, task: Task, inputs: dict[str, Any]) -> str:
+        """Return a prompt with its names filled in. Raises `FlowError` for a name that is no input."""
+        if callable(prompt):
+            return prompt(inputs)
+        try:
+            return fill_names(prompt, inputs, self._fences() if self._fences is not None else None)
+        except KeyError as error:
+            known = ", ".join(sorted(inputs))
+            message = f"its prompt names {{{error.args[0]}}}; it has only: {known}. Others come with deps and needs"
+            raise FlowError(INVALID, message, task.id) from None
+
     def _test(self, test: Test, scope: Scope, inputs: Mapping[str, Any] | None = None) -> bool:
         seen = {**self._see(scope), **(inputs or {})}
         return Condition.parse(test).holds(seen) if isinstance(test, str) else bool(test(seen))
-
-
-def _export(body: Step, inner: list[Scope], outer: Scope, *, gathers: bool = False) -> None:
-    """Have the last results of a body outside of it; of side by side ones, the outputs are a list."""
-    for task in tasks_of(body):
-        entries = [scope.slot(task.id).result() for scope in inner]
-        if not entries:
-            outer.settle(Entry(task.id, task.id, "absent"))
-        elif gathers:
-            outer.settle(replace(entries[-1], output=[each.output for each in entries]))
-        else:
-            outer.settle(entries[-1])
 
 
 def _session_of(task: Task, source: Entry) -> str:
@@ -315,18 +361,6 @@ def _session_of(task: Task, source: Entry) -> str:
     return source.session
 
 
-def _fill(task: Task, inputs: dict[str, Any]) -> str:
-    """Return the prompt of a task. Raises `FlowError` for a name that is no input."""
-    if callable(task.prompt):
-        return task.prompt(inputs)
-    try:
-        return fill_names(task.prompt, inputs)
-    except KeyError as error:
-        known = ", ".join(sorted(inputs))
-        message = f"its prompt names {{{error.args[0]}}}; it has only: {known}. Others come with deps and needs"
-        raise FlowError(INVALID, message, task.id) from None
-
-
 @asynccontextmanager
 async def _time_limit(task: Task) -> AsyncIterator[None]:
     limit = asyncio.timeout(task.timeout)
@@ -337,34 +371,3 @@ async def _time_limit(task: Task) -> AsyncIterator[None]:
         if not limit.expired():
             raise
         raise FlowError(TIMEOUT, f"it took longer than {task.timeout:g} s", task.id, is_retryable=True) from None
-
-
-def _explain(error: Exception, task: Task) -> FlowError:
-    """Return an error as that of a task. What can only fail again is not retried: a wrong key, a spent budget."""
-    from amplifier_core.errors import BudgetExceeded, SpawnRefused, SpawnTimeout
-
-    from ..sessions.failures import describe_failure, find_provider_error
-
-    if isinstance(error, FlowError):
-        return FlowError(error.code, error.reason, error.task or task.id, error.source, is_retryable=error.is_retryable)
-    if isinstance(error, SpawnTimeout):
-        return FlowError(TIMEOUT, str(error), task.id, is_retryable=True)
-    problem = find_provider_error(error)
-    if problem is not None:
-        return FlowError(FAILED, describe_failure(error), task.id, is_retryable=problem.retryable)
-    is_final = isinstance(error, BudgetExceeded | SpawnRefused)
-    return FlowError(FAILED, describe_failure(error), task.id, is_retryable=not is_final)
-
-
-def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error of a task in a group; without one, what else is in it."""
-    errors = list(_leaves(group))
-    return next((each for each in errors if isinstance(each, FlowError)), errors[0])
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _leaves(each)
-    else:
-        yield error

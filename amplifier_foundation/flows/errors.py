@@ -17,14 +17,19 @@ OUTPUT_INVALID = "TASK_OUTPUT_INVALID"
 TIMEOUT = "TASK_TIMEOUT"
 FAILED = "TASK_FAILED"
 LOOP_EXHAUSTED = "LOOP_EXHAUSTED"
+DENIED = "TASK_DENIED"
+CANCELLED = "RUN_CANCELLED"
+CHANGED = "WORKFLOW_CHANGED"
 
 
 class FlowError(AmplifierError, ValueError):
     """A workflow cannot run, or one of its tasks has failed.
 
     `code` is one of this module, `task` the task at fault, `source` the one that it forks. `is_retryable` says whether
-    another attempt may help.
+    another attempt may help. For the run it `is_final`: the task has had its attempts.
     """
+
+    is_final = True
 
     def __init__(
         self, code: str, message: str, task: str = "", source: str = "", *, is_retryable: bool = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.conditions import Condition, ConditionError
 
+from ..spawning.budget import Limits
 from .errors import (
     CYCLE,
     DEPENDENCY_NOT_FOUND,
@@ -187,6 +188,10 @@ def _check_task(task: Task) -> None:
         raise FlowError(INVALID, "it has an agent and a function; a task has one of them, or a value", task.id)
     if task.agent is not None and not task.prompt and task.fork is None:
         raise FlowError(INVALID, "its prompt is empty; only a fork goes on without one", task.id)
+    if task.agent is None and (task.cache or task.budget is not None):
+        raise FlowError(INVALID, "'cache' and 'budget' are for the task of an agent", task.id)
+    if task.budget is not None and Limits.of(task.budget) is None:
+        raise FlowError(INVALID, "its budget names no limit: give usd, tokens, turns or seconds", task.id)
     for name in ("retries", "max_schema_retries"):
         if not 0 <= getattr(task, name) <= 100:
             raise FlowError(INVALID, f"{name} must be from 0 to 100", task.id)

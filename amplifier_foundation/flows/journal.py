@@ -14,10 +14,13 @@ from amplifier_core.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from amplifier_core.storage import SessionStore
+    from amplifier_core.storage import SessionRecord, SessionStore
     from amplifier_core.transcript import Message
 
-Status = Literal["completed", "skipped", "failed", "absent", "chosen"]
+    from .run_events import RunEvents
+
+Status = Literal["completed", "skipped", "failed", "absent", "chosen", "retried", "waiting"]
+WAITING: Literal["waiting"] = "waiting"
 KEY = "flow"
 """The member of a message's metadata with the entry."""
 
@@ -27,7 +30,8 @@ class Entry:
     """One finished step of a run.
 
     `key` is the task's id with the iterations around it: `review#2`. `absent` is a task of a branch that was not taken,
-    `chosen` a decision. `session` is that of its agent, `error` the `FlowError` of a failed task as plain data.
+    `chosen` a decision, `retried` a failed attempt before the next one; `waiting` for a person is never
+    stored. `session` is that of its agent, `error` the `FlowError` of a failed task as plain data.
     """
 
     key: str
@@ -57,11 +61,14 @@ class Entry:
 
 
 class Journal:
-    """The entries of one run."""
+    """The entries of one run; `events` announces them."""
 
-    def __init__(self, store: SessionStore, run_id: str, messages: Sequence[Message]) -> None:
+    def __init__(
+        self, store: SessionStore, run_id: str, messages: Sequence[Message], events: RunEvents | None = None
+    ) -> None:
         self._store = store
         self._run_id = run_id
+        self._events = events
         self._position = len(messages)
         self._known: dict[str, Entry] = {}
         self._waiting: list[Message] = []
@@ -71,19 +78,30 @@ class Journal:
                 self._known[entry.key] = entry
 
     @classmethod
-    async def read(cls, store: SessionStore, run_id: str) -> Journal:
-        """Return the journal of a stored run. Raises `SessionNotFound`."""
-        return cls(store, run_id, await store.read(run_id))
+    async def open(cls, store: SessionStore, record: SessionRecord, first: Message, events: RunEvents) -> Journal:
+        """Return the journal of a stored run, which begins with the message `first`. Raises `SessionNotFound`."""
+        messages = await store.read(record.session_id)
+        if not messages:
+            messages = [first]
+            await store.append(record.session_id, messages, at=0)
+        own = [Entry.of_message(message) for message in messages[record.fork_at or 0 :]]
+        await events.catch_up(entry for entry in own if entry is not None)
+        return cls(store, record.session_id, messages, events)
 
     def find(self, key: str) -> Entry | None:
         """Return the last entry of a step; None: it has not ended yet."""
         return self._known.get(key)
 
     async def write(self, entry: Entry) -> None:
-        """Return when an entry is durable. Raises `SessionConflict` when another process has gone on with the run."""
+        """Return when an entry is durable, and announced.
+
+        Raises `SessionConflict` when another process has gone on with the run.
+        """
         self._known[entry.key] = entry
         self._waiting.append(entry.to_message())
         async with self._lock:
             batch, self._waiting = self._waiting, []
             if batch:
                 self._position = await self._store.append(self._run_id, batch, at=self._position)
+        if self._events is not None:
+            await self._events.announce(entry)

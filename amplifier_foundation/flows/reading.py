@@ -13,6 +13,7 @@ workflows:
           - {id: review, agent: self, fork: build, prompt: "Is it done?", output_schema: {type: object}}
         until: review.done
       - {if: review.done, then: [{id: tell, agent: self, prompt: Tell it.}]}
+      - {approval: publish, question: "Publish {plan}?", deps: plan, on_deny: continue}
       - {for_each: input.files, do: [{id: read, agent: self, prompt: "Read {item}"}]}
 """
 
@@ -24,9 +25,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from amplifier_core.durations import seconds_of
 
+from ..bundle.budget_config import BudgetConfig
 from .errors import INVALID, FlowError
 from .graph import Graph
-from .tasks import Branch, ForEach, Loop, Parallel, RetryPolicy, Sequence, Task, Workflow
+from .tasks import Approval, Branch, ForEach, Loop, Parallel, RetryPolicy, Sequence, Task, Workflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +54,29 @@ class PolicyForm(Form):
     longest: Seconds = 60.0
 
 
-class TaskForm(Form):
+class WaitingForm(Form):
+    """What tasks and approvals wait for."""
+
+    depends_on: Names = []
+    deps: Names = []
+    needs: dict[str, str] = {}
+    skip_if: str | None = None
+
+    def read(self) -> dict[str, Any]:
+        """Return the values as those of a task."""
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        return given | {name: tuple(given[name]) for name in ("depends_on", "deps")}
+
+
+class ApprovalForm(WaitingForm):
+    """One question to a person."""
+
+    id: str = Field(alias="approval")
+    question: str = ""
+    on_deny: Literal["fail", "continue"] = "fail"
+
+
+class TaskForm(WaitingForm):
     """One task."""
 
     id: str
@@ -60,25 +84,24 @@ class TaskForm(Form):
     prompt: str = ""
     value: Any = None
     fork: str | None = None
-    depends_on: Names = []
-    deps: Names = []
-    needs: dict[str, str] = {}
     output_schema: dict[str, Any] | None = None
-    skip_if: str | None = None
     retries: int = 2
     max_schema_retries: int = 2
     retry_policy: PolicyForm = PolicyForm()
     timeout: Seconds | None = None
     continue_on_fail: bool = False
+    cache: bool = False
+    needs_approval: bool | str = False
+    budget: BudgetConfig | None = None
     runner: str | None = None
 
     def make(self) -> Task:
         """Return the task. Raises `FlowError`."""
-        given = {name: getattr(self, name) for name in type(self).model_fields}
         if self.agent is None and "value" not in self.model_fields_set:
             raise FlowError(INVALID, "it has neither an agent nor a value", self.id)
-        given |= {name: tuple(given[name]) for name in ("depends_on", "deps")}
-        return Task(**{**given, "retry_policy": RetryPolicy(**self.retry_policy.model_dump())})
+        budget = self.budget.model_dump(exclude_none=True) if self.budget is not None else None
+        policy = RetryPolicy(**self.retry_policy.model_dump())
+        return Task(**{**self.read(), "retry_policy": policy, "budget": budget})
 
 
 class ParallelForm(Form):
@@ -129,6 +152,7 @@ class WorkflowForm(Form):
 
 _FORMS: dict[str, type[Form]] = {
     "id": TaskForm,
+    "approval": ApprovalForm,
     "parallel": ParallelForm,
     "sequence": SequenceForm,
     "loop": LoopForm,
@@ -196,6 +220,7 @@ def _make_each(form: Any, place: str) -> Step:
 
 _MAKERS: dict[str, Callable[[Any, str], Step]] = {
     "id": lambda form, place: form.make(),
+    "approval": lambda form, place: Approval(**form.read()),
     "parallel": _make_parallel,
     "sequence": lambda form, place: _read_steps(form.sequence, f"{place}.sequence"),
     "loop": lambda form, place: Loop(

@@ -2,61 +2,79 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.clock import Clock, SystemClock
+from amplifier_core.errors import SessionConflict, SessionNotFound, StaleEpoch, StoreUnavailable
 from amplifier_core.frozen import frozen
 from amplifier_core.ids import new_session_id
+from amplifier_core.permissions import parse_rule
 
+from ..background.approval_inbox import ApprovalInbox
+from ..background.approvals import WAITS, make_due, read_approvals
+from ..background.partial_store import complete_store
 from ..paths import project_of
 from ..security import read_policy
+from ..sessions.accounts import ACCOUNTS
 from ..sessions.forks import fork_stored
+from ..sessions.held import with_held
 from ..sessions.lock import session_lock
-from ..sessions.presence import refuse_occupied
+from ..sessions.presence import as_it_is, refuse_occupied
+from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
+from ..sessions.untrusted import taint
 from ..spawn import prepared_bundle
 from ..spawning.agents import AgentSpawner
-from .engine import Engine
-from .errors import INVALID, FlowError
+from ..spawning.family import TREE, Tree
+from .asking import TOOL, DirectApprovals, InboxApprovals, ask_to_cancel
+from .claims import Claim, find_open, run_of
+from .errors import CANCELLED, INVALID, FlowError
 from .graph import Graph
-from .journal import Entry, Journal
-from .turns import AgentTurns
+from .journal import Entry
+from .run_events import RunEvents
+from .taking import FLOW, Taken, take_steps
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from amplifier_core.approval import ApprovalSystem
-    from amplifier_core.clock import Clock
     from amplifier_core.permissions import Policy
     from amplifier_core.plugins import Plugins
-    from amplifier_core.storage import SessionRecord, SessionStore
+    from amplifier_core.session import AmplifierSession
+    from amplifier_core.storage import DurableStore, SessionRecord, SessionStore
 
+    from ..background.approvals import Approval
     from ..bundle.model import Bundle, PreparedBundle
     from ..events import EventRouter
     from .engine import Tell
     from .tasks import Workflow
 
-FLOW = "flow"
-"""The member of the metadata of a run's record: the name of its workflow, and its input."""
+DAY = 86_400.0
+"""Seconds until a question without an answer counts as denied."""
 
 
 @frozen
 class RunResult:
-    """The end of a run: `completed` with the outputs of its tasks by id, or `failed` with the error of a task."""
+    """The end of a run: `completed` with the outputs of its tasks by id, `failed` or `cancelled` with an error.
+
+    A run that is `waiting` has the outputs so far, and the `questions` that a person has to answer.
+    """
 
     run_id: str
     status: str
     outputs: Mapping[str, Any]
     error: FlowError | None = None
+    questions: Sequence[Approval] = ()
 
 
 async def run_workflow(
     workflow: Workflow,
     bundle: Bundle | PreparedBundle,
-    store: SessionStore,
+    store: DurableStore | SessionStore,
     plugins: Plugins,
     input: Mapping[str, Any] | None = None,
     *,
@@ -67,37 +85,117 @@ async def run_workflow(
     router: EventRouter | None = None,
     clock: Clock | None = None,
     tell: Tell | None = None,
+    approval_timeout: float = DAY,
 ) -> RunResult:
     """Run a workflow with the agents of a bundle, or the rest of the run `resume`; what is done is not done again.
 
-    `tell` hears of each task, as `Engine` says. Each finished task is durable before the next one begins. A failed run
-    is resumed with its failed task. Raises `FlowError` for a workflow that cannot run, and `SessionConflict` while
-    another process has the run.
+    Questions go to the approvals inbox, where they count as denied after `approval_timeout` seconds, or to the
+    `approval_system`. `tell` hears of each task, as `Engine` says. Each finished task is durable before the next one
+    begins. A failed run is resumed with its failed task. Raises `FlowError` for a workflow that cannot run, and
+    `SessionConflict` while another process has the run.
     """
     graph = Graph(workflow)  # nothing is stored for one that cannot run
-    prepared = await prepared_bundle(bundle)
-    record = await _find_record(workflow, prepared, store, input, resume, working_dir)
+    prepared, complete = await prepared_bundle(bundle), complete_store(store)
+    record = await _find_record(graph, prepared, complete, input, resume, working_dir)
+    clock = clock or SystemClock()
     with session_lock(record.session_id):
+        record = replace(record, metadata=with_held(record.metadata, {}))
         refuse_occupied(record)
-        await store.update(record.session_id, **resume_changes(record))
-        status, error, outputs = "interrupted", None, dict[str, Any]()
-        try:
-            journal = await Journal.read(store, record.session_id)
-            async with _open_parent(
-                prepared, store, plugins, record, router, approval_system=approval_system, permissions=permissions
-            ) as agents:
-                turns = AgentTurns(agents, store, record.session_id)
-                outputs = await Engine(graph, journal, turns, record.metadata[FLOW]["input"], clock, tell).run()
-            status = "completed"
-        except FlowError as problem:
-            status, error = "failed", problem
-        finally:
-            await store.update(record.session_id, status=status, error=str(error) if error is not None else None)
-    return RunResult(record.session_id, status, outputs, error)
+        claim = await Claim.take(complete, record, clock)
+        inbox = ApprovalInbox(complete, claim.delivery, prepared.bundle.digest, approval_timeout, clock)
+        async with claim.renewing():
+            if questions := await inbox.begin():
+                return await _wait(complete, claim, inbox, record, questions)
+            await complete.update(record.session_id, **resume_changes(record))
+            events = RunEvents(complete, record, workflow.name, claim.delivery.event, clock, router)
+            taken: Taken | FlowError
+            try:
+                async with _open_parent(
+                    prepared, complete, plugins, record, router, approval_system or inbox, permissions
+                ) as (session, agents):
+                    inbox.allow = partial(_allow, session)
+                    asked = InboxApprovals(inbox, record.session_id, record.project)
+                    approvals = DirectApprovals(approval_system) if approval_system is not None else asked
+                    taken = await take_steps(
+                        graph, complete, record, session, agents, approvals, events, clock=clock, tell=tell
+                    )
+            except FlowError as error:
+                taken = error
+            except BaseException:
+                await shield_to_completion(_interrupt(claim, clock))
+                raise
+            if isinstance(taken, Taken) and taken.waits:
+                questions = await inbox.end_attempt()
+                return await _wait(complete, claim, inbox, record, questions, taken)
+            result = _result_of(record, taken)
+            await shield_to_completion(_finish(claim, inbox, events, result))
+            return result
+
+
+async def _wait(
+    store: DurableStore,
+    claim: Claim,
+    inbox: ApprovalInbox,
+    record: SessionRecord,
+    questions: Sequence[Approval],
+    taken: Taken | None = None,
+) -> RunResult:
+    """Give the run back until a person answers its questions, or the first of them expires."""
+    held = with_held((await store.get(record.session_id)).metadata, {FLOW: {"tool": TOOL}})
+    reason = f"{WAITS}: {'; '.join(each.id for each in questions)}"
+    await claim.put_back(reason, inbox.due(questions), {"status": "interrupted", "metadata": held})
+    if any(each.is_decided for each in await inbox.read()):
+        await make_due(store, claim.delivery.delivery_id)
+    if taken is None:
+        taken = Taken(await read_outputs(store, record.session_id), waits=True)
+    return RunResult(record.session_id, "waiting", taken.outputs, None, questions)
+
+
+def _result_of(record: SessionRecord, taken: Taken | FlowError) -> RunResult:
+    if isinstance(taken, Taken):
+        return RunResult(record.session_id, "completed", taken.outputs)
+    return RunResult(record.session_id, "cancelled" if taken.code == CANCELLED else "failed", {}, taken)
+
+
+async def _finish(claim: Claim, inbox: ApprovalInbox, events: RunEvents, result: RunResult) -> None:
+    """Store and announce the end of a run."""
+    error = result.error.to_dict() if result.error is not None else None
+    end = events.end(result.status, {"outputs": dict(result.outputs), "error": error})
+    text = str(result.error) if result.error is not None else None
+    events.hand_on(await claim.finish([end], {"status": result.status, "error": text}))
+    await inbox.forget()
+
+
+async def _interrupt(claim: Claim, clock: Clock) -> None:
+    with suppress(StaleEpoch, StoreUnavailable, SessionNotFound):
+        await claim.put_back("interrupted", clock.now(), {"status": "interrupted"})
+
+
+def _allow(session: AmplifierSession, rule: str) -> None:
+    """Add a rule that a person allows for good to what a session may do."""
+    gate = session.coordinator.permissions
+    if gate is not None:
+        gate.policy = gate.policy.with_own(parse_rule("allow", rule))
+
+
+async def read_questions(store: DurableStore, record: SessionRecord) -> list[Approval]:
+    """Return the questions of a run that wait for a person, the oldest first."""
+    delivery = await find_open(store, record)
+    if delivery is None:
+        return []
+    known, now = await read_approvals(store, delivery.project, delivery.queue), SystemClock().now()
+    own = [each for each in known.values() if each.delivery_id == delivery.delivery_id]
+    return sorted((each for each in own if each.at(now).state == "pending"), key=lambda each: each.created)
+
+
+async def read_outputs(store: SessionStore, run_id: str) -> dict[str, Any]:
+    """Return the outputs of the completed tasks of a run by id."""
+    found = [Entry.of_message(message) for message in await store.read(run_id)]
+    return {entry.task: entry.output for entry in found if entry is not None and entry.status == "completed"}
 
 
 async def _find_record(
-    workflow: Workflow,
+    graph: Graph,
     prepared: PreparedBundle,
     store: SessionStore,
     input: Mapping[str, Any] | None,
@@ -107,13 +205,13 @@ async def _find_record(
     """Return the record of a stored run, or store that of a new one."""
     if resume is not None:
         return await store.get(resume)
-    metadata = {FLOW: {"name": workflow.name, "input": dict(input or {})}}
-    name, project = workflow.name, project_of(working_dir)
-    record = new_record(prepared, new_session_id(name), name=name, project=project, metadata=metadata)
-    await store.create(replace(record, status="idle"))
-    told = json.dumps(dict(input or {}), ensure_ascii=False, default=str)
-    await store.append(record.session_id, [{"role": "user", "content": f"Run {name} with {told}"}], at=0)
-    return await store.get(record.session_id)
+    name, project = graph.workflow.name, project_of(working_dir)
+    run_id, given = new_session_id(name), {**graph.workflow.input, **(input or {})}
+    metadata = {FLOW: {"name": name, "input": given}}
+    record = new_record(prepared, run_id, name=name, project=project, metadata=metadata)
+    accounts = list(Tree.below(run_id, prepared.bundle, record.created).accounts)
+    await store.create(replace(record, status="idle", metadata={**record.metadata, ACCOUNTS: accounts}))
+    return await store.get(run_id)
 
 
 @asynccontextmanager
@@ -123,23 +221,24 @@ async def _open_parent(
     plugins: Plugins,
     record: SessionRecord,
     router: EventRouter | None,
-    *,
-    approval_system: ApprovalSystem | None,
+    approval_system: ApprovalSystem,
     permissions: Policy | None,
-) -> AsyncIterator[AgentSpawner]:
+) -> AsyncIterator[tuple[AmplifierSession, AgentSpawner]]:
     """Make the session above those of the tasks; it takes no turn itself."""
     agents = AgentSpawner(prepared, store, router, plugins, working_dir=record.project)
+    tree = Tree.below(record.session_id, prepared.bundle, record.created, record.metadata)
     session = await prepared.create_session(
         session_id=record.session_id,
         session_cwd=record.project,
         plugins=plugins,
         approval_system=approval_system,
         permissions=permissions or read_policy(record.project),
-        capabilities=agents.capabilities_of(record.session_id),
+        capabilities={TREE: tree, **agents.capabilities_of(record.session_id)},
     )
+    taint(session, record.metadata)
     agents.take(session)
     try:
-        yield agents
+        yield session, agents
     finally:
         await session.cleanup()
 
@@ -157,3 +256,30 @@ async def fork_run(
     if at is None:
         raise FlowError(INVALID, f"the run {source.session_id} has not come to it", task)
     return await fork_stored(store, source, message=at, plugins=plugins)
+
+
+async def cancel_run(store: DurableStore, record: SessionRecord, clock: Clock | None = None) -> bool:
+    """End a run that runs or waits; return whether it has ended, else its process ends it soon.
+
+    Raises `SessionConflict` for a run that has ended.
+    """
+    clock, run_id = clock or SystemClock(), record.session_id
+    delivery = await find_open(store, record)
+    if delivery is None:
+        raise SessionConflict(run_id, f"the run {run_id} has ended: it is {as_it_is(record).status}")
+    if delivery.state == "claimed" and (run_of(delivery) is None or as_it_is(record).status == "running"):
+        await ask_to_cancel(store, record.project, run_id)
+        return False
+    if run_of(delivery) is None:
+        await store.drop(delivery.delivery_id, reason="a person has cancelled it")
+        await store.update(run_id, status="cancelled", metadata=with_held(record.metadata, {}))
+        return True
+    with session_lock(run_id):
+        claim = await Claim.take(store, record, clock)
+        await store.update(run_id, metadata=with_held(record.metadata, {}))
+        events = RunEvents(store, record, str(record.metadata[FLOW]["name"]), claim.delivery.event, clock)
+        inbox = ApprovalInbox(store, claim.delivery, "", DAY, clock)
+        await inbox.begin()
+        error = FlowError(CANCELLED, f"a person has cancelled the run {run_id}")
+        await _finish(claim, inbox, events, _result_of(record, error))
+    return True

@@ -33,7 +33,9 @@ class Task:
     begins. `depends_on` are tasks that come before; the outputs of `deps`, and those of `needs` by other names, are
     inputs besides. `output_schema` is a pydantic model or a JSON Schema for the answer. `retries` are further attempts
     after a failure that may pass; `max_schema_retries` corrections of an answer within one attempt. `timeout` is in
-    seconds.
+    seconds. `needs_approval` has a person asked before it: `True`, or the question. With `cache`, the answer of an
+    agent is taken from an earlier run that asked the same. `budget` limits what all its attempts may use, with the keys
+    of the section `budget` of a bundle.
     """
 
     id: str
@@ -52,12 +54,38 @@ class Task:
     retry_policy: RetryPolicy = RetryPolicy()
     timeout: float | None = None
     continue_on_fail: bool = False
+    cache: bool = False
+    needs_approval: bool | Prompt = False
+    budget: Mapping[str, Any] | None = None
     runner: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """What it is: an agent's, a function, a question or a value."""
+        if self.agent is not None:
+            return f"agent {self.agent}"
+        return "function" if self.compute is not None else "value"
 
     @property
     def before(self) -> tuple[str, ...]:
         """The tasks that come before, each once."""
         return tuple(dict.fromkeys((*self.depends_on, *self.deps, *self.needs.values())))
+
+
+@frozen
+class Approval(Task):
+    """A question to a person. Its output has `approved`, and what was `said`.
+
+    After a denial the run fails, or goes on (`continue`) for a condition to look at the output.
+    """
+
+    question: Prompt = ""
+    on_deny: Literal["fail", "continue"] = "fail"
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+        return "approval"
 
 
 class Sequence:

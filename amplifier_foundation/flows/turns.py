@@ -2,42 +2,111 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
+import logging
 import re
+from collections import defaultdict
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from amplifier_core.errors import SessionConflict, SessionExists, SessionNotFound
+
+from ..sessions.accounts import Account
+from ..sessions.held import with_held
+from ..sessions.presence import refuse_occupied
+from ..sessions.recording import shield_to_completion
+from ..spawning.budget import Budget, Limits
 from ..spawning.child import prepare_spawn, share_stored
+from ..spawning.family import TREE, Tree
 from ..spawning.life import run_spawn, settle_spawn
-from .engine import TurnResult
+from ..spawning.limits import time_limit
+from ..spawning.own_loops import run_in_own_loop
+from ..spawning.runners import InProcessRunner
+from .engine import Held, TurnResult
 from .errors import OUTPUT_INVALID, FlowError
 from .outputs import Shape
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
 
     from ..spawning.agents import AgentSpawner
+    from ..spawning.own_loops import SessionLoops
     from .engine import TurnRequest
+
+logger = logging.getLogger(__name__)
 
 LONGEST_ID = 100
 """Characters of the id of a task's session, before it is shortened."""
 
 
 class AgentTurns:
-    """Takes turns with the agents of a bundle; `run_id` is the session above theirs."""
+    """Takes turns with the agents of a bundle, below the session `parent` of the run.
 
-    def __init__(self, agents: AgentSpawner, store: SessionStore, run_id: str) -> None:
+    A turn with a time limit has an event loop of its own of `loops`: it is given up when it does not obey.
+    """
+
+    def __init__(
+        self, agents: AgentSpawner, store: SessionStore, parent: AmplifierSession, loops: SessionLoops
+    ) -> None:
         self._agents = agents
+        self._loops = loops
         self._store = store
-        self._run_id = run_id
+        self._parent = parent
+        self._run_id = parent.session_id
+        self._cached: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def take(self, request: TurnRequest) -> TurnResult:
         """Return the answer to a prompt; an attempt that was cut goes on, and one that is finished is not made again.
 
-        With a schema, an answer that does not fit is corrected by further turns of the same session. Raises `FlowError`
-        and the errors of spawned sessions.
+        With a schema, an answer that does not fit is corrected by further turns of the same session. Raises `Held`,
+        `FlowError` and the errors of spawned sessions.
         """
-        session_id = name_session(self._run_id, request.key, request.attempt)
-        text = await self._say(request, session_id, request.prompt)
+        async with self._choose_session(request) as session_id:
+            return await self._take(request, session_id)
+
+    @asynccontextmanager
+    async def _choose_session(self, request: TurnRequest) -> AsyncIterator[str]:
+        """Yield the id of the session of an attempt: of its own, or of the earlier run that asked the same."""
+        own = name_session(self._run_id, request.key, request.attempt)
+        if not request.task.cache or request.attempt > 1:
+            yield own
+            return
+        shared = self._name_cached(request)
+        async with self._cached[shared]:
+            yield own if await self._is_occupied(shared) else shared
+
+    def _name_cached(self, request: TurnRequest) -> str:
+        task, bundle = request.task, self._agents.prepared.bundle
+        schema = Shape(task.output_schema).describe() if task.output_schema is not None else None
+        asked = [task.agent, request.prompt, request.source, schema, bundle.name, bundle.digest]
+        whole = json.dumps([*asked, self._agents.working_dir])
+        return f"cached-{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+
+    async def _is_occupied(self, session_id: str) -> bool:
+        """Return whether another process is about to give the cached answer: this one then asks for itself."""
+        try:
+            record = await self._store.get(session_id)
+            refuse_occupied(replace(record, metadata=with_held(record.metadata, {})))
+        except SessionNotFound:
+            return False
+        except SessionConflict:
+            return True
+        return False
+
+    async def _take(self, request: TurnRequest, session_id: str) -> TurnResult:
+        try:
+            text = await self._say(request, session_id, request.prompt)
+        except (SessionExists, SessionConflict):
+            own = name_session(self._run_id, request.key, request.attempt)
+            if session_id == own:
+                raise
+            return await self._take(request, own)  # another process was first with the cached answer
         if request.task.output_schema is None:
             return TurnResult(text, session_id)
         shape, left = Shape(request.task.output_schema), request.task.max_schema_retries
@@ -55,14 +124,29 @@ class AgentTurns:
         """Take one turn in the session of an attempt."""
         spawn = await self._agents.make_spawn(str(request.task.agent), prompt, session_id, runner=request.task.runner)
         spawn.metadata = {**spawn.metadata, "task": request.key, "flow": self._run_id}
+        tree = self._make_tree(request)
+        spawn.capabilities = {**spawn.capabilities, TREE: tree}
         if request.source is not None:
             share_stored(spawn, self._store, await self._store.get(request.source))
         await prepare_spawn(spawn, resume=True, anew=anew)
-        outcome = await run_spawn(spawn, request.task.timeout)
-        await settle_spawn(spawn, outcome)
+        if request.task.timeout is not None and isinstance(spawn.runner, InProcessRunner):
+            run_in_own_loop(spawn, self._loops, logger.warning)  # its end is enforced
+        outcome = await run_spawn(spawn, request.task.timeout or time_limit(tree.limits))
+        await shield_to_completion(settle_spawn(spawn, outcome))
         if spawn.error is not None:
             raise spawn.error
+        if outcome.status == "interrupted":
+            raise Held(session_id)
         return outcome.output
+
+    def _make_tree(self, request: TurnRequest) -> Tree:
+        """Return the tree of the run, with the budget of the task for all its attempts."""
+        tree, limits = Tree.of(self._parent), Limits.of(request.task.budget)
+        if limits is None:
+            return tree
+        account = f"task:{self._run_id}:{request.key}"
+        own = Budget(limits, "task", f"budget of the task '{request.task.id}'", Account(account))
+        return replace(tree, budgets=[*tree.budgets, own], accounts=(*tree.accounts, account))
 
 
 def name_session(run_id: str, key: str, attempt: int) -> str:

@@ -79,6 +79,8 @@ class Spawn:
     """Whether nobody waits for it: all questions for approval are denied."""
     acts: bool = False
     """Whether its bundle lets it act on text of strangers unasked."""
+    is_conversation: bool = True
+    """Whether an answer at the end of its history is its result."""
     accepts_unfinished: bool = False
     """Whether an answer that was cut, refused or held back counts as an answer."""
     child: AmplifierSession | None = None

@@ -101,7 +101,8 @@ async def _run_within(spawn: Spawn, seconds: float | None) -> str:
 
 
 async def _answer(spawn: Spawn) -> str:
-    finished = final_answer(spawn.transcript) if spawn.resumed and not spawn.request.instruction else None
+    is_over = spawn.resumed and spawn.is_conversation and not spawn.request.instruction
+    finished = final_answer(spawn.transcript) if is_over else None
     if finished is not None:
         spawn.held = {}
         return finished

@@ -283,6 +283,11 @@ class OuterRouter:
         emitting = self._router.emit(event_name, data, source_session_id, cause=cause, depth=depth, project=project)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(emitting, self._serving))
 
+    def publish(self, event: SessionEvent) -> None:
+        """Hand a stored event to the subscribers, as `EventRouter.publish` does."""
+        self._fence.check()
+        self._serving.call_soon_threadsafe(self._router.publish, event)  # type: ignore[attr-defined]  # the serving one
+
     def create_session_emitter(
         self, session_id: str, *, cause: str | None = None, depth: int = 0, project: str | None = None
     ) -> SessionEmitter:

@@ -18,6 +18,10 @@ CONTINUE = (
     "interrupted may or may not have taken effect."
 )
 
+WORKFLOW_RUNNER = "runner-workflow"
+"""The runner of sessions that are runs of workflows: their spawn names it in the member `WORKFLOW` of its metadata."""
+WORKFLOW = "flow"
+
 
 class InProcessRunner:
     """Runs sessions in the event loop of their parent."""

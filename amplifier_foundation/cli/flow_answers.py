@@ -1,0 +1,180 @@
+"""Run `amplifier flow approve | deny | cancel`, and ask the questions of a run at the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from amplifier_core.errors import SessionConflict
+
+from .app import find_session, json_option, storage_plugins, use_inbox
+from .approvals import SHOWN, answer
+from .loops import run_in_loop
+from .output import print_json
+from .processes import wake
+from .running.terminal import one_line, plain, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from amplifier_core.storage import DurableStore, SessionRecord, SessionStore
+
+    from ..background.approvals import Approval, Scope
+
+PATIENCE = 10.0
+"""Seconds until `cancel` no longer waits for the end of a run."""
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.argument("task", metavar="[TASK|ID]", required=False)
+@click.option("--reason", default="", help="What the run is told with the answer.")
+@json_option
+@click.pass_context
+@run_in_loop
+async def approve(ctx: click.Context, run_id: str, task: str | None, reason: str, as_json: bool) -> None:
+    """Allow what a run waits for: its only question, or that of TASK, or the one with the id ID."""
+    await _answer(ctx, run_id, task, "approved", reason, as_json=as_json)
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.argument("task", metavar="[TASK|ID]", required=False)
+@click.option("--reason", default="", help="What the run, or the model, is told with the answer.")
+@json_option
+@click.pass_context
+@run_in_loop
+async def deny(ctx: click.Context, run_id: str, task: str | None, reason: str, as_json: bool) -> None:
+    """Refuse what a run waits for: a denied task fails, and a model whose call is denied goes on without it."""
+    await _answer(ctx, run_id, task, "denied", reason, as_json=as_json)
+
+
+async def _answer(
+    ctx: click.Context,
+    run_id: str,
+    task: str | None,
+    state: Literal["approved", "denied"],
+    reason: str,
+    *,
+    as_json: bool,
+) -> None:
+    from ..flows.claims import run_of
+    from ..flows.runs import read_questions
+
+    verb = "approve" if state == "approved" else "deny"
+    async with use_inbox(storage_plugins(ctx)) as store:
+        record = await find_run(store, run_id)
+        question = _choose(record, await read_questions(store, record), task, verb)
+        decided = await answer(store, question, state, "once", reason, verb=f"flow {verb}")
+        left = len(await read_questions(store, record))
+    is_own = run_of(decided) is None
+    runs = is_own and wake(decided.project, decided.queue.rpartition("/")[2])
+    if as_json:
+        told = {"run": record.session_id, "id": decided.id, "state": state, "left": left, "runs": runs}
+        print_json(f"flow.{verb}/1", told)
+        return
+    click.echo(f"{decided.id[:SHOWN]} {state}: {describe(decided)}")
+    if left:
+        click.echo(f"{left} more of the run wait for an answer", err=True)
+    elif is_own:
+        click.echo(f"the run goes on {'now' if runs else 'at the next: amplifier up'}", err=True)
+    else:
+        click.echo(f"Go on with the run: amplifier flow resume {record.session_id}", err=True)
+
+
+def _choose(record: SessionRecord, waiting: Sequence[Approval], task: str | None, verb: str) -> Approval:
+    """Return the question that is meant. Raises `SessionConflict` when there is none, or several."""
+    run_id = record.session_id
+    if not waiting:
+        raise SessionConflict(run_id, f"the run {run_id} waits for no answer. See: amplifier flow show {run_id}")
+    found = [each for each in waiting if task is None or task == task_of(each) or each.id.startswith(task)]
+    if len(found) == 1:
+        return found[0]
+    listed = "; ".join(f"{each.id[:SHOWN]} {describe(each)}" for each in found or waiting)
+    what = f"nothing of '{task}' waits" if not found else "several questions wait"
+    raise SessionConflict(run_id, f"{what} in the run {run_id}: {listed}. Name one: amplifier flow {verb} {run_id} ID")
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@json_option
+@click.pass_context
+@run_in_loop
+async def cancel(ctx: click.Context, run_id: str, as_json: bool) -> None:
+    """End a run that runs or waits, for good; what is done stays, and a fork of it can go on."""
+    import asyncio
+
+    from ..flows.claims import find_open
+    from ..flows.runs import cancel_run
+
+    async with use_inbox(storage_plugins(ctx)) as store:
+        record = await find_run(store, run_id)
+        is_over = await cancel_run(store, record)
+        for _ in range(int(PATIENCE / 0.1)):
+            if is_over:
+                break
+            await asyncio.sleep(0.1)
+            delivery = await find_open(store, record)
+            is_over = delivery is None or delivery.state != "claimed"
+    if as_json:
+        print_json("flow.cancel/1", {"run": record.session_id, "cancelled": is_over})
+    else:
+        late = "is asked to end; it ends as soon as its process looks"
+        click.echo(f"{record.session_id} {'is cancelled' if is_over else late}")
+
+
+async def answer_at(terminal: str, store: DurableStore, questions: Sequence[Approval]) -> None:
+    """Ask the questions of a run at a terminal, and keep the answers."""
+    from amplifier_core.hook_results import allows
+    from amplifier_core.permissions.gate import ALWAYS, SESSION
+
+    from .running.approving import Approvals
+
+    approvals = Approvals(terminal, lambda: None)
+    for question in questions:
+        prompt = f"{question.question} ({question.reason})"
+        chosen = await approvals.request_approval(f"{question.session_id}: {prompt}", question.options, None, "deny")
+        scope: Scope = "session" if chosen == SESSION else "always" if chosen.startswith(ALWAYS) else "once"
+        try:
+            await answer(store, question, "approved" if allows(chosen) else "denied", scope, "", verb="flow approve")
+        except SessionConflict as error:  # somebody was faster
+            tell(f"amplifier: {plain(str(error))}")
+
+
+def tell_waiting(run_id: str, questions: Sequence[Approval]) -> None:
+    """Tell what a run waits for, and how to go on."""
+    for each in questions:
+        tell(f"amplifier: waits for approval {each.id[:SHOWN]}: {plain(describe(each))}")
+    tell(f"amplifier: answer with: amplifier flow approve {run_id} (or deny); then: amplifier flow resume {run_id}")
+
+
+def task_of(question: Approval) -> str | None:
+    """Return the key of the task that a question is about; None: it is about the tool call of an agent."""
+    from ..flows.asking import TOOL
+
+    return str(question.arguments.get("task")) if question.tool == TOOL else None
+
+
+def describe(question: Approval) -> str:
+    """Return a question in one line."""
+    task = task_of(question)
+    about = f"task {task}" if task is not None else f"{question.tool} in session {question.session_id}"
+    return one_line(f"{about}: {question.question}", 200)
+
+
+async def find_run(store: SessionStore, run_id: str) -> SessionRecord:
+    """Return the record of a run by its id, or the beginning of it. Raises `SessionNotFound`."""
+    from amplifier_core.errors import SessionNotFound
+
+    record = await find_session(store, run_id)
+    if not is_run(record):
+        raise SessionNotFound(run_id)
+    return record
+
+
+def is_run(record: SessionRecord) -> bool:
+    """Return whether a session is the run of a workflow."""
+    about = record.metadata.get("flow")
+    return isinstance(about, dict) and "name" in about
