@@ -217,9 +217,9 @@ class LimitReached(SessionError, RuntimeError):
 class BudgetExceeded(SessionError, RuntimeError):
     """A budget is spent; `limit` and `spent` count its `unit`: `usd`, `tokens`, `turns` or `seconds`.
 
-    `scope` tells whose budget it is: of the `session` alone, of its `tree` (with the sessions below it), or of all
-    sessions of its `bundle` or of its `background session`. A daily budget goes on at `until`; None: it is spent for
-    good. `key` names its place in the bundle.
+    `scope` tells whose budget it is: of the `session` alone, of its `tree` (with the sessions below it), of all
+    attempts at its `task`, or of all sessions of its `bundle` or of its `background session`. A daily budget goes on at
+    `until`; None: it is spent for good. `key` names its place in the bundle.
     """
 
     def __init__(
@@ -237,6 +237,7 @@ class BudgetExceeded(SessionError, RuntimeError):
         whose = {
             "session": f"session '{session_id}'",
             "tree": f"session '{session_id}' and those below it",
+            "task": f"session '{session_id}' and the other attempts at its task",
             "bundle": f"session '{session_id}': the sessions of its bundle",
             "background session": f"session '{session_id}': the sessions of its background session",
         }[scope]

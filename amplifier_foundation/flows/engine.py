@@ -125,7 +125,8 @@ class Engine:
         try:
             is_done = await self._take(self._graph.workflow.step, top)
         except BaseExceptionGroup as group:
-            raise first_of(group) from None
+            error = first_of(group)
+            raise error from error.__cause__
         found = {name: top.slot(name).result() for name in self._graph.places if top.slot(name).done()}
         return {name: entry.output for name, entry in found.items() if entry.status != WAITING}, not is_done
 

@@ -39,6 +39,7 @@ from .taking import FLOW, Taken, take_steps
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from amplifier_core.approval import ApprovalSystem
@@ -178,12 +179,12 @@ def _allow(session: AmplifierSession, rule: str) -> None:
         gate.policy = gate.policy.with_own(parse_rule("allow", rule))
 
 
-async def read_questions(store: DurableStore, record: SessionRecord) -> list[Approval]:
+async def read_questions(store: DurableStore, record: SessionRecord, now: datetime | None = None) -> list[Approval]:
     """Return the questions of a run that wait for a person, the oldest first."""
     delivery = await find_open(store, record)
     if delivery is None:
         return []
-    known, now = await read_approvals(store, delivery.project, delivery.queue), SystemClock().now()
+    known, now = await read_approvals(store, delivery.project, delivery.queue), now or SystemClock().now()
     own = [each for each in known.values() if each.delivery_id == delivery.delivery_id]
     return sorted((each for each in own if each.at(now).state == "pending"), key=lambda each: each.created)
 

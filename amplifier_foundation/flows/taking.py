@@ -71,7 +71,8 @@ async def take_steps(
             engine = Engine(graph, journal, turns, approvals, given, clock, tell, fences)
             return await _run(engine, watch_for_cancel(store, record.project, record.session_id, clock))
     except BaseExceptionGroup as errors:
-        raise first_of(errors) from None
+        error = first_of(errors)
+        raise error from error.__cause__
 
 
 async def _run(engine: Engine, watch: Coroutine[Any, Any, None]) -> Taken:

@@ -129,9 +129,11 @@ class AgentTurns:
         if request.source is not None:
             share_stored(spawn, self._store, await self._store.get(request.source))
         await prepare_spawn(spawn, resume=True, anew=anew)
+        outer = spawn.store, spawn.router, spawn.plugins
         if request.task.timeout is not None and isinstance(spawn.runner, InProcessRunner):
             run_in_own_loop(spawn, self._loops, logger.warning)  # its end is enforced
         outcome = await run_spawn(spawn, request.task.timeout or time_limit(tree.limits))
+        spawn.store, spawn.router, spawn.plugins = outer  # those in the other loop are closed to a turn given up
         await shield_to_completion(settle_spawn(spawn, outcome))
         if spawn.error is not None:
             raise spawn.error

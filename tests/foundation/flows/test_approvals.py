@@ -90,7 +90,7 @@ async def test_each_iteration_and_each_item_is_asked_about_by_itself(run: MakeRu
     result = await run(step)
     asked = []
     while result.status == "waiting":
-        for question in result.questions:
+        for question in sorted(result.questions, key=lambda each: str(each.arguments["task"])):
             asked.append(question.arguments["task"])
             await answer(store, question)
         result = await run(step, resume=result.run_id)

@@ -1,0 +1,148 @@
+"""What bounds a run: time limits that are enforced, budgets, and the answers of earlier runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core.plugins import Plugins
+from amplifier_foundation.flows.journal import Entry
+from amplifier_foundation.flows.runs import RunResult, run_workflow
+from amplifier_foundation.flows.tasks import Loop, Parallel, RetryPolicy, Sequence, Task, Workflow
+from amplifier_foundation.sessions.records import new_record
+
+if TYPE_CHECKING:
+    from amplifier_core.storage import DurableStore
+
+    from .conftest import MakeRun
+
+STUBBORN = """
+import asyncio
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock
+
+class Stubborn:
+    name, priority, asked = "stubborn", 1, 0
+    def get_info(self): return ProviderInfo(id="stubborn", display_name="Stubborn")
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return []
+    async def complete(self, request, **kwargs):
+        Stubborn.asked += 1
+        while Stubborn.asked == 1:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass
+        return ChatResponse(content=[TextBlock(text="at last")])
+
+async def mount(coordinator, config):
+    await coordinator.mount("providers", Stubborn())
+"""
+
+
+async def test_an_agent_that_ignores_its_cancellation_is_given_up_when_its_time_is_over(
+    make_bundle: Any, store: DurableStore, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_foundation.spawning.own_loops.CLEANUP", 0.05)
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    prepared = make_bundle("flows", providers=[{"module": "provider-stubborn", "source": "./stubborn.py"}])
+    task = Task("a", agent="self", prompt="go", timeout=0.2, retries=1, retry_policy=RetryPolicy(first=0.0))
+    result = await run_workflow(Workflow("work", task), prepared, store, plugins, working_dir=tmp_path)
+    assert result.outputs == {"a": "at last"}
+    entries = [Entry.of_message(each) for each in await store.read(result.run_id)]
+    tried = next(each for each in entries if each is not None and each.status == "retried")
+    assert tried.error is not None and tried.error["code"] == "TASK_TIMEOUT"
+
+
+async def test_the_answer_of_an_earlier_run_that_asked_the_same_is_taken_with_its_history(
+    run: MakeRun, store: DurableStore
+) -> None:
+    async def ask(prompt: str) -> RunResult:
+        step = Sequence(
+            Task("a", agent="self", prompt=prompt, cache=True),
+            Task("b", agent="self", fork="a", prompt="b", cache=True),
+            Task("c", agent="self", fork="b", prompt="c"),
+        )
+        return await run(step)
+
+    first, again, other = await ask("one"), await ask("one"), await ask("two")
+    assert first.outputs == again.outputs
+    assert again.outputs["c"] == "one > one > b > one > one > b > c"
+    assert other.outputs["a"] == "two"
+    ids = [each.session_id for each in await store.sessions()]
+    assert len([each for each in ids if each.startswith("cached-")]) == 4
+    assert [each.startswith("cached-") for each in await sessions_of(store, again)] == [True, True, False]
+
+
+async def sessions_of(store: DurableStore, result: RunResult) -> list[str]:
+    entries = [Entry.of_message(message) for message in await store.read(result.run_id)]
+    return [each.session for each in entries if each is not None and each.session is not None]
+
+
+async def test_two_tasks_that_ask_the_same_at_once_ask_once(run: MakeRun, store: DurableStore) -> None:
+    tasks = [Task(name, agent="self", prompt="same", cache=True) for name in "abc"]
+    result = await run(Parallel(*tasks))
+    assert set(result.outputs.values()) == {"same"}
+    assert len(await store.find("cached-")) == 1
+
+
+async def test_the_budget_of_a_task_counts_all_its_attempts_and_is_not_retried(
+    run: MakeRun, store: DurableStore
+) -> None:
+    task = Task(
+        "a", agent="self", prompt="say no", budget={"turns": 2}, output_schema={"type": "array"}, max_schema_retries=5
+    )
+    result = await run(task)
+    assert result.error is not None
+    assert "budget of the task 'a'" in str(result.error)
+    assert len(await store.find(f"{result.run_id}-a")) == 1
+
+
+async def test_the_budget_of_the_bundle_counts_all_tasks(
+    run: MakeRun, store: DurableStore, make_bundle: Any, plugins: Plugins, tmp_path: Path
+) -> None:
+    provider = {"module": "provider-echo", "source": str(tmp_path / "echo.py")}
+    prepared = make_bundle("tight", providers=[provider], spawn={"budget": {"turns": 2}})
+    step = Sequence(*(Task(name, agent="self", prompt=name) for name in "abc"))
+    result = await run_workflow(Workflow("work", step), prepared, store, plugins, working_dir=tmp_path)
+    assert result.error is not None and result.error.task == "c"
+    assert "spawn: {budget: {…}}" in str(result.error)
+
+
+async def test_attempts_before_a_kill_count(run: MakeRun, store: DurableStore) -> None:
+    calls: list[int] = []
+
+    def fail(inputs: Any) -> None:
+        calls.append(1)
+        raise KeyboardInterrupt if len(calls) == 2 else RuntimeError("no")
+
+    task = Task("a", compute=fail, retries=2, retry_policy=RetryPolicy(first=0.0))
+    with pytest.raises(KeyboardInterrupt):
+        await run(task)
+    [record] = [each for each in await store.sessions() if each.name == "work"]
+    result = await run(task, resume=record.session_id)
+    assert (result.status, len(calls)) == ("failed", 4)
+    [entry] = [
+        entry
+        for entry in map(Entry.of_message, await store.read(record.session_id))
+        if entry is not None and entry.status == "failed"
+    ]
+    assert entry.attempts == 3
+
+
+async def test_a_run_without_a_delivery_as_the_last_version_stored_it_goes_on(
+    run: MakeRun, store: DurableStore, make_bundle: Any, tmp_path: Path
+) -> None:
+    prepared = make_bundle("flows", providers=[{"module": "provider-echo", "source": str(tmp_path / "echo.py")}])
+    metadata = {"flow": {"name": "work", "input": {"n": 1}}}
+    await store.create(new_record(prepared, "work-1", name="work", project=str(tmp_path), metadata=metadata))
+    told = {"key": "a", "task": "a", "status": "completed", "output": "kept", "attempts": 1}
+    messages = [
+        {"role": "user", "content": 'Run work with {"n": 1}'},
+        {"role": "assistant", "content": "a: completed\n\nkept", "metadata": {"flow": told}},
+    ]
+    await store.append("work-1", messages, at=0)  # type: ignore[arg-type]
+    await store.update("work-1", status="interrupted")
+    step = Sequence(Task("a", value="new"), Loop(Task("b", compute=lambda inputs: inputs["input"]["n"]), until="true"))
+    assert (await run(step, resume="work-1")).outputs == {"a": "kept", "b": 1}
