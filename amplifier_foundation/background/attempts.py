@@ -11,6 +11,7 @@ from amplifier_core.permissions import parse_rule
 from amplifier_core.transcript import Transcript
 
 from ..bundle.overrides import DAY
+from ..bundle.sections import WORKFLOW_RUNNER
 from ..bundle.templates import input_of, instruction_for
 from ..security import NotTrusted, TrustUnreadable
 from ..sessions.accounts import queue_account
@@ -20,7 +21,7 @@ from ..spawning.child import Spawn, prepare_spawn, spawn_request
 from ..spawning.family import TREE, Tree
 from ..spawning.inheritance import child_config
 from ..spawning.own_loops import run_in_own_loop
-from ..spawning.runners import WORKFLOW, WORKFLOW_RUNNER, InProcessRunner, find_runner
+from ..spawning.runners import WORKFLOW, InProcessRunner, find_runner
 from .approval_inbox import ApprovalInbox
 from .shared_history import share_history
 

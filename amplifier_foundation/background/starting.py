@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BundleValidationError, StoreUnavailable
 
+from ..bundle.sections import WORKFLOW_RUNNER
 from ..documents.local_paths import is_remote
 from ..paths import fetched_root
 from ..sources import default_cache
 from ..spawn import prepared_bundle
-from ..spawning.runners import WORKFLOW_RUNNER, find_runner
+from ..spawning.runners import find_runner
 from .admission import Gate, SlidingCount
 from .approvals import resume_answered
 from .budgets import Allowance

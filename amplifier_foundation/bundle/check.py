@@ -24,7 +24,7 @@ from .names import check_names, place_of
 from .origins import origin
 from .packages import NO_SANDBOX
 from .references import find_bundle
-from .sections import DEFAULT_SESSION, MODULE_LISTS, SECTIONS
+from .sections import DEFAULT_SESSION, MODULE_LISTS, SECTIONS, WORKFLOW_RUNNER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -115,6 +115,7 @@ def check_loaded(bundle: Bundle, plugins: Plugins, leave_out: LeaveOut | None = 
         *_check_sandbox(bundle, plugins),
         *_check_triggers(bundle, plugins),
         *_check_event_names(bundle, plugins),
+        *_check_workflows(bundle, plugins),
         *_check_untrusted(bundle),
         *check_code(bundle),
         *check_mentions(bundle),
@@ -133,6 +134,23 @@ def check_loaded(bundle: Bundle, plugins: Plugins, leave_out: LeaveOut | None = 
             found += check_names(worker, triggers, modules)
         problems += [problem for problem in found if problem not in problems]
     return problems
+
+
+def _check_workflows(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
+    """Yield what is wrong with the workflows of a bundle, as their runner says: an error where something needs them."""
+    if WORKFLOW_RUNNER not in plugins.runners:
+        return
+    names = list(bundle.workflows) if isinstance(bundle.workflows, dict) else []
+    wanted: dict[KeyPath, str] = {("workflows", str(name)): str(name) for name in names}
+    for index, config in enumerate(bundle.background_sessions):
+        if config.workflow is not None and config.bundle is None:
+            wanted["background_sessions", index, "workflow"] = config.workflow
+    for path, name in wanted.items():
+        try:
+            plugins.runners.get(WORKFLOW_RUNNER)().check(bundle, name)  # type: ignore[attr-defined]
+        except ValueError as error:
+            problem_at = warning_at if path[0] == "workflows" else error_at
+            yield problem_at(origin(bundle, path) or place_of(bundle, "workflows"), "AMP120", str(error))
 
 
 def _check_event_names(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:

@@ -129,6 +129,8 @@ SECTIONS = (
     Section("workflows", "Any", override_value, is_shown=False),
 )
 
+WORKFLOW_RUNNER = "runner-workflow"
+"""The runner of sessions that are runs of workflows; it knows the section `workflows`."""
 FIELD_SPELLING: KeyPath = ("session", "orchestrator", "config", "background_sessions")
 """The path of background sessions in bundles of other programs."""
 MODULE_LISTS = tuple(each.name for each in SECTIONS if each.modules)

@@ -37,6 +37,7 @@ CODES = {
     "AMP117": "Python cannot parse the code of a module",
     "AMP118": "a fetched bundle reaches for what is not its own",
     "AMP119": "a background session may act on text of strangers, and does not say whether it does",
+    "AMP120": "a workflow cannot run",
     "AMP201": "the file has no front matter",
     "AMP202": "the front matter is not closed",
     "AMP203": "the YAML cannot be parsed",

@@ -18,9 +18,8 @@ CONTINUE = (
     "interrupted may or may not have taken effect."
 )
 
-WORKFLOW_RUNNER = "runner-workflow"
-"""The runner of sessions that are runs of workflows: their spawn names it in the member `WORKFLOW` of its metadata."""
 WORKFLOW = "flow"
+"""The member of the metadata of a session that is the run of a workflow: its name, and its input."""
 
 
 class InProcessRunner:

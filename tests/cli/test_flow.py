@@ -110,7 +110,7 @@ def test_a_changed_bundle_is_noticed(folder: Path, capsys: pytest.CaptureFixture
     [
         ("{id: a, agnt: self, prompt: x}", "workflows.chain.steps[0].agnt: unknown key; did you mean 'agent'?"),
         ("{id: a}", "task 'a': it has neither an agent nor a value"),
-        ("{agent: self, prompt: x}", "workflows.chain.steps[0]: a step has one of id, parallel"),
+        ("{agent: self, prompt: x}", "workflows.chain.steps[0]: a step has one of id, approval, parallel"),
         (
             "{id: a, agent: self, prompt: x, fork: b}",
             "TASK_FORK_SOURCE_NOT_FOUND: task 'a': there is no task 'b' to fork",
@@ -133,3 +133,103 @@ def test_a_workflow_or_run_that_is_not_there_is_said(folder: Path, capsys: pytes
     assert invoke(["flow", "run", "chian"]) == exits.USAGE
     assert "did you mean 'chain'?" in capsys.readouterr().err
     assert invoke(["flow", "show", "abcd"]) == exits.NOT_FOUND
+
+
+ASKS = [
+    "{id: plan, agent: self, prompt: plan}",
+    '{approval: publish, question: "Publish {plan}?", deps: plan}',
+    "{id: tell, agent: self, fork: plan, prompt: tell}",
+]
+
+
+def test_a_run_without_a_terminal_waits_for_an_answer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, ASKS)
+    assert invoke(["flow", "run"]) == exits.WAITING
+    told = capsys.readouterr().err
+    [run] = flow(capsys, "list")
+    assert (run["status"], f"amplifier flow approve {run['run']}" in told) == ("waiting", True)
+    assert "task publish: Publish You said: plan?" in told
+    assert [each["status"] for each in flow(capsys, "show", run["run"])["tasks"]] == ["completed", "waiting"]
+    capsys.readouterr()
+    assert invoke(["flow", "graph", run["run"]]) == exits.OK
+    assert "? publish  (approval" in capsys.readouterr().out
+    [question] = waiting(capsys)
+    assert question["project"] == f"flow:{run['run']}"
+    waits = flow(capsys, "resume", run["run"], code=exits.WAITING)
+    assert [each["task"] for each in waits["waiting"]] == ["publish"]
+    assert flow(capsys, "approve", run["run"])["left"] == 0
+    assert flow(capsys, "resume", run["run"])["outputs"]["tell"] == "You said: tell"
+    assert waiting(capsys) == []
+
+
+def waiting(capsys: pytest.CaptureFixture[str]) -> Any:
+    capsys.readouterr()
+    assert invoke(["approvals", "list", "--json"]) == exits.OK
+    return json.loads(capsys.readouterr().out)["data"]
+
+
+def test_a_denied_run_fails_and_says_how_to_ask_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, ASKS)
+    run = flow(capsys, "run", code=exits.WAITING)["run"]
+    flow(capsys, "deny", run, "publish", "--reason", "too early")
+    capsys.readouterr()
+    assert invoke(["flow", "resume", run]) == exits.FAILED
+    assert "TASK_DENIED: task 'publish': a person has denied it: too early" in capsys.readouterr().err
+    fork = flow(capsys, "fork", run, "--at", "publish")["run"]
+    assert flow(capsys, "resume", fork, code=exits.WAITING)["status"] == "waiting"
+
+
+def test_a_question_is_chosen_by_its_task_and_the_others_stay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, ["{parallel: [{approval: one}, {approval: two}]}"])
+    run = flow(capsys, "run", code=exits.WAITING)["run"]
+    capsys.readouterr()
+    assert invoke(["flow", "approve", run]) == exits.CONFLICT
+    assert "several questions wait" in capsys.readouterr().err
+    assert invoke(["flow", "approve", run, "three"]) == exits.CONFLICT
+    assert "nothing of 'three' waits" in capsys.readouterr().err
+    assert flow(capsys, "approve", run, "two")["left"] == 1
+    assert flow(capsys, "approve", run)["left"] == 0
+    assert flow(capsys, "resume", run)["outputs"]["two"]["approved"] is True
+
+
+def test_a_waiting_run_is_cancelled(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, ASKS)
+    run = flow(capsys, "run", code=exits.WAITING)["run"]
+    assert flow(capsys, "cancel", run)["cancelled"] is True
+    assert [each["status"] for each in flow(capsys, "list")] == ["cancelled"]
+    capsys.readouterr()
+    assert invoke(["flow", "cancel", run]) == exits.CONFLICT
+    assert "has ended: it is cancelled" in capsys.readouterr().err
+
+
+def test_a_running_run_is_cancelled_from_another_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, ["{id: slow, agent: self, prompt: slow}"], delay=60_000)
+    command = [sys.executable, "-m", "amplifier_foundation", "flow", "run"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        [run] = flow(capsys, "list")
+        assert flow(capsys, "cancel", run["run"])["cancelled"] is True
+        assert "RUN_CANCELLED" in process.stderr.read()
+    assert process.returncode == exits.CANCELLED
+    assert [each["status"] for each in flow(capsys, "list")] == ["cancelled"]
+
+
+def test_a_person_at_a_terminal_is_asked_there(
+    folder: Path, terminals: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, ASKS)
+    terminal = terminals("flow", "run")
+    terminal.until(r"asks: [^\n]*Publish You said: plan\?")
+    terminal.type("1\n")
+    terminal.until("tell: You said: tell")
+    assert terminal.ended() == exits.OK
+    assert [each["status"] for each in flow(capsys, "list")] == ["completed"]
+
+
+def test_a_mistake_in_a_workflow_is_found_before_anything_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, ["{id: a, agent: self, prompt: a, fork: b}"])
+    assert invoke(["bundle", "validate", "--strict"]) == exits.USAGE
+    assert "TASK_FORK_SOURCE_NOT_FOUND: task 'a'" in capsys.readouterr().err

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from amplifier_core import load_plugins
 from amplifier_core.triggers import TriggerType
 from amplifier_foundation import BackgroundSessionConfig
 from amplifier_foundation.background.approvals import decide, read_all
+from amplifier_foundation.bundle import check_bundle
 from amplifier_foundation.flows.errors import FlowError
 from amplifier_foundation.flows.runs import cancel_run, read_questions
 
@@ -158,3 +160,14 @@ async def test_a_workflow_that_is_not_there_or_cannot_run_is_said_at_the_start(o
 def test_keys_of_a_turn_have_no_meaning_beside_a_workflow() -> None:
     with pytest.raises(ValidationError, match="'instruction' has no meaning beside 'workflow'"):
         BackgroundSessionConfig(name="a", workflow="flow", instruction="Do it.")
+
+
+async def test_a_background_session_whose_workflow_cannot_run_is_an_error_of_the_bundle(tmp_path: Path) -> None:
+    bundle = "---\nbundle: {name: a}\nbackground_sessions: [{name: b, workflow: STEPS}]\n"
+    workflows = "workflows: {flow: {steps: [{id: x, value: 1, fork: y}]}}\n---\n"
+    for name, told in (("flow", "TASK_FORK_SOURCE_NOT_FOUND"), ("other", "has no workflow 'other'")):
+        path = tmp_path / f"{name}.md"
+        path.write_text(bundle.replace("STEPS", name) + workflows)
+        found = [each for each in await check_bundle(path, load_plugins()) if each.code == "AMP120"]
+        assert ("error", True) in [(each.severity, told in each.message) for each in found]
+        assert all(each.line for each in found)
