@@ -8,12 +8,13 @@
 # make soak       run for MINUTES=60 while disks fill, folders go, ports are taken and bundles change
 # make year       let DAYS=365 pass on a simulated clock; the store stays within its bound
 # make faults     fail stores at each STRIDE=1 system call, cut them at CUTS=4096 places, flip FLIPS=2000 bits; expect an error, or no harm
-# make flows      kill the runs of a workflow at KILLS=200 random moments; their outputs are the same, and no turn is taken twice
+# make flows      kill the runs of a workflow of TASKS=200 tasks at KILLS=200 random moments; no turn is lost or taken twice
 # make mutations  damage real bundles in COUNT=100000 ways; each loads, or gets an error with its place
 # make editors    change the messages of an editor in MUTATIONS=20000 ways; each request gets one answer, and the agent goes on
 
 PYTHON ?= python3
 KILLS ?= 200
+TASKS ?= 200
 SCHEDULES ?= 10000
 COUNT ?= 100000
 MUTATIONS ?= 20000
@@ -67,7 +68,7 @@ year: $(READY)
 	@DAYS=$(DAYS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/system/test_year.py
 
 flows: $(READY)
-	@KILLS=$(KILLS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/system/test_flow_kills.py
+	@KILLS=$(KILLS) TASKS=$(TASKS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/system/test_flow_kills.py
 
 faults: $(READY)
 	@STRIDE=$(STRIDE) FLIPS=$(FLIPS) CUTS=$(CUTS) $(BIN)/python -m pytest -q -n 2 --durations=10 -o faulthandler_timeout=0 \

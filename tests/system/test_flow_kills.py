@@ -10,14 +10,20 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from amplifier_core import load_plugins
+from amplifier_foundation.background.approvals import decide
+from amplifier_foundation.flows.runs import read_questions
 from amplifier_foundation.sessions.storages import open_store
 
-KILLS = int(os.environ.get("KILLS", "3"))
+if TYPE_CHECKING:
+    from amplifier_core.storage import DurableStore
+
+KILLS = int(os.environ.get("KILLS", "4"))
+TASKS = int(os.environ.get("TASKS", "30"))
 BUNDLE = """---
 bundle: {name: work}
 providers:
@@ -32,16 +38,20 @@ workflows:
   long:
     steps:
       - {id: plan, agent: self, prompt: plan}
+      - {approval: begin, question: "Begin {plan}?", deps: plan}
 STEPS
       - loop:
           - {id: draft, agent: self, fork: plan, prompt: "draft {iteration}"}
-          - {id: verdict, agent: self, fork: draft, prompt: "verdict {iteration}", output_schema: {required: [round]}}
+          - {id: verdict, agent: self, fork: draft, prompt: "verdict {iteration}", output_schema: {required: [round]},
+             needs_approval: "Judge {iteration}?"}
         until: verdict.round == 3
-      - {for_each: [a, b, c], do: [{id: tell, agent: self, fork: draft, prompt: "tell {item}"}]}
+      - {for_each: [a, b, c], do: [{id: tell, agent: self, fork: draft, prompt: "tell {item}", needs_approval: true}]}
 ---
 You work.
 """
-SIDE, CHAIN = 6, 14
+SIDE = TASKS // 3
+CHAIN = TASKS - SIDE - 11
+"""Eleven tasks are in the plan, the approval, the three rounds of the loop, and the items."""
 
 
 def steps() -> str:
@@ -54,26 +64,20 @@ def steps() -> str:
     return "\n".join(["      - parallel:", *side, *chain])
 
 
-def amplifier(folder: Path, *arguments: str) -> Any:
-    command = [sys.executable, "-m", "amplifier_foundation", *arguments, "--json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["data"]
-
-
-def kill_at(folder: Path, seconds: float, *arguments: str) -> bool:
-    """Kill a run so long after its first task has begun; return whether it was killed."""
-    command = [sys.executable, "-m", "amplifier_foundation", "flow", *arguments]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+def run_until(folder: Path, seconds: float | None, *arguments: str) -> tuple[int, Any]:
+    """Run a workflow, and kill it so long after its first line (None: never); return the code, and what it printed."""
+    command = [sys.executable, "-m", "amplifier_foundation", "flow", *arguments, "--json"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
         try:
-            process.communicate(timeout=seconds)
+            out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             os.kill(process.pid, signal.SIGKILL)
             process.communicate()
-            return True
-    return False
+            return -signal.SIGKILL, None
+    assert out, err
+    return process.returncode, json.loads(out)["data"]
 
 
 @pytest.fixture
@@ -83,21 +87,51 @@ def folder(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
+async def approve_all(store: DurableStore, run_id: str) -> None:
+    for question in await read_questions(store, await store.get(run_id)):
+        await decide(store, question, "approved")
+
+
+async def finish(store: DurableStore, folder: Path, *arguments: str, moments: random.Random | None = None) -> Any:
+    """Run a workflow to its end, answer what it asks, and kill it at `moments`; return its result, and the kills."""
+    kills, run_id = 0, ""
+    while True:
+        seconds = moments.uniform(0, 0.12) if moments is not None and kills < KILLS else None
+        code, result = run_until(folder, seconds, *arguments)
+        if code == 0:
+            return result, kills
+        kills += code == -signal.SIGKILL
+        if not run_id:
+            runs = [each for each in await store.sessions() if isinstance(each.metadata.get("flow"), dict)]
+            [run_id] = [each.session_id for each in runs]
+        await approve_all(store, run_id)
+        arguments = ("resume", run_id)
+
+
+async def check(store: DurableStore, run_id: str) -> None:
+    """Every turn is recorded once, and every step announced once."""
+    for record in [each for each in await store.sessions(parent_id=run_id) if each.fork_of != run_id]:
+        said = await store.read(record.session_id)
+        assert [message["role"] for message in said[record.fork_at or 0 :]] == ["user", "assistant"], record.session_id
+    events = await store.events(source_session_id=run_id, limit=100_000)
+    keys = [event.data["key"] for event in events if event.name == "flow:task:completed"]
+    assert (len(keys), len(set(keys))) == (TASKS, TASKS)
+    assert [event.name for event in events].count("flow:run:completed") == 1
+
+
 async def test_a_run_killed_again_and_again_ends_as_if_nobody_had(folder: Path) -> None:
-    moments = random.Random(18)
-    whole = amplifier(folder, "flow", "run")["outputs"]
-    assert len(whole) == 1 + SIDE + CHAIN + 3
-    kill_at(folder, 0.05, "run")
-    [run_id] = [each["run"] for each in amplifier(folder, "flow", "list") if each["status"] == "interrupted"]
-    kills = 1
-    while kills < KILLS and kill_at(folder, moments.uniform(0, 0.06), "resume", run_id):
-        kills += 1
-    assert amplifier(folder, "flow", "resume", run_id)["outputs"] == whole
     store = open_store(load_plugins(), None)
     try:
-        for record in [each for each in await store.sessions(parent_id=run_id) if each.fork_of != run_id]:
-            said = await store.read(record.session_id)
-            own = said[record.fork_at or 0 :]
-            assert [message["role"] for message in own] == ["user", "assistant"], record.session_id
+        whole, _ = await finish(store, folder, "run")
+        assert len(whole["outputs"]) == TASKS - 11 + 5
+        await check(store, whole["run"])
+        await store.delete(whole["run"])
+        moments, kills = random.Random(18), 0
+        while kills < KILLS:
+            result, killed = await finish(store, folder, "run", moments=moments)
+            assert result["outputs"] == whole["outputs"]
+            await check(store, result["run"])
+            await store.delete(result["run"])
+            kills += killed
     finally:
         await store.close()
