@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import SessionConflict, SessionExists, SessionNotFound
+from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.accounts import Account
+from ..sessions.exporting import call_line
 from ..sessions.held import with_held
 from ..sessions.presence import refuse_occupied
 from ..sessions.recording import shield_to_completion
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MOST_CALLS, LONGEST_CALL = 20, 200
+"""Tool calls of a failed attempt that the next one is told, and the characters of each."""
 LONGEST_ID = 100
 """Characters of the id of a task's session, before it is shortened."""
 
@@ -100,8 +104,9 @@ class AgentTurns:
         return False
 
     async def _take(self, request: TurnRequest, session_id: str) -> TurnResult:
+        prompt = f"{request.prompt}{await self._warn(request)}"
         try:
-            text = await self._say(request, session_id, request.prompt)
+            text = await self._say(request, session_id, prompt)
         except (SessionExists, SessionConflict):
             own = name_session(self._run_id, request.key, request.attempt)
             if session_id == own:
@@ -140,6 +145,26 @@ class AgentTurns:
         if outcome.status == "interrupted":
             raise Held(session_id)
         return outcome.output
+
+    async def _warn(self, request: TurnRequest) -> str:
+        """Return a note about the tool calls of the attempt before: what they did may have taken effect."""
+        if request.attempt == 1:
+            return ""
+        earlier = name_session(self._run_id, request.key, request.attempt - 1)
+        try:
+            record = await self._store.get(earlier)
+        except SessionNotFound:
+            return ""
+        said = await self._store.read(earlier, record.fork_at or 0)
+        calls = [
+            redact_text(call_line(call))[:LONGEST_CALL] for message in said for call in message.get("tool_calls") or ()
+        ]
+        if not calls:
+            return ""
+        listed = "\n".join(f"- {each}" for each in calls[-MOST_CALLS:])
+        return (
+            f"\n\nAn earlier attempt at this has failed after these tool calls, which may have taken effect:\n{listed}"
+        )
 
     def _make_tree(self, request: TurnRequest) -> Tree:
         """Return the tree of the run, with the budget of the task for all its attempts."""

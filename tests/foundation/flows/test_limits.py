@@ -146,3 +146,61 @@ async def test_a_run_without_a_delivery_as_the_last_version_stored_it_goes_on(
     await store.update("work-1", status="interrupted")
     step = Sequence(Task("a", value="new"), Loop(Task("b", compute=lambda inputs: inputs["input"]["n"]), until="true"))
     assert (await run(step, resume="work-1")).outputs == {"a": "kept", "b": 1}
+
+
+TRYING = """
+from amplifier_core import ChatResponse, ProviderInfo, TextBlock, ToolCall, llm_errors
+
+class Trying:
+    name, asked = "trying", []
+    def get_info(self): return ProviderInfo(id="trying", display_name="Trying")
+    async def list_models(self): return []
+    def parse_tool_calls(self, response): return response.tool_calls or []
+    async def complete(self, request, **kwargs):
+        Trying.asked.append(str(request.messages[-1].content))
+        step = ["call", "break", "answer"][min(len(Trying.asked), 3) - 1]
+        if step == "break":
+            raise KINDS[KIND]("it said no", provider="trying")
+        calls = [ToolCall(id="c1", name="note", arguments={"text": "one"})] if step == "call" else []
+        return ChatResponse(content=[TextBlock(text="" if calls else "done")], tool_calls=calls)
+
+KINDS = {"out": llm_errors.ProviderUnavailableError, "key": llm_errors.AuthenticationError}
+
+class Note:
+    name, description, input_schema = "note", "Notes.", {"type": "object"}
+    async def execute(self, input): return "noted"
+
+async def mount(coordinator, config):
+    coordinator.register_capability("tests.asked", Trying.asked)
+    await coordinator.mount("providers", Trying())
+    await coordinator.mount("tools", Note())
+"""
+
+
+async def run_trying(
+    kind: str, make_bundle: Any, store: DurableStore, plugins: Plugins, folder: Path, task: Task
+) -> RunResult:
+    (folder / "trying.py").write_text(TRYING.replace("KINDS[KIND]", f"KINDS[{kind!r}]"))
+    prepared = make_bundle("flows", providers=[{"module": "provider-trying", "source": "./trying.py"}])
+    return await run_workflow(Workflow("work", task), prepared, store, plugins, working_dir=folder)
+
+
+async def test_the_next_attempt_is_told_which_tools_the_failed_one_has_called(
+    make_bundle: Any, store: DurableStore, plugins: Plugins, tmp_path: Path
+) -> None:
+    task = Task("a", agent="self", prompt="go", retry_policy=RetryPolicy(first=0.0))
+    result = await run_trying("out", make_bundle, store, plugins, tmp_path, task)
+    assert result.outputs == {"a": "done"}
+    [second] = [each for each in await store.sessions() if each.session_id.endswith("-a-2")]
+    prompt = str((await store.read(second.session_id))[0]["content"])
+    assert prompt.startswith("go\n\nAn earlier attempt has failed after these tool calls")
+    assert '- note {"text": "one"}' in prompt
+
+
+async def test_a_wrong_key_is_not_tried_again(
+    make_bundle: Any, store: DurableStore, plugins: Plugins, tmp_path: Path
+) -> None:
+    task = Task("a", agent="self", prompt="go", retries=5)
+    result = await run_trying("key", make_bundle, store, plugins, tmp_path, task)
+    assert result.error is not None and "it said no" in str(result.error)
+    assert len(await store.find(f"{result.run_id}-a")) == 1
