@@ -163,7 +163,7 @@ class AgentTurns:
             return ""
         listed = "\n".join(f"- {each}" for each in calls[-MOST_CALLS:])
         return (
-            f"\n\nAn earlier attempt at this has failed after these tool calls, which may have taken effect:\n{listed}"
+            f"\n\nAn earlier attempt has failed after these tool calls, which may have taken effect:\n{listed}"
         )
 
     def _make_tree(self, request: TurnRequest) -> Tree:

@@ -33,6 +33,7 @@ AREAS = (
     "sandbox",
     "isolation",
     "editors",
+    "flows",
 )
 
 
