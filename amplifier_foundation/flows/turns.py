@@ -10,6 +10,7 @@ from ..spawning.child import prepare_spawn, share_stored
 from ..spawning.life import run_spawn, settle_spawn
 from .engine import TurnResult
 from .errors import OUTPUT_INVALID, FlowError
+from .formats import wish
 from .outputs import Shape
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class AgentTurns:
     async def take(self, request: TurnRequest) -> TurnResult:
         """Return the answer to a prompt; an attempt that was cut goes on, and one that is finished is not made again.
 
-        With a schema, an answer that does not fit is corrected by further turns of the same session. Raises `FlowError`
+        With a schema, the service is asked to enforce it, and an answer that does not fit is corrected by further turns of the same session. Raises `FlowError`
         and the errors of spawned sessions.
         """
         session_id = name_session(self._run_id, request.key, request.attempt)
@@ -55,6 +56,7 @@ class AgentTurns:
         """Take one turn in the session of an attempt."""
         spawn = await self._agents.make_spawn(str(request.task.agent), prompt, session_id, runner=request.task.runner)
         spawn.metadata = {**spawn.metadata, "task": request.key, "flow": self._run_id}
+        spawn.capabilities = {**spawn.capabilities, **wish(request.task.output_schema)}
         if request.source is not None:
             share_stored(spawn, self._store, await self._store.get(request.source))
         await prepare_spawn(spawn, resume=True, anew=anew)
