@@ -34,8 +34,8 @@ class AgentTurns:
     async def take(self, request: TurnRequest) -> TurnResult:
         """Return the answer to a prompt; an attempt that was cut goes on, and one that is finished is not made again.
 
-        With a schema, the service is asked to enforce it, and an answer that does not fit is corrected by further turns of the same session. Raises `FlowError`
-        and the errors of spawned sessions.
+        With a schema, the service is asked to enforce it, and an answer that does not fit is corrected by further turns
+        of the same session. Raises `FlowError` and the errors of spawned sessions.
         """
         session_id = name_session(self._run_id, request.key, request.attempt)
         text = await self._say(request, session_id, request.prompt)

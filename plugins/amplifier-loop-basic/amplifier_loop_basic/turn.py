@@ -28,7 +28,7 @@ from .tail import awaits_model, find_unanswered, is_unfinished, unfinished_reaso
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from amplifier_core import ContextManager, Provider, Tool, ToolCall, ToolSpec
 
@@ -203,7 +203,7 @@ class Turn:
             return None
         messages = await self.context.get_messages_for_request(provider=self.provider)
         parts: dict[str, Any] = {"messages": self.signals.with_injections(messages), "tools": self.specs}
-        complete = self.provider.complete
+        complete: Callable[[ChatRequest], Awaitable[ChatResponse]] = self.provider.complete
         if self.response_format is not None:
             parts["response_format"], complete = self.response_format, self._complete_in_format
         request = ChatRequest.model_validate(parts)
@@ -232,7 +232,7 @@ class Turn:
         return response
 
     async def _complete_in_format(self, request: ChatRequest) -> ChatResponse:
-        """Ask for an answer in the wanted format, and without it when that is refused: then, for the rest of the turn."""
+        """Ask for an answer in the wanted format; once that is refused, ask without it for the rest of the turn."""
         try:
             return await self.provider.complete(request)
         except Exception as error:

@@ -66,7 +66,7 @@ def make_call(request: ChatRequest, settings: Settings) -> Call:
         body["max_tokens" if settings.find_address() else "max_completion_tokens"] = most
     wanted = request.response_format
     if wanted is not None and wanted.type != "text" and request.tools and settings.find_address():
-        lost.append((f"response_format {wanted.type}", "none", "many a service lets a model with a format call no tool"))
+        lost.append((f"response_format {wanted.type}", "none", "many services let a model with a format call no tool"))
     elif (schema := read_schema(request)) is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif wanted is not None and wanted.type == "json":

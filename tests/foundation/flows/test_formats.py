@@ -60,7 +60,7 @@ def in_answer(schema: Any, **more: Any) -> Any:
     ("schema", "told"),
     [
         (COUNT, CLOSED),
-        ({"properties": {"n": {}}, "required": ["n"]}, {**COUNT, "properties": {"n": {}}, "additionalProperties": False}),
+        ({"properties": {"n": {}}, "required": ["n"]}, {**CLOSED, "properties": {"n": {}}}),
         ({"required": ["done"]}, {"type": "object", "required": ["done"]}),
         ({**COUNT, "required": ["m"]}, {**COUNT, "required": ["m"]}),
         ({**COUNT, "additionalProperties": True}, {**COUNT, "additionalProperties": True}),
@@ -144,7 +144,9 @@ def task(name: str, schema: Any = None, **options: Any) -> Task:
 
 
 @pytest.fixture
-def run(make_bundle: Any, store: DurableStore, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(
+    make_bundle: Any, store: DurableStore, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """Run a step with agents that ask a scripted model."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -177,7 +179,7 @@ async def test_the_schema_of_a_task_is_on_the_wire_and_a_wrong_answer_is_correct
 @protocols
 async def test_a_service_that_refuses_the_schema_answers_in_prose(run: Run, service: Service) -> None:
     def choose(schema: Any) -> Answer | str:
-        return 'It is {"n": 1}.' if schema is None else service.fail(400, "Invalid schema for the format of the answer.")
+        return 'It is {"n": 1}.' if schema is None else service.fail(400, "Invalid schema for the answer.")
 
     model = Scripted(service, choose=choose)
     result = await run(task("count", COUNT), model)
