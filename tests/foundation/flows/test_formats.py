@@ -176,10 +176,20 @@ async def test_the_schema_of_a_task_is_on_the_wire_and_a_wrong_answer_is_correct
     assert (await store.get(f"{result.run_id}-count-1")).message_count == 4
 
 
-@protocols
-async def test_a_service_that_refuses_the_schema_answers_in_prose(run: Run, service: Service) -> None:
+REFUSALS = [
+    *((service, 400, "Invalid schema for the answer.") for service in SERVICES.values()),
+    *((SERVICES[name], 500, "invalid JSON schema in format") for name in ("chat", "ollama")),  # as Ollama says it
+]
+
+
+@pytest.mark.parametrize(
+    ("service", "status", "words"), REFUSALS, ids=[f"{each[0].name}-{each[1]}" for each in REFUSALS]
+)
+async def test_a_service_that_refuses_the_schema_answers_in_prose(
+    run: Run, service: Service, status: int, words: str
+) -> None:
     def choose(schema: Any) -> Answer | str:
-        return 'It is {"n": 1}.' if schema is None else service.fail(400, "Invalid schema for the answer.")
+        return 'It is {"n": 1}.' if schema is None else service.fail(status, words)
 
     model = Scripted(service, choose=choose)
     result = await run(task("count", COUNT), model)
