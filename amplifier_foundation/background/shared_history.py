@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import SessionNotFound
 
+from ..sessions.stored_history import stored_transcript
 from ..spawning.child import share_stored
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ async def share_history(spawn: Spawn, store: DurableStore, background: Backgroun
         if source == "last":
             return
         raise
-    share_stored(spawn, store, record)
+    share_stored(spawn, record, stored_transcript(store, record))
 
 
 async def _last_session_id(store: DurableStore, background: BackgroundSessionState) -> str:

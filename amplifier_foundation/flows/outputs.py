@@ -6,6 +6,8 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from .formats import ANSWER, as_dict, is_object
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,18 +22,27 @@ class Shape:
         self._schema = schema
 
     def read(self, text: str) -> tuple[Any, list[str]]:
-        """Return the output in an answer and what is wrong with it; with problems, the output counts for nothing."""
+        """Return the output in an answer and what is wrong with it; with problems, the output counts for nothing.
+
+        A value that is no object may stand in an object, under `answer`: see `formats`.
+        """
         is_json, value = find_json(text)
         if not is_json:
             return None, ["the answer holds no JSON"]
+        output, problems = self._check(value)
+        if problems and isinstance(value, dict) and [*value] == [ANSWER] and not is_object(as_dict(self._schema)):
+            return self._check(value[ANSWER])
+        return output, problems
+
+    def _check(self, value: Any) -> tuple[Any, list[str]]:
         if hasattr(self._schema, "model_validate"):
-            return self._read_model(value)
+            return self._check_model(value)
         from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 
         found = Draft202012Validator(self._schema).iter_errors(value)
         return value, [f"{each.json_path}: {each.message}" for each in islice(found, MOST_PROBLEMS)]
 
-    def _read_model(self, value: Any) -> tuple[Any, list[str]]:
+    def _check_model(self, value: Any) -> tuple[Any, list[str]]:
         from pydantic import ValidationError
 
         try:
@@ -43,8 +54,7 @@ class Shape:
 
     def describe(self) -> str:
         """Return the schema as JSON."""
-        model = self._schema
-        return json.dumps(model.model_json_schema() if hasattr(model, "model_json_schema") else model, indent=1)
+        return json.dumps(as_dict(self._schema), indent=1)
 
 
 def find_json(text: str) -> tuple[bool, Any]:

@@ -20,6 +20,7 @@ from ..sessions.exporting import call_line
 from ..sessions.held import with_held
 from ..sessions.presence import refuse_occupied
 from ..sessions.recording import shield_to_completion
+from ..sessions.stored_history import stored_transcript
 from ..spawning.budget import Budget, Limits
 from ..spawning.child import prepare_spawn, share_stored
 from ..spawning.family import TREE, Tree
@@ -29,13 +30,15 @@ from ..spawning.own_loops import run_in_own_loop
 from ..spawning.runners import InProcessRunner
 from .engine import Held, TurnResult
 from .errors import OUTPUT_INVALID, FlowError
+from .formats import wish
 from .outputs import Shape
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from amplifier_core.session import AmplifierSession
-    from amplifier_core.storage import SessionStore
+    from amplifier_core.storage import SessionRecord, SessionStore
+    from amplifier_core.transcript import Transcript
 
     from ..spawning.agents import AgentSpawner
     from ..spawning.own_loops import SessionLoops
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MOST_SOURCES = 4
+"""Forked histories that are kept at hand."""
 MOST_CALLS, LONGEST_CALL = 20, 200
 """Tool calls of a failed attempt that the next one is told, and the characters of each."""
 LONGEST_ID = 100
@@ -63,13 +68,14 @@ class AgentTurns:
         self._store = store
         self._parent = parent
         self._run_id = parent.session_id
+        self._sources: dict[str, tuple[SessionRecord, Transcript]] = {}
         self._cached: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def take(self, request: TurnRequest) -> TurnResult:
         """Return the answer to a prompt; an attempt that was cut goes on, and one that is finished is not made again.
 
-        With a schema, an answer that does not fit is corrected by further turns of the same session. Raises `Held`,
-        `FlowError` and the errors of spawned sessions.
+        With a schema, the service is asked to enforce it, and an answer that does not fit is corrected by further turns
+        of the same session. Raises `Held`, `FlowError` and the errors of spawned sessions.
         """
         async with self._choose_session(request) as session_id:
             return await self._take(request, session_id)
@@ -130,9 +136,9 @@ class AgentTurns:
         spawn = await self._agents.make_spawn(str(request.task.agent), prompt, session_id, runner=request.task.runner)
         spawn.metadata = {**spawn.metadata, "task": request.key, "flow": self._run_id}
         tree = self._make_tree(request)
-        spawn.capabilities = {**spawn.capabilities, TREE: tree}
+        spawn.capabilities = {**spawn.capabilities, TREE: tree, **wish(request.task.output_schema)}
         if request.source is not None:
-            share_stored(spawn, self._store, await self._store.get(request.source))
+            share_stored(spawn, *await self._read_source(request.source))
         await prepare_spawn(spawn, resume=True, anew=anew)
         outer = spawn.store, spawn.router, spawn.plugins
         if request.task.timeout is not None and isinstance(spawn.runner, InProcessRunner):
@@ -162,9 +168,18 @@ class AgentTurns:
         if not calls:
             return ""
         listed = "\n".join(f"- {each}" for each in calls[-MOST_CALLS:])
-        return (
-            f"\n\nAn earlier attempt has failed after these tool calls, which may have taken effect:\n{listed}"
-        )
+        return f"\n\nAn earlier attempt has failed after these tool calls, which may have taken effect:\n{listed}"
+
+    async def _read_source(self, session_id: str) -> tuple[SessionRecord, Transcript]:
+        """Return a stored session and its history, which many tasks may fork: it is read once."""
+        known = self._sources.pop(session_id, None)
+        if known is None:
+            record = await self._store.get(session_id)
+            known = record, stored_transcript(self._store, record)
+        self._sources[session_id] = known
+        if len(self._sources) > MOST_SOURCES:
+            del self._sources[next(iter(self._sources))]
+        return known
 
     def _make_tree(self, request: TurnRequest) -> Tree:
         """Return the tree of the run, with the budget of the task for all its attempts."""

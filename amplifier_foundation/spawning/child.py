@@ -17,12 +17,12 @@ from amplifier_core.ids import new_session_id, validate_session_id
 
 from ..sessions.accounts import ACCOUNTS
 from ..sessions.held import held_of
-from ..sessions.history import final_answer, is_user_turn, text_of, turn_starts
+from ..sessions.history import final_answer, is_user_turn, text_of
 from ..sessions.interruptions import resumed_transcript
 from ..sessions.once import check_effects
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
-from ..sessions.stored_history import stored_transcript, turns_so_far
+from ..sessions.stored_history import turns_so_far
 from ..sessions.untrusted import UNTRUSTED, taint_of
 from .family import TREE, Tree
 from .runners import InProcessRunner
@@ -139,10 +139,10 @@ def spawn_request(
     )
 
 
-def share_stored(spawn: Spawn, store: SessionStore, record: SessionRecord) -> None:
+def share_stored(spawn: Spawn, record: SessionRecord, transcript: Transcript) -> None:
     """Begin a spawn with the settled history of a stored session; it has read what that session has read."""
-    transcript = stored_transcript(store, record)
     spawn.transcript, spawn.shares = transcript.fork(transcript.settled_length()), record.session_id
+    spawn.turns = turns_so_far(record, transcript)
     if record.metadata.get(UNTRUSTED):
         spawn.metadata = {UNTRUSTED: record.metadata[UNTRUSTED], **spawn.metadata}
 
@@ -205,8 +205,6 @@ async def _create(spawn: Spawn, store: SessionStore, source: str | None) -> None
         metadata={ACCOUNTS: list(tree.accounts), **spawn.metadata} if tree is not None else spawn.metadata,
     )
     spawn.metadata = (await store.create(record)).metadata
-    if spawn.shares is not None:
-        spawn.turns = len(turn_starts(spawn.transcript))
     spawn.is_kept = True
 
 

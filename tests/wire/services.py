@@ -155,6 +155,8 @@ class Service:
     say: Callable[[list[str], Calls], Answer]
     fail: Callable[..., Answer]
     """Return an error with a status and a message; headers by their names."""
+    find_schema: Callable[[Any], Any]
+    """Return the schema that a request wants its answer to have; None without one."""
     config: Mapping[str, Any] = field(default_factory=lambda: {"api_key": KEY})
     """The configuration of its provider, besides the address."""
 
@@ -199,6 +201,21 @@ def _fail_gemini(status: int, message: str, **headers: str) -> Answer:
     return gemini.fails(status, "UNAVAILABLE", message, **headers)
 
 
+def _schema_at(*path: str) -> Callable[[Any], Any]:
+    """Return a function that returns what stands at a path of keys in a request; None if nothing does."""
+
+    def find(body: Any) -> Any:
+        for key in path:
+            body = (body or {}).get(key)
+        return body
+
+    return find
+
+
+def _find_gemini_schema(body: Any) -> Any:
+    return _schema_at("generationConfig", "responseJsonSchema")(gemini.read(body))
+
+
 def _openai_config(api: str) -> dict[str, str]:
     return {"api_key": KEY, "api": api}
 
@@ -206,13 +223,22 @@ def _openai_config(api: str) -> dict[str, str]:
 SERVICES = {
     service.name: service
     for service in (
-        Service("anthropic", "anthropic", _read_anthropic, _say_anthropic, _fail_anthropic),
         Service(
-            "responses", "openai", _read_responses, _say_openai, _fail_openai, {"api_key": KEY, "api": "responses"}
+            *("anthropic", "anthropic", _read_anthropic, _say_anthropic, _fail_anthropic),
+            _schema_at("output_config", "format", "schema"),
         ),
-        Service("chat", "openai", _read_chat, _say_chat, _fail_openai, {"api_key": KEY, "api": "chat"}),
-        Service("ollama", "ollama", _read_ollama, _say_ollama, ollama.fails, {}),
-        Service("gemini", "gemini", _read_gemini, _say_gemini, _fail_gemini),
+        Service(
+            *("responses", "openai", _read_responses, _say_openai, _fail_openai),
+            _schema_at("text", "format", "schema"),
+            _openai_config("responses"),
+        ),
+        Service(
+            *("chat", "openai", _read_chat, _say_chat, _fail_openai),
+            _schema_at("response_format", "json_schema", "schema"),
+            _openai_config("chat"),
+        ),
+        Service("ollama", "ollama", _read_ollama, _say_ollama, ollama.fails, _schema_at("format"), {}),
+        Service("gemini", "gemini", _read_gemini, _say_gemini, _fail_gemini, _find_gemini_schema),
     )
 }
 

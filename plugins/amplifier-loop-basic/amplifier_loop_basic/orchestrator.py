@@ -11,7 +11,7 @@ from .config import read_config
 from .interrupts import Interrupts
 from .signals import MODULE, Signals
 from .streams import Stream
-from .turn import Turn
+from .turn import RESPONSE_FORMAT, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -63,9 +63,12 @@ class BasicOrchestrator:
         self._interrupts.listen_to(coordinator)
         self._stream.listen_to(hooks)
         again: Collection[str] = ()
+        held = response_format = None
         if coordinator is not None:
             coordinator.register_capability(CAPABILITY, current_call.get)
             again = coordinator.get_capability(RUN_AGAIN) or ()
+            held = coordinator.get_capability(HELD)
+            response_format = coordinator.get_capability(RESPONSE_FORMAT)
         name = choose_provider(providers, self.default_provider, self.module)
         turn = self.make_turn(
             context=context,
@@ -79,7 +82,8 @@ class BasicOrchestrator:
             max_iterations=self.max_iterations,
             session_id=str(getattr(coordinator, "session_id", "")),
             run_again=again,
-            held=coordinator.get_capability(HELD) if coordinator is not None else None,
+            held=held,
+            response_format=response_format,
             **self._limits,
         )
         return await turn.run(prompt)

@@ -28,7 +28,7 @@ from .tail import awaits_model, find_unanswered, is_unfinished, unfinished_reaso
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from amplifier_core import ContextManager, Provider, Tool, ToolCall, ToolSpec
 
@@ -44,6 +44,8 @@ LOST = (
 )
 GO_ON = "Your last message was cut. Go on where it ends."
 PREVIEW_LENGTH = 200
+RESPONSE_FORMAT = "turn.response_format"
+"""The capability with the wanted `response_format` of the session's requests, as a mapping."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,8 @@ class Turn:
     run_again: Collection[str] = ()
     """Ids of open calls to run again instead of answering them."""
     held: HeldCalls | None = None
+    response_format: Mapping[str, Any] | None = None
+    """The wanted format of answers; None after a service has refused it."""
     iterations: int = 0
     status: str = "success"
     text: str = ""
@@ -198,10 +202,14 @@ class Turn:
             self._stop("incomplete", f"{verdict.reason}" if self.finish_reason else f"Denied by hook: {verdict.reason}")
             return None
         messages = await self.context.get_messages_for_request(provider=self.provider)
-        request = ChatRequest.model_validate({"messages": self.signals.with_injections(messages), "tools": self.specs})
+        parts: dict[str, Any] = {"messages": self.signals.with_injections(messages), "tools": self.specs}
+        complete: Callable[[ChatRequest], Awaitable[ChatResponse]] = self.provider.complete
+        if self.response_format is not None:
+            parts["response_format"], complete = self.response_format, self._complete_in_format
+        request = ChatRequest.model_validate(parts)
         self.stream.begin(self.signals)
         try:
-            response = await self.interrupts.run(task, self.provider.complete, request, has_effects=False)
+            response = await self.interrupts.run(task, complete, request, has_effects=False)
         except Interrupted:
             await self._keep_text()
             return None
@@ -222,6 +230,16 @@ class Turn:
         if self.signals.is_heard(PROVIDER_RESPONSE):
             await self.signals.emit(PROVIDER_RESPONSE, {**about, "response": response, "usage": _dump_usage(response)})
         return response
+
+    async def _complete_in_format(self, request: ChatRequest) -> ChatResponse:
+        """Ask for an answer in the wanted format; once that is refused, ask without it for the rest of the turn."""
+        try:
+            return await self.provider.complete(request)
+        except Exception as error:
+            if not _is_refusal(error):
+                raise
+        self.response_format = None
+        return await self.provider.complete(request.model_copy(update={"response_format": None}))
 
     async def _keep_text(self) -> None:
         """End a turn that was stopped while the model talked: its text so far stays in the history."""
@@ -255,6 +273,15 @@ class Turn:
                 if index == total - 1 and response.usage is not None:
                     end["usage"] = _dump_usage(response)
                 await self.signals.emit(CONTENT_BLOCK_END, end)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether a service refused a request as wrong; the error may be one of another make."""
+    from amplifier_core.llm_errors import InvalidRequestError, LLMError
+
+    if isinstance(error, LLMError):
+        return isinstance(error, InvalidRequestError)
+    return getattr(error, "status_code", None) in (400, 422)
 
 
 def _take_first(streamed: list[StreamedBlock], kind: str) -> StreamedBlock | None:

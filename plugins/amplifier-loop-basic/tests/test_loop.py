@@ -13,7 +13,7 @@ import pytest
 
 import amplifier_loop_basic
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.llm_errors import RateLimitError
+from amplifier_core.llm_errors import ContextLengthError, InvalidRequestError, RateLimitError
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock, Usage
 from amplifier_core.models import HookResult, ToolResult
 
@@ -425,6 +425,50 @@ async def test_an_error_of_the_provider_is_announced_and_raised_as_it_is(room: A
     assert told["error"] == {"type": "RateLimitError", "msg": "slow down"}
     assert (told["retryable"], told["status_code"]) == (True, 429)
     assert room.data("orchestrator:complete")[0]["status"] == "error"
+
+
+# the format of the answer
+
+FORMAT = {"type": "json_schema", "json_schema": {"name": "count", "schema": {"type": "object"}}}
+
+
+class OfAnotherMake(Exception):
+    """The error of a service, from a provider that translates none."""
+
+    status_code = 400
+
+
+def formats(room: Any) -> list[Any]:
+    """Return the wanted format of each request so far."""
+    return [request.response_format and request.response_format.model_dump() for request in room.model.requests]
+
+
+async def test_the_requests_of_a_session_ask_for_the_format_that_it_wants(room: Any) -> None:
+    room.tool("read")
+    await room.run("go", "done")
+    room.coordinator.register_capability("turn.response_format", FORMAT)
+    await room.run("go", room.calls("read"), "{}")
+    assert formats(room) == [None, {**FORMAT, "strict": None}, {**FORMAT, "strict": None}]
+    assert room.model.requests[1].tools
+
+
+@pytest.mark.parametrize("error", [InvalidRequestError("400: no such schema", status_code=400), OfAnotherMake("400")])
+async def test_a_refused_format_is_left_out_for_the_rest_of_the_turn(room: Any, error: Exception) -> None:
+    room.tool("read")
+    room.coordinator.register_capability("turn.response_format", FORMAT)
+    assert await room.run("go", error, room.calls("read"), "done") == "done"
+    assert [wanted is None for wanted in formats(room)] == [False, True, True]
+    assert not room.data("provider:error")
+    assert len(room.data("provider:request")) == 2
+
+
+@pytest.mark.parametrize("error", [RateLimitError("slow down", status_code=429), ContextLengthError("too long")])
+async def test_another_error_than_a_refusal_is_raised_with_a_format_as_without(room: Any, error: Exception) -> None:
+    room.coordinator.register_capability("turn.response_format", FORMAT)
+    with pytest.raises(type(error)) as caught:
+        await room.run("go", error)
+    assert caught.value is error
+    assert len(room.model.requests) == len(room.data("provider:error")) == 1
 
 
 # going on

@@ -14,6 +14,7 @@ from amplifier_core.message_models import Degradation
 
 from .content import read_messages
 from .models import DEFAULT_OUTPUT, find_model
+from .schemas import fit_schema
 
 if TYPE_CHECKING:
     from amplifier_core import ChatRequest
@@ -101,7 +102,10 @@ def _choose_output_config(
     wanted = request.response_format
     if wanted is not None and wanted.type == "json_schema":
         schema = wanted.json_schema
-        config["format"] = {"type": "json_schema", "schema": schema.get("schema", schema)}
+        try:
+            config["format"] = {"type": "json_schema", "schema": fit_schema(schema.get("schema", schema))}
+        except ValueError as error:
+            lost.append(("response_format json_schema", "none", str(error)))
     elif wanted is not None and wanted.type == "json":
         conversation.system.append({"type": "text", "text": _ONLY_JSON})
         lost.append(("response_format json", "an instruction", "the service knows JSON by a schema only"))

@@ -224,6 +224,24 @@ async def test_a_schema_is_enforced_by_the_service(serve: Any) -> None:
         assert body["output_config"]["format"] == {"type": "json_schema", "schema": schema}
 
 
+async def test_what_the_service_cannot_enforce_of_a_schema_is_described(serve: Any) -> None:
+    count = {"type": "integer", "minimum": 1, "description": "How many."}
+    schema = {"type": "object", "properties": {"n": count}, "additionalProperties": False, "required": ["n"]}
+    tool = {"name": "look", "parameters": {"type": "object", "properties": {}}}
+    body = await sent(serve, tools=[tool], response_format={"type": "json_schema", "json_schema": schema})
+    described = {"type": "integer", "description": 'How many. JSON Schema: {"minimum": 1}'}
+    assert body["output_config"]["format"]["schema"] == {**schema, "properties": {"n": described}}
+    assert body["tools"]
+
+
+async def test_a_schema_that_allows_any_members_is_left_out_and_told(serve: Any) -> None:
+    service = await serve(wire.says("{}"))
+    wanted = {"type": "json_schema", "json_schema": {"type": "object", "required": ["n"]}}
+    response = await service.ask(response_format=wanted)
+    assert "output_config" not in service.bodies[0]
+    assert response.degradation.requested == "response_format json_schema"
+
+
 async def test_json_without_a_schema_becomes_an_instruction(serve: Any) -> None:
     service = await serve(wire.says("{}"))
     response = await service.ask(system("Count."), "Hello", response_format={"type": "json"})

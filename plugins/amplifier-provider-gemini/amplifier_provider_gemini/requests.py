@@ -59,6 +59,9 @@ def make_call(request: ChatRequest, settings: Settings, *, signed: bool = True) 
         if request.tool_choice is not None:
             config["tool_config"] = {"function_calling_config": _read_tool_choice(request.tool_choice)}
     wanted = request.response_format
+    if wanted is not None and wanted.type != "text" and request.tools and model.startswith("gemini-2"):
+        lost.append((f"response_format {wanted.type}", "none", "the model takes tools or a format, and not both"))
+        wanted = None
     if wanted is not None and wanted.type != "text":
         config["response_mime_type"] = "application/json"
     if wanted is not None and wanted.type == "json_schema":

@@ -186,6 +186,17 @@ async def test_a_format_is_enforced_by_the_service(serve: Any, schema: Any) -> N
     )
 
 
+@pytest.mark.parametrize(("model", "takes_both"), [("gemini-2.5-flash", False), ("gemini-3.8-flash", True)])
+async def test_a_model_that_takes_tools_or_a_format_gets_the_tools(serve: Any, model: str, takes_both: bool) -> None:
+    service = await serve(wire.says("ok"))
+    wanted = {"type": "json_schema", "json_schema": SCHEMA}
+    response = await service.ask(model=model, tools=[TOOL], response_format=wanted)
+    body = wire.read(service.bodies[0])
+    assert body["tools"]
+    assert ("responseJsonSchema" in body.get("generationConfig", {})) is takes_both
+    assert (response.degradation is None) is takes_both
+
+
 async def test_limits_are_sent(serve: Any) -> None:
     config = (await sent(serve, config={"max_tokens": 500}, temperature=0.5, top_p=0.9, stop=["END"]))[
         "generationConfig"

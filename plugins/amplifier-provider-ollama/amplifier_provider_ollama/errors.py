@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _LONG = Kind(ContextLengthError, "Begin a new session, or set context_window of the provider higher.")
+_FORMAT = Kind(InvalidRequestError, "Ask for JSON of a simpler schema.")
 _BUSY = Kind(ProviderUnavailableError, "The server has a problem: see its log, and try again later.")
 _LATE = Kind(LLMTimeoutError, "Try again.")
 _BY_STATUS = {
@@ -47,6 +48,8 @@ _BY_WORDS = {
     "does not support tools": Kind(
         InvalidRequestError, "Choose a model with tools: https://ollama.com/search?c=tools lists them."
     ),
+    "schema in format": _FORMAT,
+    "parse grammar": _FORMAT,
     "context length": _LONG,
     "context window": _LONG,
     "more system memory": Kind(ConfigurationError, "Choose a smaller model, or set context_window lower."),

@@ -61,7 +61,9 @@ def make_call(request: ChatRequest, settings: Settings, *, with_thinking: bool =
     elif not with_thinking:
         lost.append((f"thinking {think}", "none", "the model does not think"))
     wanted = request.response_format
-    if wanted is not None and wanted.type == "json_schema":
+    if wanted is not None and wanted.type != "text" and "tools" in body:
+        lost.append((f"response_format {wanted.type}", "none", "with a format, the model could call no tool"))
+    elif wanted is not None and wanted.type == "json_schema":
         body["format"] = wanted.json_schema.get("schema", wanted.json_schema)
     elif wanted is not None and wanted.type == "json":
         body["format"] = "json"

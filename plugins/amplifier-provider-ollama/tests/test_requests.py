@@ -163,6 +163,15 @@ async def test_a_format_is_enforced_by_ollama(serve: Any, wanted: Any, format: A
     assert (await sent(serve, response_format=wanted))["format"] == format
 
 
+async def test_of_tools_and_a_format_a_model_gets_the_tools(serve: Any) -> None:
+    service = await serve(wire.says("ok"))
+    tool = {"name": "look", "parameters": {"type": "object", "properties": {}}}
+    response = await service.ask(tools=[tool], response_format={"type": "json"})
+    assert service.bodies[0]["tools"]
+    assert "format" not in service.bodies[0]
+    assert response.degradation.requested == "response_format json"
+
+
 async def test_limits_and_options_are_sent(serve: Any) -> None:
     config = {"context_window": 8192, "max_tokens": 500, "options": {"seed": 7, "top_p": 0.1}, "keep_alive": "30m"}
     body = await sent(serve, config=config, temperature=0.5, stop=["END"], top_p=0.9)

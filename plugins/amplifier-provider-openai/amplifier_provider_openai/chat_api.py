@@ -64,9 +64,12 @@ def make_call(request: ChatRequest, settings: Settings) -> Call:
     if most := request.max_output_tokens or settings.max_output_tokens:
         # Services beside OpenAI know the older name.
         body["max_tokens" if settings.find_address() else "max_completion_tokens"] = most
-    if (schema := read_schema(request)) is not None:
+    wanted = request.response_format
+    if wanted is not None and wanted.type != "text" and request.tools and settings.find_address():
+        lost.append((f"response_format {wanted.type}", "none", "many services let a model with a format call no tool"))
+    elif (schema := read_schema(request)) is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    elif request.response_format is not None and request.response_format.type == "json":
+    elif wanted is not None and wanted.type == "json":
         body["response_format"] = {"type": "json_object"}
     if request.stop:
         body["stop"] = request.stop

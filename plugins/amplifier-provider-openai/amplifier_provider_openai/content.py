@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.llm_errors import InvalidToolCallError
 from amplifier_core.message_models import Degradation
+from amplifier_providers.schemas import is_object, iterate_schemas
 
 if TYPE_CHECKING:
     from amplifier_core import ChatRequest, Message
@@ -16,6 +17,12 @@ Block = dict[str, Any]
 
 INSTRUCTING = ("system", "developer")
 _SCHEMA_NAME = re.compile(r"[^\w-]")
+_KINDS = {"type", "enum", "const", "anyOf", "$ref"}
+_NOT_STRICT = {
+    *("allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties"),
+    *("prefixItems", "contains", "uniqueItems", "minLength", "maxLength", "propertyNames", "default"),
+}
+"""Keywords of JSON Schema that the strict mode refuses."""
 
 
 class Media(NamedTuple):
@@ -74,15 +81,28 @@ def read_text(output: Any) -> str:
 
 
 def read_schema(request: ChatRequest) -> dict[str, Any] | None:
-    """Return the wanted schema with its name; None without one."""
+    """Return the wanted schema with its name; None without one.
+
+    A schema that does not say whether it is strict is so if the strict mode of the service takes it.
+    """
     wanted = request.response_format
     if wanted is None or wanted.type != "json_schema":
         return None
     given = wanted.json_schema
     schema = given.get("schema", given)
     name = _SCHEMA_NAME.sub("_", str(given.get("name") or schema.get("title") or "answer"))[:64]
-    strict = wanted.strict if wanted.strict is not None else given.get("strict", True)
+    strict = wanted.strict if wanted.strict is not None else given.get("strict")
+    if strict is None:
+        strict = is_object(schema) and all(map(_is_strict, iterate_schemas(schema)))
     return {"name": name, "schema": schema, "strict": strict}
+
+
+def _is_strict(schema: Any) -> bool:
+    """Return whether the strict mode takes a schema, without those in it: each member is required, and no other."""
+    if not isinstance(schema, dict) or not _KINDS & schema.keys() or _NOT_STRICT & schema.keys():
+        return False
+    is_closed = schema.get("additionalProperties") is False
+    return not is_object(schema) or (is_closed and {*schema.get("properties", ())} == {*schema.get("required", ())})
 
 
 def read_input(text: str, name: str, *, is_cut: bool) -> dict[str, Any] | None:

@@ -111,6 +111,8 @@ class Translator(BaseTranslator):
 
     def _refuse(self, said: Any, code: str | None, status: int | None = None, wait: float | None = None) -> LLMError:
         status, kind = classify_code(code, status)
+        if status == 500 and "schema in format" in str(said):  # Ollama's word for a schema that it cannot enforce
+            kind = _BY_STATUS[400]
         return self.refuse(kind, status, str(said or ""), wait)
 
 

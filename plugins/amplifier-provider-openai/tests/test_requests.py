@@ -229,12 +229,53 @@ async def test_a_document_may_be_an_address_or_a_file_of_the_service(serve: Any)
 
 @both
 async def test_a_schema_is_enforced_by_the_service(serve: Any, api: str) -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
+    count = {"n": {"type": "integer"}}
+    schema = {"type": "object", "properties": count, "required": ["n"], "additionalProperties": False}
     named = {"name": "count it", "schema": schema, "strict": False}
     for given, name, strict in ((schema, "answer", True), (named, "count_it", False)):
         body = await sent(serve, api=api, response_format={"type": "json_schema", "json_schema": given})
         told = body["response_format"]["json_schema"] if api == "chat" else body["text"]["format"]
         assert (told["name"], told["schema"], told["strict"]) == (name, schema, strict)
+
+
+OPEN = {"type": "object", "required": ["n"]}
+
+
+@both
+@pytest.mark.parametrize(
+    ("part", "is_strict"),
+    [
+        ({"type": "integer", "minimum": 1}, True),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, True),
+        ({"type": "array", "items": {"$ref": "#/$defs/open"}}, True),
+        ({"type": "array", "items": OPEN}, False),
+        ({"type": "object", "properties": {"m": {"type": "null"}}, "additionalProperties": False}, False),
+        ({"type": "string", "maxLength": 3}, False),
+        ({}, False),
+        (True, False),
+    ],
+)
+async def test_a_schema_that_the_strict_mode_refuses_is_asked_for_without_it(
+    serve: Any, api: str, part: Any, is_strict: bool
+) -> None:
+    schema = {"type": "object", "properties": {"n": part}, "required": ["n"], "additionalProperties": False}
+    body = await sent(serve, api=api, response_format={"type": "json_schema", "json_schema": schema})
+    told = body["response_format"]["json_schema"] if api == "chat" else body["text"]["format"]
+    assert (told["schema"], told["strict"]) == (schema, is_strict)
+
+
+@both
+async def test_of_tools_and_a_format_a_service_beside_openai_gets_the_tools(serve: Any, api: str) -> None:
+    service = await serve(wire.says("ok", api=api), api=api)
+    tool = {"name": "look", "parameters": {"type": "object", "properties": {}}}
+    response = await service.ask(tools=[tool], response_format={"type": "json_schema", "json_schema": OPEN})
+    body = service.bodies[0]
+    assert body["tools"]
+    if api == "chat":
+        assert "response_format" not in body
+        assert response.degradation.requested == "response_format json_schema"
+    else:
+        assert body["text"]["format"]["schema"] == OPEN
 
 
 @both
