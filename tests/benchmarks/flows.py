@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -113,16 +112,15 @@ async def _forks(bundle: PreparedBundle, folder: str) -> AsyncIterator[Row]:
     for name, size in (("short", 10_000), ("long", HISTORY)):
         at = Path(folder) / name
         at.mkdir()
-        async with AsyncExitStack() as stack:
-            store = await stack.enter_async_context(closing_store(_store(str(at))))
-            source = Task("source", agent="self", prompt="x" * size)
-            forks = [Task(f"f{n}", agent="self", fork="source", prompt="go") for n in range(FORKS)]
+        source = Task("source", agent="self", prompt="x" * size)
+        async with closing_store(_store(str(at))) as store:
             run = await run_workflow(Workflow("first", source), bundle, store, load_plugins())
-            assert run.status == "completed", run.error
-            before = _bytes(at)
+        before = _bytes(at)
+        forks = [Task(f"f{n}", agent="self", fork="source", prompt="go") for n in range(FORKS)]
+        steps = Workflow("first", Sequence(source, Parallel(*forks, max_concurrency=16)))
+        async with closing_store(_store(str(at))) as store:
             began = perf_counter()
-            steps = Sequence(source, Parallel(*forks, max_concurrency=16))
-            await run_workflow(Workflow("first", steps), bundle, store, load_plugins(), resume=run.run_id)
+            await run_workflow(steps, bundle, store, load_plugins(), resume=run.run_id)
             taken[name] = (perf_counter() - began) / FORKS
         stored[name] = (_bytes(at) - before) / FORKS
     yield timed("one of 1,000 tasks that fork 10 MB", taken["long"], at_most=FORK_AT_MOST)

@@ -194,7 +194,7 @@ async def test_the_next_attempt_is_told_which_tools_the_failed_one_has_called(
     [second] = [each for each in await store.sessions() if each.session_id.endswith("-a-2")]
     prompt = str((await store.read(second.session_id))[0]["content"])
     assert prompt.startswith("go\n\nAn earlier attempt has failed after these tool calls")
-    assert '- note {"text": "one"}' in prompt
+    assert '- → note {"text": "one"}' in prompt
 
 
 async def test_a_wrong_key_is_not_tried_again(
