@@ -215,8 +215,8 @@ async def graph(
     ctx: click.Context, what: str | None, bundle_path: str | None, shape: str, trusts: bool, as_json: bool
 ) -> None:
     """Draw a workflow of the bundle, or a run with what is done."""
+    from ..flows.description import describe_workflow, described_tasks, find_description, tasks_before
     from ..flows.drawing import draw_mermaid, draw_text
-    from ..flows.graph import tasks_of
     from ..flows.reading import find_workflow
 
     plugins = plugins_of(ctx)
@@ -224,25 +224,27 @@ async def graph(
     async with use_store(plugins) as store:
         record = await _find_run_if_any(store, what) if what and bundle_path is None else None
         if record is not None:
-            workflow, _ = await _load(record, plugins, Asking(plugins, trusts))
+            description = find_description(await store.read(record.session_id, 0, 1))
+            if description is None:  # the run of an older version
+                description = describe_workflow((await _load(record, plugins, Asking(plugins, trusts)))[0])
             states = {each.task: each.status for each in await _read_entries(store, record)}
         else:
             bundle = await load_bundle_at(bundle_path, plugins, asking=Asking(plugins, trusts))
-            workflow = find_workflow(bundle, what)
+            description = describe_workflow(find_workflow(bundle, what))
     if as_json:
         tasks = [
             {
-                "id": each.id,
-                "agent": each.agent,
-                "fork": each.fork,
-                "before": each.before,
-                "status": states.get(each.id),
+                "id": each["id"],
+                "agent": each.get("agent"),
+                "fork": each.get("fork"),
+                "before": tasks_before(each),
+                "status": states.get(each["id"]),
             }
-            for each in tasks_of(workflow.step)
+            for each in described_tasks(description["steps"])
         ]
-        print_json("flow.graph/1", {"workflow": workflow.name, "tasks": tasks})
+        print_json("flow.graph/1", {"workflow": description["name"], "tasks": tasks})
         return
-    for line in (draw_mermaid if shape == "mermaid" else draw_text)(workflow, states):
+    for line in (draw_mermaid if shape == "mermaid" else draw_text)(description, states):
         click.echo(plain(line))
 
 

@@ -18,6 +18,7 @@ from ..sessions.presence import refuse_occupied
 from ..sessions.records import new_record, resume_changes
 from ..spawn import prepared_bundle
 from ..spawning.agents import AgentSpawner
+from .description import KEY, describe_workflow, digest_of, without_secrets
 from .engine import Engine
 from .errors import INVALID, FlowError
 from .graph import Graph
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from amplifier_core.permissions import Policy
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import SessionRecord, SessionStore
+    from amplifier_core.transcript import Message
 
     from ..bundle.model import Bundle, PreparedBundle
     from ..events import EventRouter
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from .tasks import Workflow
 
 FLOW = "flow"
-"""The member of the metadata of a run's record: the name of its workflow, and its input."""
+"""The member of the metadata of a run's record: the name of its workflow, its input, and the digest of its steps."""
 
 
 @frozen
@@ -107,12 +109,14 @@ async def _find_record(
     """Return the record of a stored run, or store that of a new one."""
     if resume is not None:
         return await store.get(resume)
-    metadata = {FLOW: {"name": workflow.name, "input": dict(input or {})}}
+    description = without_secrets(describe_workflow(workflow))
+    metadata = {FLOW: {"name": workflow.name, "input": dict(input or {}), "digest": digest_of(description)}}
     name, project = workflow.name, project_of(working_dir)
     record = new_record(prepared, new_session_id(name), name=name, project=project, metadata=metadata)
     await store.create(replace(record, status="idle"))
     told = json.dumps(dict(input or {}), ensure_ascii=False, default=str)
-    await store.append(record.session_id, [{"role": "user", "content": f"Run {name} with {told}"}], at=0)
+    first: Message = {"role": "user", "content": f"Run {name} with {told}", "metadata": {KEY: description}}
+    await store.append(record.session_id, [first], at=0)
     return await store.get(record.session_id)
 
 
