@@ -108,24 +108,23 @@ async def _run(
 ) -> int:
     from ..flows.runs import run_workflow
     from ..security import read_policy
+    from .flow_view import FlowView
     from .running.approving import Approvals
     from .running.terminal import own_terminal
 
-    def report(key: str, entry: Entry | None) -> None:
-        if not ctx.obj["quiet"]:
-            tell(plain(f"{key}: {'begins' if entry is None else entry.status}"))
-
-    result = await run_workflow(
-        workflow,
-        bundle,
-        store,
-        plugins,
-        given,
-        resume=record.session_id if record is not None else None,
-        approval_system=Approvals(own_terminal(), lambda: None),
-        permissions=read_policy(),
-        tell=report,
-    )
+    done = await _read_entries(store, record) if record is not None else []
+    with FlowView(workflow, done, quiet=ctx.obj["quiet"]) as view:
+        result = await run_workflow(
+            workflow,
+            bundle,
+            store,
+            plugins,
+            given,
+            resume=record.session_id if record is not None else None,
+            approval_system=Approvals(own_terminal(), lambda: None, view.alone),
+            permissions=read_policy(),
+            tell=view.report,
+        )
     _print(result, as_json=as_json)
     if result.error is not None:
         tell(f"amplifier: {plain(str(result.error))}. Go on with: amplifier flow resume {result.run_id}")

@@ -19,28 +19,26 @@ NOT_DONE = "·"
 
 
 class Row(NamedTuple):
-    """A line of the tree: the lines left of it, the task that it stands for, if any, and its text."""
+    """A line of the tree: the lines left of it, the step that it stands for, and a word before that."""
 
     margin: str
-    task: str
-    text: str
+    step: Plain
+    word: str = ""
 
 
 def draw_text(description: Plain, states: Mapping[str, str] | None = None) -> Iterator[str]:
     """Yield the lines of a tree; `states` has the status of tasks by id, for their signs."""
     yield description["name"]
-    for row in rows_of(description["steps"]):
-        sign = f"{SIGNS.get((states or {}).get(row.task, ''), NOT_DONE)} " if row.task and states else ""
-        yield f"{row.margin} {sign}{row.text}"
+    for margin, step, word in rows_of(description["steps"]):
+        sign = f"{SIGNS.get((states or {}).get(step['id'], ''), NOT_DONE)} " if "id" in step and states else ""
+        yield f"{margin} {sign}{word}{title_of(step)}"
 
 
 def rows_of(steps: list[Plain], margin: str = "", words: list[str] | None = None) -> Iterator[Row]:
     """Yield the lines of described steps; `words` stand before their texts."""
-    for number, step in enumerate(steps, 1):
-        is_last = number == len(steps)
-        word = words[number - 1] if words else ""
-        text = f"{word}: {title_of(step)}" if word else title_of(step)
-        yield Row(f"{margin}{'└─' if is_last else '├─'}", step.get("id", ""), text)
+    for number, step in enumerate(steps):
+        is_last = number == len(steps) - 1
+        yield Row(f"{margin}{'└─' if is_last else '├─'}", step, f"{words[number]}: " if words and words[number] else "")
         if "id" not in step:
             below = [(word, each) for word, steps in steps_below(step) for each in steps]
             inner = f"{margin}{'   ' if is_last else '│  '}"

@@ -111,7 +111,7 @@ class Scope:
 class Engine:
     """One run of the workflow of a graph. `input` are the inputs that it was given.
 
-    `tell` is called with the key of each task when it begins, and with its entry when that is durable.
+    `tell` is called with the key of each task when an attempt begins, and with its entry when that is durable.
     """
 
     def __init__(
@@ -232,9 +232,9 @@ class Engine:
         if task.skip_if is not None and self._test(task.skip_if, scope, inputs):
             return Entry(key, task.id, "skipped")
         last = attempt + task.retries + 1
-        self._tell(key, None)
         while True:
             attempt += 1
+            self._tell(key, None)
             try:
                 output, session = await self._attempt(task, key, attempt, inputs, source)
             except Exception as error:

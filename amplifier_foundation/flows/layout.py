@@ -30,6 +30,8 @@ ROOM = 60
 """Room between the text of a frame and its columns: from above for a word, the arrows to the columns, and forks."""
 FORKS = 20
 """Distance of the forks' lines from the box below them; beside it stands the word of each."""
+WIDEST = 900
+"""Room for columns side by side."""
 LANE = 9
 PAD = 14
 RETURN = 26
@@ -48,6 +50,8 @@ class Box:
     lines: list[str]
     depth: int
     columns: list[Column] = field(default_factory=list)
+    rows: list[list[Column]] = field(default_factory=list)
+    """The columns that stand side by side; of many, the rest stands below."""
     words: list[str] = field(default_factory=list)
     """A word above each column."""
     foot: list[str] = field(default_factory=list)
@@ -65,19 +69,9 @@ class Box:
         return self.y + self.height
 
     @property
-    def inside(self) -> float:
-        """The top of its columns; that of a task itself."""
-        return self.columns[0].y if self.columns else self.y
-
-    @property
     def end(self) -> float:
         """The top of its foot."""
         return self.bottom - PAD / 2 - (len(self.foot) * LINE + 8 if self.foot else 0)
-
-    @property
-    def lower(self) -> float:
-        """The line below its columns, free for arrows."""
-        return self.end - (14 if self.foot else 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +86,8 @@ class Column:
     y: float = 0
     width: float = 0
     height: float = 0
+    floor: float = 0
+    """The bottom of the longest column beside it."""
 
     @property
     def middle(self) -> float:
@@ -195,13 +191,14 @@ class Layout:
             for each in box.columns:
                 self._measure(each)
             text = max(measure(line) for line in (*box.lines, *box.foot, " " * NARROW)) * SIGN + 2 * PAD
-            inner = sum(each.width for each in box.columns) + GAP / 2 * (len(box.columns) - 1)
-            edges = 2 * PAD + (2 * RETURN if box.foot else 0)
-            box.width = max(text + (0 if box.columns else LINE), inner + edges if box.columns else 0)
+            box.rows = list(_break_rows(box.columns))
+            edges = 2 * PAD + (2 * RETURN if box.foot else 2 * PAD if len(box.rows) > 1 else 0)
+            inner = max((_width_of(row) for row in box.rows), default=0) + edges
+            box.width = max(text, inner) if box.columns else text + LINE
             box.height = len(box.lines) * LINE + PAD
-            if box.columns:
-                box.height += ROOM + max(each.height for each in box.columns) + PAD
-                box.height += len(box.foot) * LINE + 32 if box.foot else 0
+            box.height += sum(ROOM + max(each.height for each in row) for row in box.rows)
+            box.height += PAD if box.columns else 0
+            box.height += len(box.foot) * LINE + 32 if box.foot else 0
         column.width = max((box.width for box in column.boxes), default=0) + column.margin
         column.height = sum(box.height for box in column.boxes) + GAP * max(0, len(column.boxes) - 1)
 
@@ -209,11 +206,15 @@ class Layout:
         column.x, column.y = x, y
         for box in column.boxes:
             box.x, box.y = x + column.margin + (column.width - column.margin - box.width) / 2, y
-            inner = sum(each.width for each in box.columns) + GAP / 2 * (len(box.columns) - 1)
-            left = box.x + (box.width - inner) / 2
-            for each in box.columns:
-                self._place(each, left, y + len(box.lines) * LINE + PAD / 2 + ROOM)
-                left += each.width + GAP / 2
+            top = y + len(box.lines) * LINE + PAD / 2
+            for row in box.rows:
+                left, top = box.middle - _width_of(row) / 2, top + ROOM
+                floor = top + max(each.height for each in row)
+                for each in row:
+                    each.floor = floor
+                    self._place(each, left, top)
+                    left += each.width + GAP / 2
+                top = floor
             y += box.height + GAP
 
     # the ways of forks
@@ -281,20 +282,39 @@ class Way:
             x = stop.column.lane_of(edge.source)
             yield x, y
             if above is not None:
-                y = above.box.lower
+                y = stop.column.floor + 6 + number % 3 * 4
             elif self._frame is not None and not self.is_in_order:
-                y = self._frame.inside - room
+                y = stop.column.y - room
             else:
                 break
             yield x, y
-        for stop in self._down:
+        if self._frame is not None and self._up[0].column.y != self._down[0].column.y and not self.is_in_order:
+            yield self._frame.x + PAD, y
+            y = self._down[0].column.y - room
+            yield self._frame.x + PAD, y
+        for stop, below in zip(self._down, [*self._down[1:], None], strict=True):
             if not self._drops(stop):
                 lane = stop.column.lane_of(edge.source)
                 yield lane, y
-                y = stop.box.inside - room
+                y = (below.column.y if below is not None else stop.box.y) - room
                 yield lane, y
         yield end, y
         yield end, target.y
+
+
+def _break_rows(columns: list[Column]) -> Iterator[list[Column]]:
+    row: list[Column] = []
+    for column in columns:
+        if row and _width_of([*row, column]) > WIDEST:
+            yield row
+            row = []
+        row.append(column)
+    if row:
+        yield row
+
+
+def _width_of(row: list[Column]) -> float:
+    return sum(each.width for each in row) + GAP / 2 * (len(row) - 1)
 
 
 def _flatten(steps: list[Plain]) -> Iterator[Plain]:

@@ -152,12 +152,16 @@ class _Picture:
         yield _rect(box, 11)
         for number, line in enumerate(box.lines):
             yield _text(box.x + PAD, box.y + LINE * (number + 1) + 2, line, "title")
-        top = box.inside - SPLIT
-        yield f'<path class="order" d="M{box.columns[0].middle:.1f} {top:.1f}H{box.columns[-1].middle:.1f}"/>'
+        right = box.x + box.width - PAD
+        for number, row in enumerate(box.rows):
+            top, last = row[0].y - SPLIT, right if len(box.rows) > 1 else row[-1].middle
+            yield f'<path class="order" d="M{row[0].middle:.1f} {top:.1f}H{last:.1f}"/>'
+            if number:
+                yield f'<path class="order" d="M{right:.1f} {top:.1f}V{box.columns[0].y - SPLIT:.1f}"/>'
         for column, word in zip(box.columns, box.words, strict=True):
-            yield from _arrow("order", [(column.middle, top), (column.middle, column.y)])
+            yield from _arrow("order", [(column.middle, column.y - SPLIT), (column.middle, column.y)])
             if word:
-                yield _text(column.middle, top - 5, word, "word", "middle")
+                yield _text(column.middle, column.y - SPLIT - 5, word, "word", "middle")
         if box.foot:
             yield from self._foot(box)
         yield "</g>"
@@ -172,7 +176,7 @@ class _Picture:
         yield f'<rect class="test" x="{x:.1f}" y="{y:.1f}" {size}/>'
         for number, line in enumerate(box.foot):
             yield _text(column.middle, y + LINE * number + 16, line, "test", "middle")
-        right, middle, top = box.x + box.width - RETURN / 2, y + height / 2, box.inside - SPLIT + 8
+        right, middle, top = box.x + box.width - RETURN / 2, y + height / 2, column.y - SPLIT + 8
         back = [(x + width, middle), (right, middle), (right, top), (column.middle, top)]
         yield from _arrow("order", back)
         yield _text(right, top - 5, "again", "word", "end")
