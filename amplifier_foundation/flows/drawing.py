@@ -46,7 +46,7 @@ def rows_of(steps: list[Plain], margin: str = "", words: list[str] | None = None
 
 
 def title_of(step: Plain) -> str:
-    """Return a description of a step in one line, as it was written: it may hold any characters."""
+    """Return a description of a step in one line."""
     if "id" in step:
         facts = [kind_of(step)]
         facts += [f"forks {step['fork']}"] if "fork" in step else []
@@ -66,7 +66,9 @@ def title_of(step: Plain) -> str:
 
 def kind_of(task: Plain) -> str:
     """Return what does a described task."""
-    return f"agent {task['agent']}" if "agent" in task else "function" if "compute" in task else "value"
+    if "agent" in task:
+        return f"agent {' '.join(task['agent'].split())}"
+    return "function" if "compute" in task else "value"
 
 
 def name_of(test: Any) -> str:

@@ -45,7 +45,7 @@ async def draw_runs(store: SessionStore, records: Sequence[SessionRecord]) -> di
         entries = [entry for message in messages if (entry := Entry.of_message(message)) is not None]
         mine = [str(each.metadata["task"]) for each in at_work if each.metadata.get(FLOW) == record.session_id]
         states = {key.partition("#")[0]: "running" for key in mine}
-        pictures[record.session_id] = draw_svg(without_secrets(description), sum_up(entries), states)
+        pictures[record.session_id] = draw_svg(description, sum_up(entries), states)
     return pictures
 
 
@@ -56,7 +56,7 @@ def draw_svg(
 
     `states` has the status of unfinished tasks by id: `running`, `waiting`.
     """
-    return "".join(_Picture(description, progress or {}, states or {}).parts())
+    return "".join(_Picture(without_secrets(description), progress or {}, states or {}).parts())
 
 
 class _Picture:
