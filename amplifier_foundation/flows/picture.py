@@ -28,7 +28,7 @@ WORDS = 300
 SPLIT = 42
 """Distance of the line to the columns of a frame from their tops."""
 LONGEST = 2_000
-"""Characters of a text that is looked at: redacting more takes long."""
+"""Characters of an output that are looked at."""
 
 
 async def draw_runs(store: SessionStore, records: Sequence[SessionRecord]) -> dict[str, str]:
@@ -93,11 +93,12 @@ class _Picture:
 
     # what is known of a step
 
-    def _status(self, task: str) -> str:
-        known = self._progress.get(task)
-        if task in self._states or known is None:
-            return self._states.get(task, "absent" if task in self._absent else "")
-        return "failed" if known.failed and known.failed == known.count else known.status
+    def _status(self, task: Plain) -> str:
+        name = task["id"]
+        known = self._progress.get(name)
+        if name in self._states or known is None:
+            return self._states.get(name, "absent" if name in self._absent else "")
+        return "failed" if known.failed and not task.get("continue_on_fail") else known.last.status
 
     def _decision(self, kind: str, step: Plain, depth: int) -> Progress | None:
         first = next(described_tasks([step]), None)
@@ -127,7 +128,7 @@ class _Picture:
 
     def _task(self, box: Box) -> Iterator[str]:
         task = box.step["id"]
-        status, known = self._status(task), self._progress.get(task)
+        status, known = self._status(box.step), self._progress.get(task)
         session = f' data-session="{_safe(known.last.session)}"' if known is not None and known.last.session else ""
         yield f'<g class="task {_safe(status or "open")}"{session}><title>{_safe(self._tooltip(box.step))}</title>'
         yield _rect(box, 7)
@@ -137,18 +138,18 @@ class _Picture:
         yield "</g>"
 
     def _tooltip(self, task: Plain) -> str:
-        known, status = self._progress.get(task["id"]), self._status(task["id"])
-        lines = [title_of(task), status or "not done"]
+        known, told = self._progress.get(task["id"]), ""
         if known is not None and known.last.error is not None:
-            lines.append(str(known.last.error.get("message", "")))
+            told = str(known.last.error.get("message", ""))
         elif known is not None and known.last.output is not None:
-            lines.append(text_of(known.last.output))
-        lines = [redact_text(line[:LONGEST]) for line in lines]
-        return "\n".join(line if len(line) <= WORDS else f"{line[:WORDS]}…" for line in lines)
+            told = text_of(known.last.output)
+        told = redact_text(told[:LONGEST]) if told else ""  # before it is cut: half of a secret is not recognised
+        words = told if len(told) <= WORDS else f"{told[:WORDS]}…"
+        return "\n".join(filter(None, (title_of(task), self._status(task) or "not done", words)))
 
     def _frame(self, box: Box) -> Iterator[str]:
         kind = next(key for key in ("parallel", "if", "loop", "for_each", "sequence") if key in box.step)
-        yield f'<g class="frame {kind}"><title>{_safe(redact_text(title_of(box.step)[:LONGEST]))}</title>'
+        yield f'<g class="frame {kind}"><title>{_safe(title_of(box.step))}</title>'
         yield _rect(box, 11)
         for number, line in enumerate(box.lines):
             yield _text(box.x + PAD, box.y + LINE * (number + 1) + 2, line, "title")
@@ -217,6 +218,5 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str = "") -> str:
 
 
 def _safe(text: Any) -> str:
-    """Return text without secrets or markup, and without characters that hide or turn other ones."""
-    shown = "".join(each if each.isprintable() or each == "\n" else " " for each in redact_text(str(text)))
-    return escape(shown)
+    """Return text without markup, and without characters that hide or turn other ones."""
+    return escape("".join(each if each.isprintable() or each == "\n" else " " for each in str(text)))

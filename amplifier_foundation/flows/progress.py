@@ -21,11 +21,6 @@ class Progress:
     failed: int = 0
     """Iterations whose last attempt failed."""
 
-    @property
-    def status(self) -> str:
-        """The status of the last entry."""
-        return self.last.status
-
 
 def sum_up(entries: Iterable[Entry]) -> dict[str, Progress]:
     """Return the progress of tasks by id; of decisions by their key, with a `#` for each iteration around it."""

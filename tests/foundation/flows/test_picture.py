@@ -113,6 +113,17 @@ def test_a_task_shows_its_state_by_class_and_sign_and_its_output_as_a_note() -> 
     )
 
 
+def test_an_iteration_that_failed_counts_unless_the_run_goes_on_without_it() -> None:
+    entries = [Entry("a#1", "a", "failed"), Entry("a#2", "a", "completed")]
+    for goes_on, expected in ((False, "failed"), (True, "completed")):
+        each = ForEach("input.files", agent("a", continue_on_fail=goes_on))
+        [group] = groups(draw(each, *entries)).values()
+        assert group.get("class") == f"task {expected}"
+        assert texts(group)[-1] == "2 times, 1 failed"
+    again = [Entry("a#1", "a", "failed"), Entry("a#1", "a", "completed", attempts=2)]
+    assert groups(draw(agent("a"), *again))["a"].get("class") == "task completed"
+
+
 def test_every_fork_is_a_dashed_line_with_its_word_and_crosses_no_task() -> None:
     for step in (feature(), hostile()):
         layout = Layout(describe_workflow(Workflow("w", step))["steps"], lambda step, depth: [])
