@@ -23,8 +23,11 @@ providers:
       rules:
         - {when: {tool: wait}, say: held}
         - {when: {user: '^hold'}, call: {tool: wait, input: {what: it}}}
+        - {when: {tool: write_file}, say: written}
+        - {when: {user: '^write'}, call: {tool: write_file, input: {file_path: a.txt, content: hello}}}
       otherwise: {say: "You said: {prompt}"}
-tools: [{module: wait, source: ./modules/wait.py}]
+tools: [{module: wait, source: ./modules/wait.py}, {module: tool-filesystem}]
+hooks: [{module: ask, source: ./modules/ask.py}]
 permissions: {allow: [wait]}
 workflows:
   chain:
@@ -32,6 +35,9 @@ workflows:
       - {id: one, agent: self, prompt: one}
       - {id: two, agent: self, prompt: hold, fork: one}
       - {id: three, agent: self, prompt: "{nothing}"}
+  asks:
+    steps:
+      - {id: ask, agent: self, prompt: write}
 ---
 You work.
 """
@@ -121,7 +127,7 @@ def folder(project: Path, modules: Path, home: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_at_a_terminal_the_tree_is_drawn_in_place_until_a_task_fails(folder: Path, terminals: Any) -> None:
-    person = terminals("flow", "run", term="xterm-256color", colour=True)
+    person = terminals("flow", "run", "chain", term="xterm-256color", colour=True)
     person.until(r"two\S* 1 s")
     (folder / "go").touch()
     text = person.until(r"Go on with: amplifier flow resume chain-\w+\n")
@@ -138,7 +144,7 @@ def test_at_a_terminal_the_tree_is_drawn_in_place_until_a_task_fails(folder: Pat
 
 
 def test_ctrl_c_leaves_the_terminal_clean(folder: Path, terminals: Any) -> None:
-    person = terminals("flow", "run", term="xterm-256color", colour=True)
+    person = terminals("flow", "run", "chain", term="xterm-256color", colour=True)
     person.until(r"two\S* 1 s")
     person.type("\x03")
     text = person.until("interrupted\n")
@@ -147,10 +153,21 @@ def test_ctrl_c_leaves_the_terminal_clean(folder: Path, terminals: Any) -> None:
     assert "\x1b[?25l" not in text
 
 
+def test_a_question_finds_a_quiet_terminal(folder: Path, terminals: Any) -> None:
+    person = terminals("flow", "run", "asks", term="xterm-256color", colour=True)
+    asked = person.until("Enter: Deny")
+    assert "▶" not in asked[asked.rindex("\x1b[2K") :]
+    person.type("1\n")
+    answered = FIXED.sub("", person.until("ask: written\n"))
+    assert "1 of 1 done" in answered
+    assert person.ended() == exits.OK
+    assert (folder / "a.txt").read_text(encoding="utf-8") == "hello"
+
+
 @pytest.mark.parametrize("options", [{"term": "dumb", "colour": True}, {"term": "xterm-256color"}])
 def test_a_terminal_that_cannot_or_shall_not_move_gets_lines(folder: Path, terminals: Any, options: Any) -> None:
     (folder / "go").touch()
-    person = terminals("flow", "run", **options)
+    person = terminals("flow", "run", "chain", **options)
     text = person.until(r"three: failed\n")
     assert "\x1b" not in text
     lines = ["one: begins", "one: completed", "two: begins", "begun it", "two: completed", "three: begins"]
