@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -31,9 +31,6 @@ KEY = "workflow"
 """The member of the metadata of a run's first message with the description of its workflow."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_DEFAULTS = {
-    each.name: each.default_factory() if each.default_factory is not MISSING else each.default for each in fields(Task)
-}
 
 
 def describe_workflow(workflow: Workflow) -> Plain:
@@ -99,8 +96,10 @@ class _Describer:
 
     def step(self, step: Step) -> Plain:
         if isinstance(step, Task):
-            own = ((name, getattr(step, name)) for name in _DEFAULTS)
-            return {name: self.value(value) for name, value in own if not _is_usual(name, value)}
+            made: Any = type(step)
+            own = ((name, getattr(step, name), usual) for name, usual in _defaults_of(made))
+            kind = {} if made is Task else {"kind": made.__name__.lower()}
+            return {**kind, **{name: self.value(value) for name, value, usual in own if not _is_usual(value, usual)}}
         if isinstance(step, Sequence):
             return {"sequence": self._steps(step)}
         if isinstance(step, Parallel):
@@ -157,8 +156,16 @@ def _parts_of(value: Any) -> list[Any]:
     return [call, vars(value)] if isinstance(call, FunctionType) else []
 
 
-def _is_usual(name: str, value: Any) -> bool:
-    usual = _DEFAULTS[name]
+@cache
+def _defaults_of(kind: type[Task]) -> list[tuple[str, Any]]:
+    """Return the fields of a kind of task with their usual values."""
+    return [
+        (each.name, each.default_factory() if each.default_factory is not MISSING else each.default)
+        for each in fields(kind)
+    ]
+
+
+def _is_usual(value: Any, usual: Any) -> bool:
     return value is usual or (type(value) is type(usual) and bool(value == usual))
 
 

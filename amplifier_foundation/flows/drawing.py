@@ -68,7 +68,7 @@ def kind_of(task: Plain) -> str:
     """Return what does a described task."""
     if "agent" in task:
         return f"agent {' '.join(task['agent'].split())}"
-    return "function" if "compute" in task else "value"
+    return str(task.get("kind") or ("function" if "compute" in task else "value"))
 
 
 def name_of(test: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from amplifier_foundation.flows.description import describe_workflow, digest_of, find_description
+from amplifier_foundation.flows.drawing import draw_text
 from amplifier_foundation.flows.runs import fork_run
 from amplifier_foundation.flows.tasks import Branch, ForEach, Loop, Parallel, Sequence, Step, Task, Workflow
 
@@ -66,6 +68,16 @@ def test_a_description_has_the_keys_of_a_bundle_and_leaves_out_what_is_as_usual(
         {"if": "c.done", "then": [{"id": "d", "value": 1}], "else": [{"id": "e", "value": 2}]},
         {"for_each": ["x", "y"], "do": [each]},
     ]
+
+
+def test_another_kind_of_task_has_its_kind_and_its_own_fields() -> None:
+    @dataclass(frozen=True)
+    class Question(Task):
+        text: str = ""
+
+    description = describe_workflow(Workflow("work", Question("ask", text="Publish?")))
+    assert description["steps"] == [{"kind": "question", "id": "ask", "text": "Publish?"}]
+    assert list(draw_text(description)) == ["work", "└─ ask  (question)"]
 
 
 def test_a_function_is_its_name_and_the_hash_of_its_code() -> None:
