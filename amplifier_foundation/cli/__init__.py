@@ -140,10 +140,10 @@ def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool) -> None:
 
     from amplifier_core import entry_points
 
-    from .log_lines import FORMAT, RedactingFormatter
+    from .log_lines import FORMAT, PresentStderr, RedactingFormatter
 
     level = logging.DEBUG if debug else logging.ERROR if quiet else logging.WARNING
-    logging.basicConfig(level=level, stream=sys.stderr, force=True)
+    logging.basicConfig(level=level, stream=PresentStderr(), force=True)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(RedactingFormatter(FORMAT))
     for noisy in ("asyncio", "watchdog", "fsevents"):

@@ -23,3 +23,11 @@ class PlainConsole(Console):
         for segment in super().render(renderable, options):
             steers = not segment.control and not segment.text.isprintable()
             yield Segment(plain(segment.text), segment.style) if steers else segment
+
+
+class QuietCursor(PlainConsole):
+    """Leaves the cursor visible: a killed program cannot bring it back."""
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Change nothing."""
+        return False

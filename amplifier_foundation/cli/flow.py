@@ -24,7 +24,7 @@ from .app import (
     use_inbox,
     use_store,
 )
-from .flow_answers import answer_at, find_run, is_run, task_of, tell_waiting
+from .flow_answers import answer_at, find_run, is_run, tell_waiting
 from .loops import run_in_loop
 from .output import print_json, print_table, timestamp
 from .running.terminal import plain, tell
@@ -105,7 +105,7 @@ async def resume(ctx: click.Context, run_id: str, accept: bool, trusts: bool, as
         if bundle.digest != record.bundle_digest and not accept:
             text = f"the bundle of run {record.session_id} has changed since. Go on with its present version: --accept"
             raise SessionConflict(record.session_id, text)
-        ctx.exit(await _run(ctx, workflow, bundle, store, plugins, {}, record, as_json=as_json))
+        ctx.exit(await _run(ctx, workflow, bundle, store, plugins, {}, record, accept=accept, as_json=as_json))
 
 
 async def _run(
@@ -117,30 +117,33 @@ async def _run(
     given: dict[str, Any],
     record: SessionRecord | None = None,
     *,
+    accept: bool = False,
     as_json: bool,
 ) -> int:
     from ..bundle.overrides import DAY
+    from ..flows.journal import WAITING
     from ..flows.runs import run_workflow
     from ..security import read_policy
+    from .flow_view import FlowView
     from .running.terminal import own_terminal
-
-    def report(key: str, entry: Entry | None) -> None:
-        if not ctx.obj["quiet"]:
-            tell(plain(f"{key}: {'begins' if entry is None else entry.status}"))
 
     terminal = own_terminal()
     while True:
-        result = await run_workflow(
-            workflow,
-            bundle,
-            store,
-            plugins,
-            given,
-            resume=record.session_id if record is not None else None,
-            permissions=read_policy(),
-            tell=report,
-            approval_timeout=seconds_of(read_settings_here().get("approvals.timeout")) or DAY,
-        )
+        done = await _read_entries(store, record) if record is not None else []
+        view = FlowView(workflow, [each for each in done if each.status != WAITING], quiet=ctx.obj["quiet"])
+        with view:
+            result = await run_workflow(
+                workflow,
+                bundle,
+                store,
+                plugins,
+                given,
+                resume=record.session_id if record is not None else None,
+                accept=accept,
+                permissions=read_policy(),
+                tell=view.report,
+                approval_timeout=seconds_of(read_settings_here().get("approvals.timeout")) or DAY,
+            )
         if result.status != "waiting" or terminal is None:
             break
         await answer_at(terminal, store, result.questions)
@@ -160,6 +163,8 @@ async def _run(
 
 def _print(result: RunResult, *, as_json: bool) -> None:
     if as_json:
+        from ..flows.asking import task_of
+
         error = result.error.to_dict() if result.error is not None else None
         waiting = [{"id": each.id, "task": task_of(each), "question": each.question} for each in result.questions]
         facts = {"run": result.run_id, "status": result.status, "outputs": dict(result.outputs), "error": error}
@@ -239,8 +244,8 @@ async def graph(
     ctx: click.Context, what: str | None, bundle_path: str | None, shape: str, trusts: bool, as_json: bool
 ) -> None:
     """Draw a workflow of the bundle, or a run with what is done."""
+    from ..flows.description import describe_workflow, described_tasks, find_description, tasks_before
     from ..flows.drawing import draw_mermaid, draw_text
-    from ..flows.graph import tasks_of
     from ..flows.reading import find_workflow
 
     plugins = plugins_of(ctx)
@@ -248,25 +253,27 @@ async def graph(
     async with use_store(plugins) as store:
         record = await _find_run_if_any(store, what) if what and bundle_path is None else None
         if record is not None:
-            workflow, _ = await _load(record, plugins, Asking(plugins, trusts))
+            description = find_description(await store.read(record.session_id, 0, 1))
+            if description is None:  # the run of an older version
+                description = describe_workflow((await _load(record, plugins, Asking(plugins, trusts)))[0])
             states = {each.task: each.status for each in await _read_entries(store, record)}
         else:
             bundle = await load_bundle_at(bundle_path, plugins, asking=Asking(plugins, trusts))
-            workflow = find_workflow(bundle, what)
+            description = describe_workflow(find_workflow(bundle, what))
     if as_json:
         tasks = [
             {
-                "id": each.id,
-                "agent": each.agent,
-                "fork": each.fork,
-                "before": each.before,
-                "status": states.get(each.id),
+                "id": each["id"],
+                "agent": each.get("agent"),
+                "fork": each.get("fork"),
+                "before": tasks_before(each),
+                "status": states.get(each["id"]),
             }
-            for each in tasks_of(workflow.step)
+            for each in described_tasks(description["steps"])
         ]
-        print_json("flow.graph/1", {"workflow": workflow.name, "tasks": tasks})
+        print_json("flow.graph/1", {"workflow": description["name"], "tasks": tasks})
         return
-    for line in (draw_mermaid if shape == "mermaid" else draw_text)(workflow, states):
+    for line in (draw_mermaid if shape == "mermaid" else draw_text)(description, states):
         click.echo(plain(line))
 
 
@@ -291,6 +298,8 @@ async def _read_entries(store: SessionStore, record: SessionRecord) -> list[Entr
 
 def _task_key(question: Approval) -> str:
     """Return the key of the task that waits, or the session whose tool call does."""
+    from ..flows.asking import task_of
+
     return task_of(question) or question.session_id
 
 

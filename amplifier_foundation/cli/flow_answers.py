@@ -86,6 +86,8 @@ async def _answer(
 
 def _choose(record: SessionRecord, waiting: Sequence[Approval], task: str | None, verb: str) -> Approval:
     """Return the question that is meant. Raises `SessionConflict` when there is none, or several."""
+    from ..flows.asking import task_of
+
     run_id = record.session_id
     if not waiting:
         raise SessionConflict(run_id, f"the run {run_id} waits for no answer. See: amplifier flow show {run_id}")
@@ -150,15 +152,10 @@ def tell_waiting(run_id: str, questions: Sequence[Approval]) -> None:
     tell(f"amplifier: answer with: amplifier flow approve {run_id} (or deny); then: amplifier flow resume {run_id}")
 
 
-def task_of(question: Approval) -> str | None:
-    """Return the key of the task that a question is about; None: it is about the tool call of an agent."""
-    from ..flows.asking import TOOL
-
-    return str(question.arguments.get("task")) if question.tool == TOOL else None
-
-
 def describe(question: Approval) -> str:
     """Return a question in one line."""
+    from ..flows.asking import task_of
+
     task = task_of(question)
     about = f"task {task}" if task is not None else f"{question.tool} in session {question.session_id}"
     return one_line(f"{about}: {question.question}", 200)

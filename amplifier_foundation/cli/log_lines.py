@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 FORMAT = "amplifier: %(levelname)s: %(message)s"
 
@@ -15,3 +16,15 @@ class RedactingFormatter(logging.Formatter):
         from amplifier_core.utils.secrets import redact_text
 
         return redact_text(super().format(record))
+
+
+class PresentStderr:
+    """Writes to `sys.stderr` as it is at that moment: a live view takes lines there, and puts them above itself."""
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        sys.stderr.flush()

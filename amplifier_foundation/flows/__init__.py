@@ -7,6 +7,7 @@
     workflow = Workflow("feature", Sequence(plan, build, checks))
 
 `tasks.py` has what people write, `graph.py` checks it, `engine.py` runs it, `journal.py` keeps what is done, and
-`turns.py` takes the turns of agents. A run is a session: its messages are its journal, so a run is forked, listed and
+`turns.py` takes the turns of agents. `description.py` makes plain data of a workflow, for a run to keep; `drawing.py`,
+`picture.py` and `layout.py` draw that. A run is a session: its messages are its journal, so a run is forked, listed and
 deleted like any other session.
 """

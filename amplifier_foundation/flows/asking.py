@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
 
     from ..background.approval_inbox import ApprovalInbox
+    from ..background.approvals import Approval
     from .tasks import Task
 
 TOOL = "flow"
@@ -70,6 +71,11 @@ class DirectApprovals:
 
         chosen = await self._system.request_approval(f"{key}: {question}", [ONCE, DENY], 300.0, "deny")
         return {"approved": allows(chosen), "said": ""}
+
+
+def task_of(question: Approval) -> str | None:
+    """Return the key of the task that a question is about; None: it is about the tool call of an agent."""
+    return str(question.arguments.get("task")) if question.tool == TOOL else None
 
 
 def _state_key(run_id: str) -> str:

@@ -1,132 +1,139 @@
-"""Draw a workflow: as a tree of text, and as a Mermaid flowchart; with a run, how far it is."""
+"""Draw a described workflow: as a tree of text, and as a Mermaid flowchart; with a run, how far it is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .graph import tasks_of
-from .tasks import Branch, ForEach, Loop, Parallel, Sequence, Task
+from ..sessions.lineage_text import mermaid_text
+from .description import described_tasks, steps_below, tasks_before
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from .tasks import Step, Test, Workflow
+    from .description import Plain
 
-_MARKS = {"completed": "✓", "waiting": "?", "failed": "✗", "skipped": "-", "absent": "-"}
-
-
-class _Node(NamedTuple):
-    text: str
-    below: tuple[tuple[str, Step], ...] = ()
-    """Steps below it, each with a word for it."""
+SIGNS = {"completed": "✓", "failed": "✗", "skipped": "-", "absent": "-", "running": "▶", "waiting": "?"}
+"""The sign of each state of a task."""
+NOT_DONE = "·"
+"""The sign of a task without a state."""
 
 
-def draw_text(workflow: Workflow, states: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Yield the lines of a tree; `states` has the status of tasks by id, for their marks."""
-    yield workflow.name
-    yield from _draw(tuple(("", step) for step in _flatten(workflow.step)), "", states or {})
+class Row(NamedTuple):
+    """A line of the tree: the lines left of it, the step that it stands for, and a word before that."""
+
+    margin: str
+    step: Plain
+    word: str = ""
 
 
-def _draw(steps: tuple[tuple[str, Step], ...], margin: str, states: Mapping[str, str]) -> Iterator[str]:
-    for number, (word, step) in enumerate(steps, 1):
-        is_last = number == len(steps)
-        node = _describe(step)
-        mark = f"{_MARKS.get(states.get(step.id, ''), '·')} " if isinstance(step, Task) and states else ""
-        yield f"{margin}{'└─' if is_last else '├─'} {mark}{f'{word}: ' if word else ''}{node.text}"
-        yield from _draw(node.below, f"{margin}{'   ' if is_last else '│  '}", states)
+def draw_text(description: Plain, states: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Yield the lines of a tree; `states` has the status of tasks by id, for their signs."""
+    yield description["name"]
+    for margin, step, word in rows_of(description["steps"]):
+        sign = f"{SIGNS.get((states or {}).get(step['id'], ''), NOT_DONE)} " if "id" in step and states else ""
+        yield f"{margin} {sign}{word}{title_of(step)}"
 
 
-def _describe(step: Step) -> _Node:
-    if isinstance(step, Task):
-        facts = [step.kind]
-        facts += [f"forks {step.fork}"] if step.fork else []
-        facts += [f"after {', '.join(step.before)}"] if step.before else []
-        facts += ["asks first"] if step.needs_approval else []
-        return _Node(f"{step.id}  ({'; '.join(facts)})")
-    if isinstance(step, Sequence):
-        return _Node("one after the other", _list(step))
-    if isinstance(step, Parallel):
-        most = f", at most {step.max_concurrency} at a time" if step.max_concurrency else ""
-        return _Node(f"side by side{most}", tuple(("", each) for each in step.steps))
-    if isinstance(step, Branch):
-        arms = [("then", each) for each in _flatten(step.then)]
-        arms += [("else", each) for each in _flatten(step.otherwise)] if step.otherwise is not None else []
-        return _Node(f"if {_show(step.condition)}", tuple(arms))
-    if isinstance(step, Loop):
-        return _Node(f"again until {_show(step.until)}, at most {step.max_iterations} times", _list(step.body))
-    items = step.items if isinstance(step.items, str) else "the items"
-    return _Node(f"for each of {items}", _list(step.body))
+def rows_of(steps: list[Plain], margin: str = "", words: list[str] | None = None) -> Iterator[Row]:
+    """Yield the lines of described steps; `words` stand before their texts."""
+    for number, step in enumerate(steps):
+        is_last = number == len(steps) - 1
+        yield Row(f"{margin}{'└─' if is_last else '├─'}", step, f"{words[number]}: " if words and words[number] else "")
+        if "id" not in step:
+            below = [(word, each) for word, steps in steps_below(step) for each in steps]
+            inner = f"{margin}{'   ' if is_last else '│  '}"
+            yield from rows_of([each for _, each in below], inner, [word for word, _ in below])
 
 
-def _list(step: Step) -> tuple[tuple[str, Step], ...]:
-    return tuple(("", each) for each in _flatten(step))
+def title_of(step: Plain) -> str:
+    """Return a description of a step in one line."""
+    if "id" in step:
+        facts = [kind_of(step)]
+        facts += [f"forks {step['fork']}"] if "fork" in step else []
+        before = tasks_before(step)
+        facts += [f"after {', '.join(before)}"] if before else []
+        facts += ["asks first"] if "needs_approval" in step else []
+        return f"{step['id']}  ({'; '.join(facts)})"
+    if "sequence" in step:
+        return "one after the other"
+    if "parallel" in step:
+        return f"side by side{_limit_of(step)}"
+    if "if" in step:
+        return f"if {name_of(step['if'])}"
+    if "loop" in step:
+        return f"again until {name_of(step['until'])}, at most {step['max_iterations']} times"
+    return f"for each of {name_of(step['for_each'])}{_limit_of(step)}"
 
 
-def _flatten(step: Step) -> tuple[Step, ...]:
-    return step.steps if isinstance(step, Sequence) else (step,)
+def kind_of(task: Plain) -> str:
+    """Return what does a described task."""
+    if "agent" in task:
+        return f"agent {' '.join(task['agent'].split())}"
+    return str(task.get("kind") or ("function" if "compute" in task else "value"))
 
 
-def _show(test: Test) -> str:
-    return test if isinstance(test, str) else getattr(test, "__name__", "a function")
+def name_of(test: Any) -> str:
+    """Return a condition in one line, or the name of a described function; a list is no more than `the items`."""
+    if isinstance(test, str):
+        return " ".join(test.split())
+    return str(test["function"]).rpartition(".")[2] if isinstance(test, dict) else "the items"
 
 
-def draw_mermaid(workflow: Workflow, states: Mapping[str, str] | None = None) -> Iterator[str]:
+def _limit_of(step: Plain) -> str:
+    return f", at most {step['max_concurrency']} at a time" if "max_concurrency" in step else ""
+
+
+def draw_mermaid(description: Plain, states: Mapping[str, str] | None = None) -> Iterator[str]:
     """Yield the lines of a flowchart: solid arrows for the order, dotted ones for forks."""
-    states = states or {}
+    chart = _Chart(description, states or {})
+    chart.add_all(description["steps"], ["start"])
     yield "flowchart TD"
-    lines: list[str] = []
-    forks: list[str] = []
-    count = 0
-
-    def name() -> str:
-        nonlocal count
-        count += 1
-        return f"n{count}"
-
-    names = {task.id: f"task{number}" for number, task in enumerate(tasks_of(workflow.step), 1)}
-    _walk(workflow.step, ["start"], name, names, lines, forks, states)
-    yield f'  start(["{_quote(workflow.name)}"])'
-    yield from lines
-    yield from forks
+    yield f'  start(["{mermaid_text(description["name"])}"])'
+    yield from chart.lines
+    yield from chart.forks
 
 
-def _walk(
-    step: Step,
-    before: list[str],
-    name: Callable[[], str],
-    names: Mapping[str, str],
-    lines: list[str],
-    forks: list[str],
-    states: Mapping[str, str],
-) -> list[str]:
-    """Add the lines of a step that follows the nodes `before`; return its last nodes."""
-    if isinstance(step, Task):
-        mark = f"{_MARKS[states[step.id]]} " if states.get(step.id) in _MARKS else ""
-        own = names[step.id]
-        lines.append(f'  {own}["{_quote(mark + step.id)}"]')
-        lines += [f"  {each} --> {own}" for each in before]
-        if step.fork:
-            forks.append(f"  {names[step.fork]} -. fork .-> {own}")
-        return [own]
-    if isinstance(step, Sequence):
-        for each in step.steps:
-            before = _walk(each, before, name, names, lines, forks, states)
+class _Chart:
+    """The lines of a Mermaid flowchart."""
+
+    def __init__(self, description: Plain, states: Mapping[str, str]) -> None:
+        tasks = described_tasks(description["steps"])
+        self._names = {task["id"]: f"task{number}" for number, task in enumerate(tasks, 1)}
+        self._states = states
+        self._count = 0
+        self.lines: list[str] = []
+        self.forks: list[str] = []
+
+    def add_all(self, steps: list[Plain], before: list[str]) -> list[str]:
+        """Add steps that follow each other, the first one the nodes `before`; return the last nodes."""
+        for each in steps:
+            before = self._add(each, before)
         return before
-    if isinstance(step, Parallel):
-        return [end for each in step.steps for end in _walk(each, before, name, names, lines, forks, states)]
-    node = name()
-    lines.append(f'  {node}{{{{"{_quote(_describe(step).text)}"}}}}')
-    lines += [f"  {each} --> {node}" for each in before]
-    if isinstance(step, Branch):
-        ends = _walk(step.then, [node], name, names, lines, forks, states)
-        return ends + (_walk(step.otherwise, [node], name, names, lines, forks, states) if step.otherwise else [node])
-    ends = _walk(step.body, [node], name, names, lines, forks, states)
-    if isinstance(step, Loop):
-        lines += [f"  {end} --> {node}" for end in ends]
+
+    def _add(self, step: Plain, before: list[str]) -> list[str]:
+        if "id" in step:
+            return [self._add_task(step, before)]
+        if "sequence" in step:
+            return self.add_all(step["sequence"], before)
+        if "parallel" in step:
+            return [end for each in step["parallel"] for end in self._add(each, before)] or before
+        self._count += 1
+        node = f"n{self._count}"
+        self.lines.append(f'  {node}{{{{"{mermaid_text(title_of(step))}"}}}}')
+        self.lines += [f"  {each} --> {node}" for each in before]
+        if "if" in step:
+            ends = self.add_all(step["then"], [node])
+            return ends + self.add_all(step.get("else", []), [node])
+        if "for_each" in step:
+            return self.add_all(step["do"], [node])
+        self.lines += [f"  {end} -- again --> {node}" for end in self.add_all(step["loop"], [node])]
         return [node]
-    assert isinstance(step, ForEach)
-    return ends
 
-
-def _quote(text: str) -> str:
-    return text.replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+    def _add_task(self, task: Plain, before: list[str]) -> str:
+        own, sign = self._names[task["id"]], SIGNS.get(self._states.get(task["id"], ""), "")
+        label = f"{sign} {task['id']}".strip()
+        self.lines.append(f'  {own}["{mermaid_text(label)}<br/>{mermaid_text(kind_of(task))}"]')
+        self.lines += [f"  {each} --> {own}" for each in before]
+        if "fork" in task:
+            self.forks.append(f"  {self._names[task['fork']]} -. fork .-> {own}")
+        return own

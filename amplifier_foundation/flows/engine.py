@@ -90,8 +90,8 @@ class Held(Exception):
 class Engine:
     """One run of the workflow of a graph. `input` are the inputs that it was given.
 
-    `tell` is called with the key of each task when it begins, and with its entry when that is durable, or waits.
-    `fences` makes those around the input in a prompt, when strangers wrote the input.
+    `tell` is called with the key of each task when an attempt begins, and with its entry when that is durable, or
+    waits. `fences` makes those around the input in a prompt, when strangers wrote the input.
     """
 
     def __init__(
@@ -248,7 +248,6 @@ class Engine:
                 return Entry(key, task.id, "failed", error=failure.to_dict())
             if isinstance(task, Approval):
                 return Entry(key, task.id, "completed", answer)
-        self._tell(key, None)
         return await self._try(task, key, inputs, source, before)
 
     async def _try(
@@ -259,6 +258,7 @@ class Engine:
         begun = before.output["after"] if before is not None and before.status == "retried" else attempt
         while True:
             attempt += 1
+            self._tell(key, None)
             try:
                 output, session = await self._attempt(task, key, attempt, inputs, source)
                 return Entry(key, task.id, "completed", output, session, attempt)

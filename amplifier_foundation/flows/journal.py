@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from amplifier_core.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from amplifier_core.storage import SessionRecord, SessionStore
     from amplifier_core.transcript import Message
@@ -78,11 +78,13 @@ class Journal:
                 self._known[entry.key] = entry
 
     @classmethod
-    async def open(cls, store: SessionStore, record: SessionRecord, first: Message, events: RunEvents) -> Journal:
-        """Return the journal of a stored run, which begins with the message `first`. Raises `SessionNotFound`."""
+    async def open(
+        cls, store: SessionStore, record: SessionRecord, first: Callable[[], Message], events: RunEvents
+    ) -> Journal:
+        """Return the journal of a stored run, which begins with the message of `first`. Raises `SessionNotFound`."""
         messages = await store.read(record.session_id)
         if not messages:
-            messages = [first]
+            messages = [first()]
             await store.append(record.session_id, messages, at=0)
         own = [Entry.of_message(message) for message in messages[record.fork_at or 0 :]]
         await events.catch_up(entry for entry in own if entry is not None)

@@ -31,7 +31,8 @@ from ..spawning.agents import AgentSpawner
 from ..spawning.family import TREE, Tree
 from .asking import TOOL, DirectApprovals, InboxApprovals, ask_to_cancel
 from .claims import Claim, find_open, run_of
-from .errors import CANCELLED, INVALID, FlowError
+from .description import describe_workflow, digest_of
+from .errors import CANCELLED, CHANGED, INVALID, FlowError
 from .graph import Graph
 from .journal import Entry
 from .run_events import RunEvents
@@ -80,6 +81,7 @@ async def run_workflow(
     input: Mapping[str, Any] | None = None,
     *,
     resume: str | None = None,
+    accept: bool = False,
     working_dir: Path | None = None,
     approval_system: ApprovalSystem | None = None,
     permissions: Policy | None = None,
@@ -92,12 +94,12 @@ async def run_workflow(
 
     Questions go to the approvals inbox, where they count as denied after `approval_timeout` seconds, or to the
     `approval_system`. `tell` hears of each task, as `Engine` says. Each finished task is durable before the next one
-    begins. A failed run is resumed with its failed task. Raises `FlowError` for a workflow that cannot run, and
-    `SessionConflict` while another process has the run.
+    begins. A failed run is resumed with its failed task. Raises `FlowError` for a workflow that cannot run, or has
+    changed since the run began (unless you `accept` that), and `SessionConflict` while another process has the run.
     """
     graph = Graph(workflow)  # nothing is stored for one that cannot run
     prepared, complete = await prepared_bundle(bundle), complete_store(store)
-    record = await _find_record(graph, prepared, complete, input, resume, working_dir)
+    record = await _find_record(graph, prepared, complete, input, resume, working_dir, accept=accept)
     clock = clock or SystemClock()
     with session_lock(record.session_id):
         record = replace(record, metadata=with_held(record.metadata, {}))
@@ -202,13 +204,20 @@ async def _find_record(
     input: Mapping[str, Any] | None,
     resume: str | None,
     working_dir: Path | None,
+    *,
+    accept: bool,
 ) -> SessionRecord:
-    """Return the record of a stored run, or store that of a new one."""
+    """Return the record of a stored run, or store that of a new one. Raises `FlowError` for a changed workflow."""
     if resume is not None:
-        return await store.get(resume)
+        record = await store.get(resume)
+        digest = record.metadata[FLOW].get("digest")
+        if not accept and digest is not None and digest != digest_of(describe_workflow(graph.workflow)):
+            message = f"the workflow has changed since the run {resume} began. Accept that, or begin a new run"
+            raise FlowError(CHANGED, message)
+        return record
     name, project = graph.workflow.name, project_of(working_dir)
     run_id, given = new_session_id(name), {**graph.workflow.input, **(input or {})}
-    metadata = {FLOW: {"name": name, "input": given}}
+    metadata = {FLOW: {"name": name, "input": given, "digest": digest_of(describe_workflow(graph.workflow))}}
     record = new_record(prepared, run_id, name=name, project=project, metadata=metadata)
     accounts = list(Tree.below(run_id, prepared.bundle, record.created).accounts)
     await store.create(replace(record, status="idle", metadata={**record.metadata, ACCOUNTS: accounts}))

@@ -14,6 +14,7 @@ from ..sessions.untrusted import UNTRUSTED
 from ..spawning.own_loops import SessionLoops
 from ..spawning.runners import WORKFLOW
 from .asking import watch_for_cancel
+from .description import KEY, describe_workflow, without_secrets
 from .engine import Engine
 from .failures import first_of
 from .journal import Journal
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from .run_events import RunEvents
 
 FLOW = WORKFLOW
-"""The member of the metadata of a run's record: the name of its workflow, and its input."""
+"""The member of the metadata of a run's record: the name of its workflow, its input, and the digest of its steps."""
 
 
 @frozen
@@ -64,7 +65,7 @@ async def take_steps(
     clock = clock or SystemClock()
     is_foreign = is_foreign or bool(record.metadata.get(UNTRUSTED))
     fences = (lambda: Fences(record.session_id)) if is_foreign else None
-    journal = await Journal.open(store, record, first_message(graph, given), events)
+    journal = await Journal.open(store, record, lambda: first_message(graph, given), events)
     try:
         with SessionLoops() as loops:
             turns = AgentTurns(agents, store, session, loops)
@@ -86,4 +87,5 @@ async def _run(engine: Engine, watch: Coroutine[Any, Any, None]) -> Taken:
 def first_message(graph: Graph, given: Mapping[str, Any]) -> Message:
     """Return the message with which the session of a run begins."""
     told = json.dumps(dict(given), ensure_ascii=False, default=str)
-    return {"role": "user", "content": f"Run {graph.workflow.name} with {told}"}
+    description = without_secrets(describe_workflow(graph.workflow))
+    return {"role": "user", "content": f"Run {graph.workflow.name} with {told}", "metadata": {KEY: description}}

@@ -60,13 +60,6 @@ class Task:
     runner: str | None = None
 
     @property
-    def kind(self) -> str:
-        """What it is: an agent's, a function, a question or a value."""
-        if self.agent is not None:
-            return f"agent {self.agent}"
-        return "function" if self.compute is not None else "value"
-
-    @property
     def before(self) -> tuple[str, ...]:
         """The tasks that come before, each once."""
         return tuple(dict.fromkeys((*self.depends_on, *self.deps, *self.needs.values())))
@@ -81,11 +74,6 @@ class Approval(Task):
 
     question: Prompt = ""
     on_deny: Literal["fail", "continue"] = "fail"
-
-    @property
-    def kind(self) -> str:
-        """What it is."""
-        return "approval"
 
 
 class Sequence:

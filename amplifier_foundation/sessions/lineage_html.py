@@ -20,13 +20,22 @@ from .records import agent_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from amplifier_core.storage import SessionStore
+    from amplifier_core.storage import SessionRecord, SessionStore
     from amplifier_core.transcript import Message
 
     from .lineage import Node
 
 MESSAGES = 20_000
 """The most messages on one page; the sessions changed last come first."""
+_LEGEND = (
+    ("completed", "✓", "done"),
+    ("failed", "✗", "failed"),
+    ("running", "▶", "running"),
+    ("waiting", "?", "waits"),
+    ("skipped", "-", "skipped"),
+    ("open", "·", "not done"),
+)
+"""The class, the sign and the word for each state of a task."""
 TEXT = 20_000
 """The most characters of one message on a page."""
 
@@ -48,8 +57,15 @@ def _start(node: Node, nodes: Mapping[str, Any]) -> int:
     return (node.record.fork_at or 0) if node.record.fork_of in nodes else 0
 
 
-def lineage_page(roots: Sequence[Node], histories: Mapping[str, Sequence[Message]], title: str) -> str:
+def lineage_page(
+    roots: Sequence[Node],
+    histories: Mapping[str, Sequence[Message]],
+    title: str,
+    pictures: Mapping[str, str] | None = None,
+) -> str:
     """Return the page: the tree, a timeline, the events, and the messages in `histories` (see `own_messages`).
+
+    `pictures` has the workflows of runs as SVG, by the ids of their sessions; it stands in the page as it is.
 
     The page holds its content as data without secrets, and a script inserts it as text. A policy in the page forbids
     every other script and all loading.
@@ -69,12 +85,23 @@ def lineage_page(roots: Sequence[Node], histories: Mapping[str, Sequence[Message
         "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'",
         "title": escape(title),
+        "workflows": "".join(_show_workflow(nodes[run].record, svg) for run, svg in (pictures or {}).items()),
         "style": style,
         "data": data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),  # inert in any browser
         "script": script,
     }
     head, *rest = page.split("{{")
     return head + "".join(values[name] + text for name, _, text in (each.partition("}}") for each in rest))
+
+
+def _show_workflow(record: SessionRecord, svg: str) -> str:
+    name, run = escape(redact_text(record.name)), escape(record.session_id)
+    legend = " ".join(f'<span class="{state}">{sign} {word}</span>' for state, sign, word in _LEGEND)
+    lines = '<span class="order">─▶ next</span> <span class="fork">┄▶ fork: begins with that session</span>'
+    return (
+        f'<section class="workflow" data-run="{run}"><h2>Workflow {name}</h2><p class="legend">{legend} {lines}</p>'
+        f'<div class="picture" tabindex="0">{svg}</div></section>'
+    )
 
 
 def _digest(source: str) -> str:

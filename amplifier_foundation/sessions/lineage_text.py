@@ -35,11 +35,11 @@ def mermaid(roots: Sequence[Node]) -> str:
     """Return a Mermaid flowchart: solid arrows for parents, thick for forks, dotted for events."""
     arrows = {"made": "-->", "fork": "==>", "woke": "-.->"}
     lines = ["flowchart LR"]
-    lines += [f'  {name}["{"<br/>".join(map(_mermaid_text, _label(node)))}"]' for name, node in _number_nodes(roots)]
+    lines += [f'  {name}["{"<br/>".join(map(mermaid_text, _label(node)))}"]' for name, node in _number_nodes(roots)]
     for name, event in _causes(roots):
-        lines.append(f'  {name}(["{_mermaid_text(event)}"])')
+        lines.append(f'  {name}(["{mermaid_text(event)}"])')
     for edge in _edges(roots):
-        label = f'|"{_mermaid_text(edge.label)}"|' if edge.label else ""
+        label = f'|"{mermaid_text(edge.label)}"|' if edge.label else ""
         lines.append(f"  {edge.source} {arrows[edge.kind]}{label} {edge.target}")
     lines += [
         f"  style {name} stroke:{_COLOURS[node.record.status]},stroke-width:2px"
@@ -98,7 +98,7 @@ def _label(node: Node) -> list[str]:
     return [line for line in (record.session_id, agent, size, str(spent_of(record))) if line]
 
 
-def _mermaid_text(text: str) -> str:
+def mermaid_text(text: str) -> str:
     """Return text without markup: Mermaid reads `#34;` as HTML's `&#34;`."""
     return "".join(each if each.isalnum() or each in " ,.:/_-" else f"#{ord(each)};" for each in text)
 

@@ -68,7 +68,7 @@ PATIENCE = 30.0
 class Terminal:
     """The program at a terminal of its own, and what a person sees and types there."""
 
-    def __init__(self, *arguments: str, term: str = "dumb") -> None:
+    def __init__(self, *arguments: str, term: str = "dumb", colour: bool = False) -> None:
         self._side, other = pty.openpty()
         self._process = subprocess.Popen(
             [sys.executable, "-c", ON_A_TERMINAL, *arguments],
@@ -76,7 +76,7 @@ class Terminal:
             stdout=other,
             stderr=other,
             start_new_session=True,
-            env={**os.environ, "TERM": term, "NO_COLOR": "1", "COLUMNS": "200"},
+            env={**os.environ, "TERM": term, "NO_COLOR": "" if colour else "1", "COLUMNS": "200"},
         )
         os.close(other)
         self._unread = ""
@@ -127,8 +127,8 @@ def terminals() -> Iterator[type[Terminal]]:
     begun: list[Terminal] = []
 
     class Tracked(Terminal):
-        def __init__(self, *arguments: str, term: str = "dumb") -> None:
-            super().__init__(*arguments, term=term)
+        def __init__(self, *arguments: str, term: str = "dumb", colour: bool = False) -> None:
+            super().__init__(*arguments, term=term, colour=colour)
             begun.append(self)
 
     yield Tracked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -9,11 +10,14 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from amplifier_core import load_plugins
+from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
 
 BUNDLE = """---
@@ -103,6 +107,44 @@ def test_a_changed_bundle_is_noticed(folder: Path, capsys: pytest.CaptureFixture
     assert invoke(["flow", "resume", failed["run"]]) == exits.CONFLICT
     assert "has changed since. Go on with its present version: --accept" in capsys.readouterr().err
     assert flow(capsys, "resume", failed["run"], "--accept")["outputs"]["last"] == "You said: last"
+
+
+def test_a_run_is_drawn_as_it_was_after_its_bundle_has_changed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, chain())
+    run = flow(capsys, "run")["run"]
+    write(folder, ["{id: other, value: 1}"])
+    assert [each["id"] for each in flow(capsys, "graph", run)["tasks"]] == list(WORDS)
+    assert [each["id"] for each in flow(capsys, "graph", "chain")["tasks"]] == ["other"]
+    assert invoke(["session", "tree", run, "--format", "html"]) == exits.OK
+    page = capsys.readouterr().out
+    assert re.findall(r'class="task (\w+)" data-session="([^"]*)"', page) == [
+        ("completed", f"{run}-{word}-1") for word in WORDS
+    ]
+    assert f'data-run="{run}"' in page
+
+
+def test_a_run_of_an_older_version_is_drawn_from_its_bundle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, chain())
+    run = flow(capsys, "run")["run"]
+
+    async def age() -> str:
+        store = open_inbox(load_plugins(environ={}))
+        try:
+            record, messages = await store.get(run), await store.read(run)
+            about = {name: value for name, value in record.metadata["flow"].items() if name != "digest"}
+            await store.create(replace(record, session_id="old", metadata={"flow": about}, message_count=0))
+            await store.append("old", [{"role": "user", "content": "Run chain with {}"}, *messages[1:]], at=0)
+            return "old"
+        finally:
+            await store.close()
+
+    run = asyncio.run(age())
+    assert [each["status"] for each in flow(capsys, "graph", run)["tasks"]] == ["completed"] * 6
+    assert invoke(["session", "tree", run, "--format", "html"]) == exits.OK
+    assert "data-run" not in capsys.readouterr().out.partition("<script>")[0]
+    assert flow(capsys, "resume", run)["outputs"]["six"] == "You said: six"
 
 
 @pytest.mark.parametrize(

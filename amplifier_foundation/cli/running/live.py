@@ -13,7 +13,7 @@ from rich.markdown import Markdown
 from rich.spinner import Spinner
 from rich.text import Text
 
-from ..consoles import PlainConsole
+from ..consoles import QuietCursor
 from .terminal import plain
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class LiveTerminal:
     """
 
     def __init__(self) -> None:
-        self._console = _QuietCursor(file=sys.stdout, highlight=False)
+        self._console = QuietCursor(file=sys.stdout, highlight=False)
         self._live: Live | None = None
         self._rest = ""
         self._shown = ""
@@ -111,14 +111,6 @@ class LiveTerminal:
             redirect_stderr=sys.stderr.isatty(),  # lines for a person go above the moving part
         )
         self._live.start(refresh=True)
-
-
-class _QuietCursor(PlainConsole):
-    """Leaves the cursor visible: a killed program cannot bring it back."""
-
-    def show_cursor(self, show: bool = True) -> bool:
-        """Change nothing."""
-        return False
 
 
 class OurMarkdown(Markdown):

@@ -43,6 +43,7 @@ async def tree(
     ctx: click.Context, session_id: str | None, everywhere: bool, kind: str, output: Path | None, as_json: bool
 ) -> None:
     """Show sessions below their parents, with their forks and events: of this folder, or of ID and its descendants."""
+    from ...flows.picture import draw_runs
     from ...sessions import lineage_text
     from ...sessions.lineage import forest, subtree, walk
     from ...sessions.lineage_html import lineage_page, own_messages
@@ -62,7 +63,9 @@ async def tree(
         title = project or "all folders"
         drawn = ""
         if kind == "html":
-            drawn = lineage_page(nodes, await own_messages(store, nodes), title)
+            histories = await own_messages(store, nodes)
+            runs = [node.record for _, node in walk(nodes) if node.record.session_id in histories]
+            drawn = lineage_page(nodes, histories, title, await draw_runs(store, runs))
         elif kind in ("mermaid", "dot"):
             drawn = redact_text((lineage_text.mermaid if kind == "mermaid" else lineage_text.dot)(nodes))
     if output is not None:

@@ -147,6 +147,29 @@ function tickLabel(time, span) {
   return span > 3600 ? `${span > 86400 ? text.slice(8, 10) + ". " : ""}${text.slice(11, 16)}` : text.slice(11, 19);
 }
 
+// the workflows: each picture is shown with its run, and with the sessions of its tasks
+
+function bindWorkflows() {
+  for (const task of document.querySelectorAll(".workflow [data-session]")) {
+    const session = byId.get(task.dataset.session);
+    if (!session) continue;
+    task.setAttribute("tabindex", "0");
+    task.setAttribute("role", "button");
+    task.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(session.id); });
+    selectable(task, session);
+  }
+}
+
+function showWorkflow(session) {
+  const pictures = [...document.querySelectorAll(".workflow")], passed = new Set();
+  let run = session;
+  while (run && !passed.has(run.id) && !pictures.some((each) => each.dataset.run === run.id)) {
+    passed.add(run.id);
+    run = byId.get(run.parent) || above(run);
+  }
+  for (const each of pictures) each.hidden = !run || each.dataset.run !== run.id;
+}
+
 // what woke what
 
 function drawCauses() {
@@ -172,6 +195,7 @@ function choose(id, {keep = true} = {}) {
     curve.classList.toggle("lit", curve.dataset.ends.split(" ").includes(id));
   }
   const session = byId.get(id), reader = document.getElementById("reader");
+  showWorkflow(session);
   reader.replaceChildren(...heading(session), ...history(session));
   reader.scrollTop = 0;
   scrollInside(document.getElementById("lineage"), [...document.querySelectorAll(".row")].find((row) => row.dataset.session === id));
@@ -275,6 +299,7 @@ function begin() {
   drawLineage();
   drawTimeline();
   drawCauses();
+  bindWorkflows();
   document.addEventListener("keydown", onKey);
   const asked = decodeURIComponent(location.hash.slice(1));
   const newest = sessions.reduce((a, b) => (b.updated > a.updated && b.count ? b : a));

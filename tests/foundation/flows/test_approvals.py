@@ -173,7 +173,7 @@ async def test_a_running_run_is_cancelled_by_another_process(run: MakeRun, store
         await asyncio.sleep(0.001)
     result = await running
     assert (result.status, (await store.get(record.session_id)).status) == ("cancelled", "cancelled")
-    again = await run(Task("wait", value="over"), resume=record.session_id)
+    again = await run(Task("wait", value="over"), resume=record.session_id, accept=True)
     assert again.outputs == {"wait": "over"}
 
 

@@ -144,8 +144,17 @@ async def test_a_run_cut_in_the_turn_of_an_agent_goes_on_with_it(
         await running
     [record] = [each for each in await store.sessions() if each.name == "work"]
     assert record.status == "interrupted"
-    again = await run(Sequence(said, counted.task("wait", "over")), resume=record.session_id)
+    again = await run(Sequence(said, counted.task("wait", "over")), resume=record.session_id, accept=True)
     assert again.outputs == {"said": "hello", "wait": "over"}
+
+
+async def test_a_changed_workflow_is_noticed_before_anything_of_it_runs(run: MakeRun, counted: Counted) -> None:
+    counted.failures["a"] = 1
+    failed = await run(counted.task("a", retries=0))
+    with pytest.raises(FlowError, match="WORKFLOW_CHANGED: the workflow has changed"):
+        await run(Sequence(counted.task("a", retries=0), counted.task("b")), resume=failed.run_id)
+    assert counted.calls == ["a"]
+    assert (await run(counted.task("a", retries=0), resume=failed.run_id)).status == "completed"
 
 
 async def test_a_run_that_runs_is_not_run_a_second_time(run: MakeRun, store: DurableStore) -> None:

@@ -52,6 +52,20 @@ class Tags(HTMLParser):
         return json.loads(self.texts["script"][0])
 
 
+def browse(page: Path, session_id: str, folder: Path) -> Tags:
+    """Return what a browser makes of a page, opened at a session."""
+    chromium, profile = require("chromium"), f"--user-data-dir={folder / 'profile'}"
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", profile]
+    done = subprocess.run(
+        [*command, "--dump-dom", f"{page.as_uri()}#{session_id}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return Tags(done.stdout)
+
+
 @pytest.fixture
 async def roots(store: DurableStore) -> list[Node]:
     await store.create(SessionRecord("source", name=HOSTILE, error=HOSTILE))
@@ -110,15 +124,22 @@ def test_sessions_whose_messages_were_too_many_are_shown_without() -> None:
     assert Tags(lineage_page([Node(SessionRecord("big"))], {}, "/p")).data["sessions"][0]["messages"] is None
 
 
+async def test_a_browser_shows_the_picture_of_the_run_that_a_session_belongs_to(tmp_path: Path) -> None:
+    records = [SessionRecord(name, parent_id=above) for name, above in (("a", None), ("b", None), ("b-1", "b"))]
+    svg = '<svg class="flow"><g class="task" data-session="b-1"></g><g class="task" data-session="gone"></g></svg>'
+    page = tmp_path / "tree.html"
+    page.write_text(lineage_page(forest(records), {}, "/p", {"a": svg, "b": svg}), encoding="utf-8")
+    shown = browse(page, "b-1", tmp_path)
+    pictures = [each for _, each in shown.tags if each.get("class") == "workflow"]
+    assert [(each["data-run"], "hidden" in each) for each in pictures] == [("a", True), ("b", False)]
+    tasks = [(each.get("role"), each.get("aria-current")) for _, each in shown.tags if each.get("class") == "task"]
+    assert tasks == [("button", "true"), (None, "false")] * 2
+
+
 async def test_a_browser_shows_hostile_text_as_text(store: DurableStore, roots: list[Node], tmp_path: Path) -> None:
     page = tmp_path / "tree.html"
     page.write_text(lineage_page(roots, await own_messages(store, roots), "/p"), encoding="utf-8")
-    chromium, profile = require("chromium"), f"--user-data-dir={tmp_path / 'profile'}"
-    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", profile]
-    done = subprocess.run(
-        [*command, "--dump-dom", f"{page.as_uri()}#fork"], capture_output=True, text=True, timeout=60, check=True
-    )
-    shown = Tags(done.stdout)
+    shown = browse(page, "fork", tmp_path)
     assert shown.texts["title"][0] == "Sessions of /p"
     assert [tag for tag, _ in shown.tags].count("script") == 2
     assert "img" not in [tag for tag, _ in shown.tags]
