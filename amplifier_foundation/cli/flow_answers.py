@@ -132,12 +132,16 @@ async def answer_at(terminal: str, store: DurableStore, questions: Sequence[Appr
     from amplifier_core.hook_results import allows
     from amplifier_core.permissions.gate import ALWAYS, SESSION
 
+    from ..flows.asking import task_of
     from .running.approving import Approvals
+    from .running.watching import asking
 
     approvals = Approvals(terminal, lambda: None)
     for question in questions:
-        prompt = f"{question.question} ({question.reason})"
-        chosen = await approvals.request_approval(f"{question.session_id}: {prompt}", question.options, None, "deny")
+        task = task_of(question)
+        asking.set(f"task {task} of {question.session_id}" if task is not None else f"session {question.session_id}")
+        prompt = question.question if task is not None else f"{question.question} ({question.reason})"
+        chosen = await approvals.request_approval(prompt, question.options, None, "deny")
         scope: Scope = "session" if chosen == SESSION else "always" if chosen.startswith(ALWAYS) else "once"
         try:
             await answer(store, question, "approved" if allows(chosen) else "denied", scope, "", verb="flow approve")
