@@ -205,12 +205,17 @@ async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
         found = [each for each in await read_sessions(store, everywhere=everywhere) if is_run(each)]
     if as_json:
         facts = [
-            {"run": each.session_id, "workflow": each.name, "status": _status(each), "updated": timestamp(each.updated)}
+            {
+                "run": each.session_id,
+                "workflow": each.metadata["flow"]["name"],
+                "status": _status(each),
+                "updated": timestamp(each.updated),
+            }
             for each in found
         ]
         print_json("flow.list/1", facts)
         return
-    rows = [[each.session_id, each.name, _status(each), timestamp(each.updated)] for each in found]
+    rows = [[each.session_id, each.metadata["flow"]["name"], _status(each), timestamp(each.updated)] for each in found]
     print_table(("RUN", "WORKFLOW", "STATUS", "UPDATED"), rows, empty="No workflow has run here yet.")
 
 
