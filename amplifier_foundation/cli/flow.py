@@ -123,7 +123,6 @@ async def _run(
     from ..bundle.overrides import DAY
     from ..flows.journal import WAITING
     from ..flows.runs import run_workflow
-    from ..security import read_policy
     from .flow_view import FlowView
     from .running.terminal import own_terminal
 
@@ -140,7 +139,6 @@ async def _run(
                 given,
                 resume=record.session_id if record is not None else None,
                 accept=accept,
-                permissions=read_policy(),
                 tell=view.report,
                 approval_timeout=seconds_of(read_settings_here().get("approvals.timeout")) or DAY,
             )
