@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from amplifier_core.storage import Delivery
+
     from ..bundle.background_config import TriggerConfig
+    from .approvals import Approval
 
 RUNS = "flow"
-"""The queue of workflows that people run; those of background sessions have a `/`."""
+"""The queue of the runs that people begin; those of background sessions have a `/`."""
+_OF_RUN = "flow:"
 MANUAL = "trigger-manual"
 """The source of events fired by hand."""
 
@@ -18,6 +22,16 @@ MANUAL = "trigger-manual"
 def queue_key(bundle: str, session: str) -> str:
     """Return the name of a background session's queue."""
     return f"{bundle}/{session}"
+
+
+def project_of_run(run_id: str) -> str:
+    """Return the project of the delivery of a run: of that one alone, so that it can be released alone."""
+    return f"{_OF_RUN}{run_id}"
+
+
+def run_of(owned: Delivery | Approval) -> str | None:
+    """Return the run that somebody began by hand; None: the delivery is that of a background session."""
+    return owned.project.removeprefix(_OF_RUN) if owned.queue == RUNS else None
 
 
 def triggers_by_key(queue: str, triggers: Sequence[TriggerConfig]) -> dict[str, TriggerConfig]:

@@ -10,6 +10,7 @@ import click
 from amplifier_core.clock import SystemClock
 from amplifier_core.errors import SessionConflict
 
+from ..background.keys import run_of
 from .app import json_option, storage_plugins, use_inbox
 from .loops import run_in_loop, run_reading
 from .output import print_json, print_table, timestamp
@@ -48,13 +49,13 @@ async def list_(ctx: click.Context, as_json: bool) -> None:
         print_json("approvals.list/1", [_facts(each) for each in waiting])
         return
     print_table(
-        ("ID", "SINCE", "UNTIL", "BACKGROUND SESSION", "CALL", "REASON"),
+        ("ID", "SINCE", "UNTIL", "BACKGROUND SESSION OR RUN", "CALL", "REASON"),
         [
             (
                 each.id[:SHOWN],
                 timestamp(each.created),
                 timestamp(each.expires),
-                each.queue,
+                _whose(each),
                 one_line(_call(each), 80),
                 one_line(each.reason, 80),
             )
@@ -79,7 +80,7 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
     facts = {
         "id": found.id,
         "state": found.state,
-        "background session": f"{found.queue} in {found.project}",
+        **_place(found),
         "session": found.session_id,
         "tool": found.tool,
         "hash": found.call_hash,
@@ -170,8 +171,6 @@ async def answer(
 
 def _when(decided: Approval, *, runs: bool) -> str:
     """Return when the session of an answer goes on."""
-    from ..flows.claims import run_of
-
     if run := run_of(decided):
         return f"goes on with: amplifier flow resume {run}"
     if not runs:
@@ -201,6 +200,17 @@ async def _find(store: DurableStore, text: str) -> Approval:
         ids = ", ".join(each.id for each in found[:5])
         raise SessionConflict(text, f"'{text}' begins the ids of several approvals: {ids}. Type more of the id")
     return found[0]
+
+
+def _whose(approval: Approval) -> str:
+    """Return the queue of a background session, or the run that somebody began by hand."""
+    return run_of(approval) or approval.queue
+
+
+def _place(approval: Approval) -> dict[str, str]:
+    if run := run_of(approval):
+        return {"run": run}
+    return {"background session": f"{approval.queue} in {approval.project}"}
 
 
 def _call(approval: Approval) -> str:

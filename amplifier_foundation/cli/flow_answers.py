@@ -60,7 +60,7 @@ async def _answer(
     *,
     as_json: bool,
 ) -> None:
-    from ..flows.claims import run_of
+    from ..background.keys import run_of
     from ..flows.runs import read_questions
 
     verb = "approve" if state == "approved" else "deny"

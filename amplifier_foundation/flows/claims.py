@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import SessionConflict, StaleEpoch, StoreUnavailable
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
-from ..background.keys import RUNS
+from ..background.keys import RUNS, project_of_run
 from ..background.tasks import run_beside
 
 if TYPE_CHECKING:
@@ -26,23 +26,10 @@ if TYPE_CHECKING:
     from amplifier_core.events import SessionEvent
     from amplifier_core.storage import Delivery, DurableStore, SessionRecord
 
-    from ..background.approvals import Approval
-
 logger = logging.getLogger(__name__)
 
 LEASE = 60.0
 """Seconds until another host may go on with a run whose owner is silent."""
-_PREFIX = "flow:"
-
-
-def place_of(run_id: str) -> str:
-    """Return the project of the delivery of a run: of that one alone, so that it can be released alone."""
-    return f"{_PREFIX}{run_id}"
-
-
-def run_of(delivery_or_approval: Delivery | Approval) -> str | None:
-    """Return the run that somebody has begun by hand; None: the delivery is that of a background session."""
-    return delivery_or_approval.project.removeprefix(_PREFIX) if delivery_or_approval.queue == RUNS else None
 
 
 class Claim:
@@ -64,7 +51,7 @@ class Claim:
         delivery = await find_open(store, record)
         if delivery is None:
             event = TriggerEvent(TriggerType.MANUAL, RUNS, timestamp=clock.now(), data={"run": record.session_id})
-            delivery = await store.enqueue(place_of(record.session_id), RUNS, RUNS, event, now=clock.now())
+            delivery = await store.enqueue(project_of_run(record.session_id), RUNS, RUNS, event, now=clock.now())
             assert delivery is not None  # the event has no key by which it could be known
         elif delivery.state == "claimed":
             await store.release(delivery.project)
@@ -117,5 +104,5 @@ async def find_open(store: DurableStore, record: SessionRecord) -> Delivery | No
     for each in await store.deliveries(session_id=record.session_id, limit=1):
         if each.state in ("pending", "claimed"):
             return each
-    waiting = await store.deliveries(project=place_of(record.session_id), queue=RUNS, state="pending", limit=1)
+    waiting = await store.deliveries(project=project_of_run(record.session_id), queue=RUNS, state="pending", limit=1)
     return waiting[0] if waiting else None  # a kill came between its first two transactions

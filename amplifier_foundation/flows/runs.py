@@ -15,6 +15,7 @@ from amplifier_core.permissions import parse_rule
 
 from ..background.approval_inbox import ApprovalInbox
 from ..background.approvals import WAITS, make_due, read_approvals
+from ..background.keys import run_of
 from ..background.partial_store import complete_store
 from ..paths import project_of
 from ..security import read_policy
@@ -30,7 +31,7 @@ from ..spawn import prepared_bundle
 from ..spawning.agents import AgentSpawner
 from ..spawning.family import TREE, Tree
 from .asking import TOOL, DirectApprovals, InboxApprovals, ask_to_cancel
-from .claims import Claim, find_open, run_of
+from .claims import Claim, find_open
 from .description import describe_workflow, digest_of
 from .errors import CANCELLED, CHANGED, INVALID, FlowError
 from .graph import Graph
