@@ -238,7 +238,7 @@ class Worker:
             await self._fail(delivery, describe_failure(error), error)
             return
         self.engine.notify("started", self.background, delivery=delivery, resumed=spawn.resumed)
-        outcome = await run_spawn(spawn, self.background.config.timeout)
+        outcome = await run_spawn(spawn, self.background.config.time_limit)
         if isinstance(spawn.error, StoreUnavailable):
             raise spawn.error
         try:

@@ -154,7 +154,7 @@ class BackgroundSessionConfig(BaseModel):
     """Seconds without a failure after which the pauses of a trigger, up to 60 s, begin small again."""
     retry: Retry = Retry()
     timeout: Annotated[Seconds, Field(gt=0)] | None = 1800.0
-    """Seconds for handling one event; None: no bound."""
+    """Seconds for handling one event; None: no bound. A workflow has none unless it is given."""
     budget: BudgetConfig | None = None
     """The budget of all its sessions, with those below them. A daily one that is spent lets events wait until the next
     day; another one makes them dead letters."""
@@ -171,6 +171,11 @@ class BackgroundSessionConfig(BaseModel):
     is a failure."""
     max_depth: int = Field(default=8, ge=1, le=100)
     """The longest chain of causes; longer ones are refused: sessions that wake each other stop here."""
+
+    @property
+    def time_limit(self) -> float | None:
+        """The bound of its sessions in seconds: the tasks of a workflow have their own."""
+        return None if self.workflow is not None and "timeout" not in self.model_fields_set else self.timeout
 
     @model_validator(mode="after")
     def _one_instruction(self) -> BackgroundSessionConfig:

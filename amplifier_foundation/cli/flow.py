@@ -142,7 +142,7 @@ async def _run(
                 tell=view.report,
                 approval_timeout=seconds_of(read_settings_here().get("approvals.timeout")) or DAY,
             )
-        if result.status != "waiting" or terminal is None:
+        if terminal is None or not result.questions:
             break
         await answer_at(terminal, store, result.questions)
         record = await store.get(result.run_id)

@@ -171,3 +171,10 @@ async def test_a_background_session_whose_workflow_cannot_run_is_an_error_of_the
         found = [each for each in await check_bundle(path, load_plugins()) if each.code == "AMP120"]
         assert ("error", True) in [(each.severity, told in each.message) for each in found]
         assert all(each.line for each in found)
+
+
+def test_a_workflow_has_the_time_limits_of_its_tasks_alone() -> None:
+    def limit(**fields: Any) -> float | None:
+        return BackgroundSessionConfig(name="a", **fields).time_limit
+
+    assert (limit(), limit(workflow="flow"), limit(workflow="flow", timeout=60)) == (1800, None, 60)
