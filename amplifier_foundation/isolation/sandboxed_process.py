@@ -18,6 +18,7 @@ from amplifier_core.process_forks import close_in_forks
 from .fresh import BEGIN
 from .link import Link, LinkClosed
 from .printed import Printed
+from .process_table import find_below, send_signal
 from .python_folders import choose_below, find_python_folders
 from .zygotes import module_folders
 
@@ -148,19 +149,17 @@ class SandboxedProcess:
         """Kill the process with everything below it that can be seen; idempotent."""
         if self._process is None or self._process.returncode is not None:
             return
-        from .zygote import find_below
-
         pid, below = self._process.pid, []
         with suppress(OSError):  # without /proc
             below = find_below([pid])
         for each in below:
-            _signal(each, signal.SIGKILL)
-        _signal(pid, signal.SIGTERM)  # the first process is the sandbox's own: it ends what has come meanwhile
+            send_signal(each, signal.SIGKILL)
+        send_signal(pid, signal.SIGTERM)  # the first process is the sandbox's own: it ends what has come meanwhile
         asyncio.get_running_loop().call_later(GRACE, self._kill_now)
 
     def _kill_now(self) -> None:
         if self._process is not None and self._process.returncode is None:
-            _signal(self._process.pid, signal.SIGKILL)
+            send_signal(self._process.pid, signal.SIGKILL)
 
     def explain(self) -> ToolProcessEnded:
         """Return why the process has ended."""
@@ -206,8 +205,3 @@ class SandboxedProcess:
             with suppress(TimeoutError):
                 async with asyncio.timeout(GRACE):
                     await self._process.wait()
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)

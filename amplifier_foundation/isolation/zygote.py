@@ -29,7 +29,6 @@ import time
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -38,6 +37,7 @@ from amplifier_core.entry_points import find_entry_points
 
 from .control_groups import Group, remove_stale
 from .fresh import TASKS, count_threads, explain_fresh, start_interpreter
+from .process_table import children_of, find_below, send_signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -181,17 +181,17 @@ class Zygote:
         if pid in self._groups:
             self._groups[pid][0].kill()
         if self._life is not None:
-            _signal(-pid, signal.SIGKILL)
+            send_signal(-pid, signal.SIGKILL)
             return
-        _signal(pid, signal.SIGSTOP)
+        send_signal(pid, signal.SIGSTOP)
         for _ in range(SWEEPS):  # a stopped process starts nothing; what is found is stopped at once
             below = find_below([pid])
             if not below:
                 break
             for each in below:
-                _signal(each, signal.SIGKILL)
+                send_signal(each, signal.SIGKILL)
             self._reap_strays()
-        _signal(pid, signal.SIGKILL)
+        send_signal(pid, signal.SIGKILL)
 
     def _reap(self, options: int = os.WNOHANG) -> None:
         """Tell the end of each child, and kill what it left behind: that is below this process now."""
@@ -232,7 +232,7 @@ class Zygote:
     def _kill_strays(self, ended: int) -> None:
         """Kill processes whose child has ended."""
         if self._life is not None:
-            _signal(-ended, signal.SIGKILL)
+            send_signal(-ended, signal.SIGKILL)
             return
         for _ in range(SWEEPS):
             strays = [pid for pid in children_of(os.getpid()) if pid not in self._watches]
@@ -240,7 +240,7 @@ class Zygote:
             if not below:
                 return
             for pid in below:
-                _signal(pid, signal.SIGKILL)
+                send_signal(pid, signal.SIGKILL)
             self._reap_strays()
 
     def _reap_strays(self) -> None:
@@ -256,40 +256,6 @@ class Zygote:
         for pid, most in list(self._most.items()):
             if len(find_below([pid])) > most:
                 self._kill(pid, "processes")
-
-
-def find_below(pids: list[int]) -> list[int]:
-    """Return all living processes below some, those themselves left out."""
-    children: dict[int, list[int]] = {}
-    for pid, parent in parents_of_all().items():
-        children.setdefault(parent, []).append(pid)
-    found: list[int] = []
-    heads = list(pids)
-    while heads:
-        below = children.get(heads.pop(), [])
-        found += below
-        heads += below
-    return found
-
-
-def children_of(pid: int) -> list[int]:
-    """Return the children of a process, ended ones that nobody waited for included."""
-    return [each for each, parent in parents_of_all(ended=True).items() if parent == pid]
-
-
-def parents_of_all(*, ended: bool = False) -> dict[int, int]:
-    """Return the parent of each process."""
-    parents = {}
-    with os.scandir("/proc") as entries:
-        pids = [entry.name for entry in entries if entry.name.isdigit()]
-    for pid in pids:
-        try:
-            state, parent = Path("/proc", pid, "stat").read_bytes().rpartition(b")")[2].split()[:2]
-        except OSError:
-            continue
-        if ended or state != b"Z":
-            parents[int(pid)] = int(parent)
-    return parents
 
 
 def prepare() -> None:
@@ -340,11 +306,6 @@ def _leave_zygote(output: socket.socket, others: Iterable[socket.socket]) -> Non
 
 def _control_process(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # a group of ended processes may refuse
-        os.kill(pid, number)
 
 
 def _tell(watch: socket.socket, **said: Any) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from amplifier_core import Delivery, TriggerEvent, TriggerType, load_plugins
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import open_inbox
-from amplifier_foundation.isolation.zygote import find_below, parents_of_all
+from amplifier_foundation.isolation.process_table import find_below, parents_of_all
 from amplifier_foundation.sessions.history import final_answer, open_calls, turn_starts
 
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]

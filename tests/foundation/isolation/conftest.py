@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_foundation.isolation.process_table import find_below, parents_of_all
 from amplifier_foundation.isolation.runner import SubprocessRunner
-from amplifier_foundation.isolation.zygote import find_below, parents_of_all
 from amplifier_foundation.isolation.zygotes import Zygotes
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from amplifier_core.errors import LimitReached
 from amplifier_foundation import run_session_in_subprocess
 from amplifier_foundation.isolation.control_groups import PREFIX, Group, find_delegated, find_places, try_groups
 from amplifier_foundation.isolation.limits import ProcessLimits
+from amplifier_foundation.isolation.process_table import find_below, parents_of_all
 from amplifier_foundation.isolation.runner import SubprocessRunner
-from amplifier_foundation.isolation.zygote import find_below, parents_of_all
 
 from .conftest import EVERY_WAY, KILLS, PROGRAM, living, until_it_exists
 

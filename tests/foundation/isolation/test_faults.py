@@ -17,8 +17,8 @@ import pytest
 from amplifier_core.errors import LimitReached, SessionProcessEnded
 from amplifier_core.testing import MemoryStore
 from amplifier_foundation import run_session_in_subprocess
+from amplifier_foundation.isolation.process_table import find_below
 from amplifier_foundation.isolation.runner import SubprocessRunner
-from amplifier_foundation.isolation.zygote import find_below
 from amplifier_foundation.isolation.zygotes import Zygotes
 
 from .conftest import EVERY_WAY, KILLS, PROGRAM, living, until_it_exists

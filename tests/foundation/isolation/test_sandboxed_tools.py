@@ -21,9 +21,9 @@ from amplifier_foundation import hookspecs, run_session_in_subprocess
 from amplifier_foundation.bundle.model import Bundle
 from amplifier_foundation.bundle.prepared import PreparedBundle
 from amplifier_foundation.isolation import sandboxed_process
+from amplifier_foundation.isolation.process_table import find_below
 from amplifier_foundation.isolation.runner import SubprocessRunner
 from amplifier_foundation.isolation.sandboxed_process import ToolProcessEnded
-from amplifier_foundation.isolation.zygote import find_below
 from amplifier_foundation.settings.keys import keep_key
 from amplifier_sandbox import choosing, landlock
 from tests.programs import require
