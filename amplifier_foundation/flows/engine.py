@@ -168,9 +168,7 @@ class Engine:
         return all(each.result() for each in taken)
 
     async def _take_branch(self, branch: Branch, scope: Scope) -> bool:
-        first = next(tasks_of(branch), None)
-        key = f"branch:{first.id if first is not None else ''}{scope.suffix}"
-        holds = await self._decide(key, branch.condition, scope)
+        holds = await self._decide(f"{self._graph.key_of(branch)}{scope.suffix}", branch.condition, scope)
         taken, left = (branch.then, branch.otherwise) if holds else (branch.otherwise, branch.then)
         for task in tasks_of(left):
             scope.settle(Entry(task.id + scope.suffix, task.id, "absent"))

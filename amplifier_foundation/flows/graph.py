@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.conditions import Condition, ConditionError
@@ -48,6 +49,8 @@ class Graph:
         self._ends: dict[int, int] = {}
         """The last node of each body of a loop."""
         self._numbers: dict[int, int] = {}
+        self._branches: dict[int, str] = {}
+        self._around: Counter[str] = Counter()
         self._count = 0
         self._walk(workflow.step, self._add(), ())
         for place in self.places.values():
@@ -57,6 +60,10 @@ class Graph:
     def number_of(self, step: Loop | ForEach) -> int:
         """Return the number of the body of a step, as in `Place.bodies`."""
         return self._numbers[id(step)]
+
+    def key_of(self, branch: Branch) -> str:
+        """Return the key of a branch in the journal: its first task, which a branch around it may begin with, too."""
+        return self._branches[id(branch)]
 
     # the nodes: each task, and a beginning and an end of whatever has several steps
 
@@ -88,6 +95,10 @@ class Graph:
             return end
         if isinstance(step, Branch):
             check_test(step.condition)
+            first = next(tasks_of(step), None)
+            key = f"branch:{first.id if first is not None else ''}"
+            self._branches[id(step)] = f"{key}/{self._around[key]}" if self._around[key] else key
+            self._around[key] += 1
             steps: tuple[Step, ...] = (step.then, *((step.otherwise,) if step.otherwise is not None else ()))
         else:
             steps = step.steps

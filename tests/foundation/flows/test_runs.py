@@ -60,6 +60,17 @@ async def test_a_condition_chooses_a_branch_and_the_other_is_absent(run: MakeRun
     assert result.outputs["big"] is None
 
 
+@pytest.mark.parametrize("inner", [True, False])
+async def test_a_branch_that_begins_with_a_branch_decides_for_itself(
+    run: MakeRun, counted: Counted, inner: bool
+) -> None:
+    branch = Branch("input.outer", Branch("input.inner", counted.task("both"), counted.task("outer")))
+    result = await run(branch, input={"outer": True, "inner": inner})
+    assert counted.calls == (["both"] if inner else ["outer"])
+    await run(branch, resume=result.run_id)
+    assert len(counted.calls) == 1
+
+
 async def test_a_loop_ends_when_its_condition_holds(run: MakeRun, counted: Counted) -> None:
     verdict = counted.task("verdict", lambda inputs: {"ok": inputs["iteration"] == 2})
     result = await run(Loop(verdict, until="verdict.ok"))
