@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.conditions import Condition, ConditionError
@@ -51,11 +52,15 @@ class Graph:
         self._numbers: dict[int, int] = {}
         self._branches: dict[int, str] = {}
         self._around: Counter[str] = Counter()
+        self._limited: list[tuple[int, int, list[range]]] = []
+        """Of each parallel with fewer places than steps: the places, the node before it, and the nodes of its steps."""
         self._count = 0
         self._walk(workflow.step, self._add(), ())
         for place in self.places.values():
             self._connect(place)
         self._refuse_cycles()
+        for limited in self._limited:
+            self._refuse_stuck(*limited)
 
     def number_of(self, step: Loop | ForEach) -> int:
         """Return the number of the body of a step, as in `Place.bodies`."""
@@ -104,8 +109,13 @@ class Graph:
             steps = step.steps
         end = self._add()
         self._link(before, end)
+        nodes: list[range] = []
         for each in steps:
+            begin = self._count + 1
             self._link(self._walk(each, before, bodies), end)
+            nodes.append(range(begin, self._count + 1))
+        if isinstance(step, Parallel) and step.max_concurrency and step.max_concurrency < len(nodes):
+            self._limited.append((step.max_concurrency, before, nodes))
         return end
 
     def _add_task(self, task: Task, before: int, bodies: tuple[int, ...]) -> int:
@@ -169,6 +179,41 @@ class Graph:
             raise FlowError(FORK_CYCLE, message, task.id, task.fork or "")
         stuck = [names[node] for node in waiting if node not in done and node in names]
         raise FlowError(CYCLE, f"these wait for each other: {', '.join(stuck[:10])}", stuck[0] if stuck else "")
+
+    def _refuse_stuck(self, places: int, start: int, steps: list[range]) -> None:
+        """Raise `FlowError` when all steps that have a place would wait for one that has none."""
+        wanted = self._find_wanted(start, steps)
+        begun: set[int] = set()
+        at_work: list[int] = []
+        left = iter(range(len(steps)))
+        while at_work := at_work + list(islice(left, places - len(at_work))):
+            begun.update(at_work)
+            stuck = [step for step in at_work if not wanted.get(step, begun) <= begun]
+            if len(stuck) == places:
+                own = {node for step in stuck for node in steps[step]}
+                names = [name for name, node in self._nodes.items() if node in own]
+                listed = ", ".join(names[:10])
+                message = f"{listed} wait for steps that come after them, and max_concurrency is {places}"
+                raise FlowError(CYCLE, message, names[0])
+            at_work = stuck
+
+    def _find_wanted(self, start: int, steps: list[range]) -> dict[int, set[int]]:
+        """Return the steps that others beside them wait for, also by way of tasks elsewhere."""
+        step_of = {node: number for number, nodes in enumerate(steps) for node in nodes}
+        before: dict[int, list[int]] = {node: [] for node in self._edges}
+        for node, edges in self._edges.items():
+            for after, _ in edges:
+                before[after].append(node)
+        wanted: dict[int, set[int]] = {}
+        for number, nodes in enumerate(steps):
+            found, new = {start, *nodes}, list(nodes)
+            while new:
+                more = [node for node in before[new.pop()] if node not in found]
+                found.update(more)
+                new += more
+            if len(found) > len(nodes) + 1:
+                wanted[number] = {step_of[node] for node in found if node in step_of}
+        return wanted
 
 
 def tasks_of(step: Step | None) -> Iterator[Task]:

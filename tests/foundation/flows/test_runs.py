@@ -16,6 +16,7 @@ from amplifier_foundation.flows.tasks import Branch, ForEach, Loop, Parallel, Se
 
 if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
+    from amplifier_foundation.flows.tasks import Step
 
     from .conftest import MakeRun
 
@@ -212,3 +213,50 @@ def test_a_graph_of_10_000_tasks_is_built(counted: Counted) -> None:
 )
 def test_the_last_json_in_an_answer_counts(text: str, found: Any) -> None:
     assert find_json(text) == ((True, found) if found is not None else (False, None))
+
+
+@pytest.mark.parametrize(
+    ("step", "waiting"),
+    [
+        (Parallel(Task("a", depends_on=("b",)), Task("b"), max_concurrency=1), "a wait"),
+        (
+            Parallel(
+                Sequence(Task("a"), Task("d", depends_on=("e",))),
+                Sequence(Task("b", depends_on=("a",)), Task("e")),
+                max_concurrency=1,
+            ),
+            "a, d wait",
+        ),
+        (
+            Parallel(
+                Parallel(Task("a", depends_on=("c",)), Task("b"), max_concurrency=1), Task("c", depends_on=("b",))
+            ),
+            "a wait",
+        ),
+        (
+            Parallel(
+                Task("a", depends_on=("d",)), Task("b"), Task("c", depends_on=("d",)), Task("d"), max_concurrency=2
+            ),
+            "a, c wait",
+        ),
+    ],
+)
+def test_steps_that_would_wait_for_one_without_a_place_are_refused(step: Step, waiting: str) -> None:
+    with pytest.raises(FlowError, match=rf"TASK_CYCLE.*{waiting} for steps that come after them, and max_concurrency"):
+        Graph(Workflow("work", step))
+
+
+async def test_steps_wait_for_later_ones_while_a_place_is_left(run: MakeRun) -> None:
+    step = Parallel(
+        Task("a", value=1, depends_on=("b",)),
+        Task("b", value=2),
+        Task("c", value=3, depends_on=("d", "b")),
+        Task("d", value=4),
+        Task("e", value=5, depends_on=("a",)),
+        max_concurrency=2,
+    )
+    assert (await run(step)).status == "completed"
+
+
+def test_many_steps_with_few_places_are_checked_at_once() -> None:
+    Graph(Workflow("work", Parallel(*(Task(f"t{number}") for number in range(10_000)), max_concurrency=2)))
