@@ -351,7 +351,8 @@ def _session_of(task: Task, source: Entry) -> str:
     """Return the session that a task forks. Raises `FlowError` where its source has none."""
     fork = str(task.fork)
     if source.status == "absent":
-        raise FlowError(FORK_SOURCE_NOT_FOUND, f"'{fork}' is in a branch that was not taken", task.id, fork)
+        where = "has run for no item" if source.output == [] else "is in a branch that was not taken"
+        raise FlowError(FORK_SOURCE_NOT_FOUND, f"'{fork}' {where}", task.id, fork)
     if source.status == "failed":
         raise FlowError(FORK_SOURCE_NOT_COMPLETE, f"'{fork}' has failed", task.id, fork)
     if source.session is None:

@@ -215,6 +215,21 @@ def test_the_last_json_in_an_answer_counts(text: str, found: Any) -> None:
     assert find_json(text) == ((True, found) if found is not None else (False, None))
 
 
+async def test_the_outputs_of_no_items_are_an_empty_list(run: MakeRun, counted: Counted) -> None:
+    each = ForEach("input.items", Task("one", value=1))
+    after = Branch(
+        "one == null", counted.task("nothing"), counted.task("list", lambda inputs: inputs["one"], deps=("one",))
+    )
+    result = await run(Sequence(each, after), input={"items": []})
+    assert (counted.calls, result.outputs["one"], result.outputs["list"]) == (["list"], [], [])
+
+
+async def test_a_condition_sees_the_outputs_of_items_whose_last_one_was_skipped(run: MakeRun, counted: Counted) -> None:
+    each = ForEach((1, 2), Task("one", value=1, skip_if="item == 2"))
+    await run(Sequence(each, Branch("one == null", counted.task("unseen"), counted.task("seen"))))
+    assert counted.calls == ["seen"]
+
+
 @pytest.mark.parametrize(
     ("step", "waiting"),
     [
