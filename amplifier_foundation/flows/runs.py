@@ -271,16 +271,19 @@ async def cancel_run(store: DurableStore, record: SessionRecord, clock: Clock | 
     if delivery.state == "claimed" and (run_of(delivery) is None or as_it_is(record).status == "running"):
         await ask_to_cancel(store, record.project, run_id)
         return False
+    name = str(record.metadata[FLOW]["name"])
+    error = FlowError(CANCELLED, f"a person has cancelled the run {run_id}")
     if run_of(delivery) is None:
         await store.drop(delivery.delivery_id, reason="a person has cancelled it")
-        await store.update(run_id, status="cancelled", metadata=with_held(record.metadata, {}))
+        await store.update(run_id, status="cancelled", metadata=with_held(record.metadata, {}), error=str(error))
+        events = RunEvents(store, record, name, delivery.event, clock)
+        await events.publish(events.end("cancelled", {"outputs": {}, "error": error.to_dict()}))
         return True
     with session_lock(run_id):
         claim = await Claim.take(store, record, clock)
         await store.update(run_id, metadata=with_held(record.metadata, {}))
-        events = RunEvents(store, record, str(record.metadata[FLOW]["name"]), claim.delivery.event, clock)
+        events = RunEvents(store, record, name, claim.delivery.event, clock)
         inbox = ApprovalInbox(store, claim.delivery, "", DAY, clock)
         await inbox.begin()
-        error = FlowError(CANCELLED, f"a person has cancelled the run {run_id}")
         await _finish(claim, inbox, events, _result_of(record, error))
     return True
