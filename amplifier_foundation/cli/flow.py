@@ -200,12 +200,12 @@ async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
         found = [each for each in await read_sessions(store, everywhere=everywhere) if is_run(each)]
     if as_json:
         facts = [
-            {"run": each.session_id, "workflow": each.name, "status": _status(each), "updated": timestamp(each.updated)}
+            {"run": each.session_id, "workflow": _name(each), "status": _status(each), "updated": timestamp(each.updated)}
             for each in found
         ]
         print_json("flow.list/1", facts)
         return
-    rows = [[each.session_id, each.name, _status(each), timestamp(each.updated)] for each in found]
+    rows = [[each.session_id, _name(each), _status(each), timestamp(each.updated)] for each in found]
     print_table(("RUN", "WORKFLOW", "STATUS", "UPDATED"), rows, empty="No workflow has run here yet.")
 
 
@@ -292,6 +292,11 @@ async def _read_entries(store: SessionStore, record: SessionRecord) -> list[Entr
 def _task_key(question: Approval) -> str:
     """Return the key of the task that waits, or the session whose tool call does."""
     return task_of(question) or question.session_id
+
+
+def _name(record: SessionRecord) -> str:
+    """Return the name of the workflow of a run; its session may have that of a background session."""
+    return str(record.metadata["flow"]["name"])
 
 
 def _status(record: SessionRecord) -> str:

@@ -60,12 +60,25 @@ def test_a_run_is_listed_shown_and_forked(folder: Path, capsys: pytest.CaptureFi
     write(folder, chain())
     done = flow(capsys, "run")
     assert done["outputs"]["six"] == "You said: six"
-    assert [each["run"] for each in flow(capsys, "list")] == [done["run"]]
+    assert [(each["run"], each["workflow"]) for each in flow(capsys, "list")] == [(done["run"], "chain")]
     assert [each["task"] for each in flow(capsys, "show", done["run"])["tasks"]] == list(WORDS)
     fork = flow(capsys, "fork", done["run"], "--at", "four")["run"]
     assert [each["task"] for each in flow(capsys, "show", fork)["tasks"]] == ["one", "two", "three"]
     assert flow(capsys, "resume", fork)["outputs"] == done["outputs"]
     assert [each["status"] for each in flow(capsys, "graph", fork)["tasks"]] == ["completed"] * 6
+
+
+def test_the_run_of_a_background_session_is_listed_with_its_workflow(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, ["{id: one, value: 1}"])
+    path = folder / "bundle.md"
+    path.write_text(
+        path.read_text().replace("workflows:", "background_sessions: [{name: back, workflow: chain}]\nworkflows:")
+    )
+    assert invoke(["trigger", "fire", "back"]) == exits.OK
+    assert invoke(["up", "--once", str(path)]) == exits.OK
+    assert [each["workflow"] for each in flow(capsys, "list")] == ["chain"]
 
 
 def test_a_killed_run_goes_on_and_takes_no_turn_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
