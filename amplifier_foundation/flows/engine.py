@@ -242,7 +242,7 @@ class Engine:
             answer = await self._ask(task, key, inputs)
             if not answer["approved"] and getattr(task, "on_deny", "fail") == "fail":
                 said = f": {answer['said']}" if answer["said"] else ""
-                failure = FlowError(DENIED, f"a person has denied it{said}", task.id)
+                failure = FlowError(DENIED, f"it was denied{said}", task.id)
                 return Entry(key, task.id, "failed", error=failure.to_dict())
             if isinstance(task, Approval):
                 return Entry(key, task.id, "completed", answer)

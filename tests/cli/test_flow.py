@@ -187,7 +187,9 @@ def test_a_denied_run_fails_and_says_how_to_ask_again(folder: Path, capsys: pyte
     flow(capsys, "deny", run, "publish", "--reason", "too early")
     capsys.readouterr()
     assert invoke(["flow", "resume", run]) == exits.FAILED
-    assert "TASK_DENIED: task 'publish': a person has denied it: too early" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "TASK_DENIED: task 'publish': it was denied: too early" in told
+    assert f"Ask anew with a fork: amplifier flow fork {run} --at publish" in told
     fork = flow(capsys, "fork", run, "--at", "publish")["run"]
     assert flow(capsys, "resume", fork, code=exits.WAITING)["status"] == "waiting"
 

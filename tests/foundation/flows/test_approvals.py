@@ -121,6 +121,7 @@ async def test_a_question_without_an_answer_counts_as_denied_when_its_time_is_ov
     await clock.advance(61)
     done = await run(step, clock=clock, resume=waiting.run_id)
     assert done.error is not None and done.error.code == "TASK_DENIED"
+    assert str(done.error).partition(" before ")[0] == "TASK_DENIED: task 'ask': it was denied: nobody answered"
 
 
 async def test_an_answer_is_kept_over_a_kill_and_a_fork_before_it_asks_anew(run: MakeRun, store: DurableStore) -> None:
