@@ -12,6 +12,7 @@ from amplifier_core.errors import SessionConflict, SessionNotFound, StaleEpoch, 
 from amplifier_core.frozen import frozen
 from amplifier_core.ids import new_session_id
 from amplifier_core.permissions import parse_rule
+from amplifier_core.storage import Inbox
 
 from ..background.approval_inbox import ApprovalInbox
 from ..background.approvals import WAITS, make_due, read_approvals
@@ -249,11 +250,18 @@ async def fork_run(
 ) -> SessionRecord:
     """Store a fork of a run that shares everything before a task, and return its record; `resume` runs the rest.
 
+    `task` is an id, or the key of one of its iterations. A task that waits for a person is asked about anew.
+
     Raises `FlowError` for a task that the run has not come to, and `ForkRefused`.
     """
     messages = await store.read(source.session_id)
     entries = [Entry.of_message(message) for message in messages]
-    at = next((place for place, entry in enumerate(entries) if entry is not None and entry.task == task), None)
+    named = (task, f"approval:{task}")
+    places = (place for place, entry in enumerate(entries) if entry and (entry.task == task or entry.key in named))
+    at = next(places, None)
+    if at is None and isinstance(store, Inbox):
+        keys = [str(each.arguments.get("task")) for each in await read_questions(complete_store(store), source)]
+        at = len(messages) if task in (*keys, *(key.partition("#")[0] for key in keys)) else None
     if at is None:
         raise FlowError(INVALID, f"the run {source.session_id} has not come to it", task)
     return await fork_stored(store, source, message=at, plugins=plugins)
