@@ -29,7 +29,7 @@ from .errors import (
     FlowError,
 )
 from .failures import explain, first_of
-from .graph import tasks_of
+from .graph import describe_unknown, tasks_of
 from .journal import WAITING, Entry
 from .scopes import Scope, export, hold_step
 from .tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task
@@ -338,9 +338,7 @@ class Engine:
         try:
             return fill_names(prompt, inputs, self._fences() if self._fences is not None else None)
         except KeyError as error:
-            known = ", ".join(sorted(inputs))
-            message = f"its prompt names {{{error.args[0]}}}; it has only: {known}. Others come with deps and needs"
-            raise FlowError(INVALID, message, task.id) from None
+            raise FlowError(INVALID, describe_unknown(error.args[0], inputs), task.id) from None
 
     def _test(self, test: Test, scope: Scope, inputs: Mapping[str, Any] | None = None) -> bool:
         seen = {**self._see(scope), **(inputs or {})}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.conditions import Condition, ConditionError
 
+from ..bundle.templates import names_in
 from ..spawning.budget import Limits
 from .errors import (
     CYCLE,
@@ -19,10 +20,10 @@ from .errors import (
     INVALID,
     FlowError,
 )
-from .tasks import Branch, ForEach, Loop, Parallel, Sequence, Task
+from .tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from .tasks import Step, Test, Workflow
 
@@ -134,6 +135,7 @@ class Graph:
 
     def _connect(self, place: Place) -> None:
         task = place.task
+        _check_names(task, place.bodies)
         for name in task.before:
             if name not in self.places:
                 raise FlowError(DEPENDENCY_NOT_FOUND, f"there is no task '{name}' to depend on", task.id)
@@ -254,3 +256,30 @@ def _check_task(task: Task) -> None:
     if task.timeout is not None and task.timeout <= 0:
         raise FlowError(INVALID, "timeout must be above 0 seconds", task.id)
     check_test(task.skip_if, task.id)
+    if isinstance(task.output_schema, dict):
+        _check_schema(task)
+
+
+def _check_schema(task: Task) -> None:
+    from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # it has no types
+
+    try:
+        Draft202012Validator.check_schema(task.output_schema)
+    except SchemaError as error:
+        raise FlowError(
+            INVALID, f"its output_schema is no JSON Schema: {error.json_path}: {error.message}", task.id
+        ) from None
+
+
+def _check_names(task: Task, bodies: tuple[int, ...]) -> None:
+    """Raise `FlowError` for a name in a text of a task that is none of its inputs."""
+    texts = (task.prompt, task.needs_approval, task.question if isinstance(task, Approval) else "")
+    known = {"input", *task.deps, *task.needs, *(("item", "iteration") if bodies else ())}
+    for name in (name for text in texts if isinstance(text, str) for name in names_in(text)):
+        if name not in known:
+            raise FlowError(INVALID, describe_unknown(name, known), task.id)
+
+
+def describe_unknown(name: str, known: Iterable[str]) -> str:
+    """Return what is said of a name in a prompt that is no input."""
+    return f"its prompt names {{{name}}}; it has only: {', '.join(sorted(known))}. Others come with deps and needs"

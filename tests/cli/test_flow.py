@@ -108,7 +108,7 @@ def test_a_killed_run_goes_on_and_takes_no_turn_twice(folder: Path, capsys: pyte
 
 
 def test_a_changed_bundle_is_noticed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(folder, [*chain(), '{id: last, agent: self, prompt: "{nothing}"}'])
+    write(folder, [*chain(), "{id: last, agent: nobody, prompt: last}"])
     failed = flow(capsys, "run", code=exits.FAILED)
     assert (failed["status"], failed["error"]["task"]) == ("failed", "last")
     write(folder, [*chain(), "{id: last, agent: self, prompt: last}"])

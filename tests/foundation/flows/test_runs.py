@@ -12,7 +12,7 @@ from amplifier_core.testing import VirtualClock
 from amplifier_foundation.flows.errors import FlowError
 from amplifier_foundation.flows.graph import Graph
 from amplifier_foundation.flows.outputs import find_json
-from amplifier_foundation.flows.tasks import Branch, ForEach, Loop, Parallel, Sequence, Task, Workflow
+from amplifier_foundation.flows.tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task, Workflow
 
 if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
@@ -213,6 +213,23 @@ def test_a_graph_of_10_000_tasks_is_built(counted: Counted) -> None:
 )
 def test_the_last_json_in_an_answer_counts(text: str, found: Any) -> None:
     assert find_json(text) == ((True, found) if found is not None else (False, None))
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [
+        (Task("b", agent="self", prompt="{a} {input.x}"), r"names \{a\}; it has only: input\. Others come with deps"),
+        (Task("b", value=1, needs_approval="{a}?"), r"names \{a\}"),
+        (Approval("b", question="{item}?"), r"names \{item\}"),
+        (
+            Task("b", agent="self", prompt="b", output_schema={"type": 12}),
+            r"is no JSON Schema: \$\.type: 12 is not valid",
+        ),
+    ],
+)
+def test_names_and_schemas_are_checked_before_anything_runs(task: Task, told: str) -> None:
+    with pytest.raises(FlowError, match=rf"TASK_INVALID: task 'b': .*{told}"):
+        Graph(Workflow("work", Sequence(Task("a", value=1), task)))
 
 
 async def test_the_outputs_of_no_items_are_an_empty_list(run: MakeRun, counted: Counted) -> None:
