@@ -68,6 +68,15 @@ def test_a_run_is_listed_shown_and_forked(folder: Path, capsys: pytest.CaptureFi
     assert [each["status"] for each in flow(capsys, "graph", fork)["tasks"]] == ["completed"] * 6
 
 
+def test_a_run_takes_no_turn_of_a_conversation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, chain())
+    run = flow(capsys, "run")["run"]
+    for command in (["run", "--resume", run, "hello"], ["session", "resume", run, "hello"]):
+        assert invoke(command) == exits.CONFLICT
+        assert f"Run the rest of it: amplifier flow resume {run}" in capsys.readouterr().err
+    assert invoke(["run", "--resume", f"{run}-six-1", "hello"]) == exits.OK
+
+
 def test_the_run_of_a_background_session_is_listed_with_its_workflow(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
