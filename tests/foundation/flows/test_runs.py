@@ -232,6 +232,19 @@ def test_names_and_schemas_are_checked_before_anything_runs(task: Task, told: st
         Graph(Workflow("work", Sequence(Task("a", value=1), task)))
 
 
+@pytest.mark.parametrize("ref", ["http://127.0.0.1:PORT/schema", "#/$defs/nothing"])
+async def test_a_schema_that_refers_to_something_else_fails_and_nothing_is_fetched(run: MakeRun, ref: str) -> None:
+    asked: list[int] = []
+    server = await asyncio.start_server(lambda reader, writer: (asked.append(1), writer.close())[0], "127.0.0.1", 0)
+    ref = ref.replace("PORT", str(server.sockets[0].getsockname()[1]))
+    async with server:
+        result = await run(
+            Task("a", agent="self", prompt='say {{"n": 1}}', output_schema={"properties": {"n": {"$ref": ref}}})
+        )
+    told = f"its output_schema refers to '{ref.removeprefix('#')}', which is not in it; nothing is fetched"
+    assert (str(result.error), asked) == (f"TASK_INVALID: task 'a': {told}", [])
+
+
 async def test_the_outputs_of_no_items_are_an_empty_list(run: MakeRun, counted: Counted) -> None:
     each = ForEach("input.items", Task("one", value=1))
     after = Branch(
