@@ -121,7 +121,7 @@ async def _run(
     as_json: bool,
 ) -> int:
     from ..bundle.overrides import DAY
-    from ..flows.journal import WAITING
+    from ..flows.errors import DENIED
     from ..flows.runs import run_workflow
     from .flow_view import FlowView
     from .running.terminal import own_terminal
@@ -154,7 +154,10 @@ async def _run(
         tell(f"amplifier: {plain(str(result.error))}")
         return exits.CANCELLED
     if result.error is not None:
-        tell(f"amplifier: {plain(str(result.error))}. Go on with: amplifier flow resume {result.run_id}")
+        remedy = f"Go on with: amplifier flow resume {result.run_id}"
+        if result.error.code == DENIED:
+            remedy = f"Ask anew with a fork: amplifier flow fork {result.run_id} --at {result.error.task}"
+        tell(f"amplifier: {plain(str(result.error))}. {remedy}")
         return exits.FAILED
     return exits.OK
 
@@ -201,19 +204,11 @@ async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
     """List the runs of this project, the last changed first."""
     async with use_store(storage_plugins(ctx)) as store:
         found = [each for each in await read_sessions(store, everywhere=everywhere) if is_run(each)]
+    rows = [[each.session_id, _name(each), _status(each), timestamp(each.updated)] for each in found]
     if as_json:
-        facts = [
-            {
-                "run": each.session_id,
-                "workflow": each.metadata["flow"]["name"],
-                "status": _status(each),
-                "updated": timestamp(each.updated),
-            }
-            for each in found
-        ]
-        print_json("flow.list/1", facts)
+        names = ("run", "workflow", "status", "updated")
+        print_json("flow.list/1", [dict(zip(names, row, strict=True)) for row in rows])
         return
-    rows = [[each.session_id, each.metadata["flow"]["name"], _status(each), timestamp(each.updated)] for each in found]
     print_table(("RUN", "WORKFLOW", "STATUS", "UPDATED"), rows, empty="No workflow has run here yet.")
 
 
@@ -304,6 +299,11 @@ def _task_key(question: Approval) -> str:
     from ..flows.asking import task_of
 
     return task_of(question) or question.session_id
+
+
+def _name(record: SessionRecord) -> str:
+    """Return the name of the workflow of a run; its session may have that of a background session."""
+    return str(record.metadata["flow"]["name"])
 
 
 def _status(record: SessionRecord) -> str:

@@ -55,7 +55,10 @@ class InboxApprovals:
         if answer.state == "pending":
             await self._inbox.keep(answer.id, [])
             return None
-        said = next((each.said for each in await self._inbox.read() if each.id == answer.id), "")
+        found = next((each for each in await self._inbox.read() if each.id == answer.id), None)
+        said = found.said if found is not None else ""
+        if found is not None and found.state == "expired":
+            said = f"nobody answered before {found.expires:%Y-%m-%d %H:%M} UTC"
         return {"approved": answer.state == "approved", "said": said}
 
 

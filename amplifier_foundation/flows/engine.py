@@ -29,7 +29,7 @@ from .errors import (
     FlowError,
 )
 from .failures import explain, first_of
-from .graph import tasks_of
+from .graph import describe_unknown, tasks_of
 from .journal import WAITING, Entry
 from .scopes import Scope, export, hold_step
 from .tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task
@@ -168,9 +168,7 @@ class Engine:
         return all(each.result() for each in taken)
 
     async def _take_branch(self, branch: Branch, scope: Scope) -> bool:
-        first = next(tasks_of(branch), None)
-        key = f"branch:{first.id if first is not None else ''}{scope.suffix}"
-        holds = await self._decide(key, branch.condition, scope)
+        holds = await self._decide(f"{self._graph.key_of(branch)}{scope.suffix}", branch.condition, scope)
         taken, left = (branch.then, branch.otherwise) if holds else (branch.otherwise, branch.then)
         for task in tasks_of(left):
             scope.settle(Entry(task.id + scope.suffix, task.id, "absent"))
@@ -244,7 +242,7 @@ class Engine:
             answer = await self._ask(task, key, inputs)
             if not answer["approved"] and getattr(task, "on_deny", "fail") == "fail":
                 said = f": {answer['said']}" if answer["said"] else ""
-                failure = FlowError(DENIED, f"a person has denied it{said}", task.id)
+                failure = FlowError(DENIED, f"it was denied{said}", task.id)
                 return Entry(key, task.id, "failed", error=failure.to_dict())
             if isinstance(task, Approval):
                 return Entry(key, task.id, "completed", answer)
@@ -340,9 +338,7 @@ class Engine:
         try:
             return fill_names(prompt, inputs, self._fences() if self._fences is not None else None)
         except KeyError as error:
-            known = ", ".join(sorted(inputs))
-            message = f"its prompt names {{{error.args[0]}}}; it has only: {known}. Others come with deps and needs"
-            raise FlowError(INVALID, message, task.id) from None
+            raise FlowError(INVALID, describe_unknown(error.args[0], inputs), task.id) from None
 
     def _test(self, test: Test, scope: Scope, inputs: Mapping[str, Any] | None = None) -> bool:
         seen = {**self._see(scope), **(inputs or {})}
@@ -353,7 +349,8 @@ def _session_of(task: Task, source: Entry) -> str:
     """Return the session that a task forks. Raises `FlowError` where its source has none."""
     fork = str(task.fork)
     if source.status == "absent":
-        raise FlowError(FORK_SOURCE_NOT_FOUND, f"'{fork}' is in a branch that was not taken", task.id, fork)
+        where = "has run for no item" if source.output == [] else "is in a branch that was not taken"
+        raise FlowError(FORK_SOURCE_NOT_FOUND, f"'{fork}' {where}", task.id, fork)
     if source.status == "failed":
         raise FlowError(FORK_SOURCE_NOT_COMPLETE, f"'{fork}' has failed", task.id, fork)
     if source.session is None:

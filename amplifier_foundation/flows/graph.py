@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.conditions import Condition, ConditionError
 
+from ..bundle.templates import names_in
 from ..spawning.budget import Limits
 from .errors import (
     CYCLE,
@@ -17,10 +20,10 @@ from .errors import (
     INVALID,
     FlowError,
 )
-from .tasks import Branch, ForEach, Loop, Parallel, Sequence, Task
+from .tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from .tasks import Step, Test, Workflow
 
@@ -48,15 +51,25 @@ class Graph:
         self._ends: dict[int, int] = {}
         """The last node of each body of a loop."""
         self._numbers: dict[int, int] = {}
+        self._branches: dict[int, str] = {}
+        self._around: Counter[str] = Counter()
+        self._limited: list[tuple[int, int, list[range]]] = []
+        """Of each parallel with fewer places than steps: the places, the node before it, and the nodes of its steps."""
         self._count = 0
         self._walk(workflow.step, self._add(), ())
         for place in self.places.values():
             self._connect(place)
         self._refuse_cycles()
+        for limited in self._limited:
+            self._refuse_stuck(*limited)
 
     def number_of(self, step: Loop | ForEach) -> int:
         """Return the number of the body of a step, as in `Place.bodies`."""
         return self._numbers[id(step)]
+
+    def key_of(self, branch: Branch) -> str:
+        """Return the key of a branch in the journal: its first task, which a branch around it may begin with, too."""
+        return self._branches[id(branch)]
 
     # the nodes: each task, and a beginning and an end of whatever has several steps
 
@@ -88,13 +101,22 @@ class Graph:
             return end
         if isinstance(step, Branch):
             check_test(step.condition)
+            first = next(tasks_of(step), None)
+            key = f"branch:{first.id if first is not None else ''}"
+            self._branches[id(step)] = f"{key}/{self._around[key]}" if self._around[key] else key
+            self._around[key] += 1
             steps: tuple[Step, ...] = (step.then, *((step.otherwise,) if step.otherwise is not None else ()))
         else:
             steps = step.steps
         end = self._add()
         self._link(before, end)
+        nodes: list[range] = []
         for each in steps:
+            begin = self._count + 1
             self._link(self._walk(each, before, bodies), end)
+            nodes.append(range(begin, self._count + 1))
+        if isinstance(step, Parallel) and step.max_concurrency and step.max_concurrency < len(nodes):
+            self._limited.append((step.max_concurrency, before, nodes))
         return end
 
     def _add_task(self, task: Task, before: int, bodies: tuple[int, ...]) -> int:
@@ -113,6 +135,7 @@ class Graph:
 
     def _connect(self, place: Place) -> None:
         task = place.task
+        _check_names(task, place.bodies)
         for name in task.before:
             if name not in self.places:
                 raise FlowError(DEPENDENCY_NOT_FOUND, f"there is no task '{name}' to depend on", task.id)
@@ -159,6 +182,41 @@ class Graph:
         stuck = [names[node] for node in waiting if node not in done and node in names]
         raise FlowError(CYCLE, f"these wait for each other: {', '.join(stuck[:10])}", stuck[0] if stuck else "")
 
+    def _refuse_stuck(self, places: int, start: int, steps: list[range]) -> None:
+        """Raise `FlowError` when all steps that have a place would wait for one that has none."""
+        wanted = self._find_wanted(start, steps)
+        begun: set[int] = set()
+        at_work: list[int] = []
+        left = iter(range(len(steps)))
+        while at_work := at_work + list(islice(left, places - len(at_work))):
+            begun.update(at_work)
+            stuck = [step for step in at_work if not wanted.get(step, begun) <= begun]
+            if len(stuck) == places:
+                own = {node for step in stuck for node in steps[step]}
+                names = [name for name, node in self._nodes.items() if node in own]
+                listed = ", ".join(names[:10])
+                message = f"{listed} wait for steps that come after them, and max_concurrency is {places}"
+                raise FlowError(CYCLE, message, names[0])
+            at_work = stuck
+
+    def _find_wanted(self, start: int, steps: list[range]) -> dict[int, set[int]]:
+        """Return the steps that others beside them wait for, also by way of tasks elsewhere."""
+        step_of = {node: number for number, nodes in enumerate(steps) for node in nodes}
+        before: dict[int, list[int]] = {node: [] for node in self._edges}
+        for node, edges in self._edges.items():
+            for after, _ in edges:
+                before[after].append(node)
+        wanted: dict[int, set[int]] = {}
+        for number, nodes in enumerate(steps):
+            found, new = {start, *nodes}, list(nodes)
+            while new:
+                more = [node for node in before[new.pop()] if node not in found]
+                found.update(more)
+                new += more
+            if len(found) > len(nodes) + 1:
+                wanted[number] = {step_of[node] for node in found if node in step_of}
+        return wanted
+
 
 def tasks_of(step: Step | None) -> Iterator[Task]:
     """Yield the tasks of a step."""
@@ -198,3 +256,30 @@ def _check_task(task: Task) -> None:
     if task.timeout is not None and task.timeout <= 0:
         raise FlowError(INVALID, "timeout must be above 0 seconds", task.id)
     check_test(task.skip_if, task.id)
+    if isinstance(task.output_schema, dict):
+        _check_schema(task)
+
+
+def _check_schema(task: Task) -> None:
+    from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # it has no types
+
+    try:
+        Draft202012Validator.check_schema(task.output_schema)
+    except SchemaError as error:
+        raise FlowError(
+            INVALID, f"its output_schema is no JSON Schema: {error.json_path}: {error.message}", task.id
+        ) from None
+
+
+def _check_names(task: Task, bodies: tuple[int, ...]) -> None:
+    """Raise `FlowError` for a name in a text of a task that is none of its inputs."""
+    texts = (task.prompt, task.needs_approval, task.question if isinstance(task, Approval) else "")
+    known = {"input", *task.deps, *task.needs, *(("item", "iteration") if bodies else ())}
+    for name in (name for text in texts if isinstance(text, str) for name in names_in(text)):
+        if name not in known:
+            raise FlowError(INVALID, describe_unknown(name, known), task.id)
+
+
+def describe_unknown(name: str, known: Iterable[str]) -> str:
+    """Return what is said of a name in a prompt that is no input."""
+    return f"its prompt names {{{name}}}; it has only: {', '.join(sorted(known))}. Others come with deps and needs"

@@ -6,6 +6,7 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from .errors import INVALID, FlowError
 from .formats import ANSWER, as_dict, is_object
 
 if TYPE_CHECKING:
@@ -39,8 +40,16 @@ class Shape:
             return self._check_model(value)
         from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 
-        found = Draft202012Validator(self._schema).iter_errors(value)
-        return value, [f"{each.json_path}: {each.message}" for each in islice(found, MOST_PROBLEMS)]
+        # Without a registry, a `$ref` to an address is fetched.
+        from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no types
+        from referencing.exceptions import Unresolvable
+
+        found = Draft202012Validator(self._schema, registry=REGISTRY).iter_errors(value)
+        try:
+            return value, [f"{each.json_path}: {each.message}" for each in islice(found, MOST_PROBLEMS)]
+        except Unresolvable as error:
+            message = f"its output_schema refers to '{error.ref}', which is not in it; nothing is fetched"
+            raise FlowError(INVALID, message) from None
 
     def _check_model(self, value: Any) -> tuple[Any, list[str]]:
         from pydantic import ValidationError

@@ -12,6 +12,7 @@ from amplifier_core.errors import SessionConflict, SessionNotFound, StaleEpoch, 
 from amplifier_core.frozen import frozen
 from amplifier_core.ids import new_session_id
 from amplifier_core.permissions import parse_rule
+from amplifier_core.storage import Inbox
 
 from ..background.approval_inbox import ApprovalInbox
 from ..background.approvals import WAITS, make_due, read_approvals
@@ -259,11 +260,18 @@ async def fork_run(
 ) -> SessionRecord:
     """Store a fork of a run that shares everything before a task, and return its record; `resume` runs the rest.
 
+    `task` is an id, or the key of one of its iterations. A task that waits for a person is asked about anew.
+
     Raises `FlowError` for a task that the run has not come to, and `ForkRefused`.
     """
     messages = await store.read(source.session_id)
     entries = [Entry.of_message(message) for message in messages]
-    at = next((place for place, entry in enumerate(entries) if entry is not None and entry.task == task), None)
+    named = (task, f"approval:{task}")
+    places = (place for place, entry in enumerate(entries) if entry and (entry.task == task or entry.key in named))
+    at = next(places, None)
+    if at is None and isinstance(store, Inbox):
+        keys = [str(each.arguments.get("task")) for each in await read_questions(complete_store(store), source)]
+        at = len(messages) if task in (*keys, *(key.partition("#")[0] for key in keys)) else None
     if at is None:
         raise FlowError(INVALID, f"the run {source.session_id} has not come to it", task)
     return await fork_stored(store, source, message=at, plugins=plugins)
@@ -281,16 +289,19 @@ async def cancel_run(store: DurableStore, record: SessionRecord, clock: Clock | 
     if delivery.state == "claimed" and (run_of(delivery) is None or as_it_is(record).status == "running"):
         await ask_to_cancel(store, record.project, run_id)
         return False
+    name = str(record.metadata[FLOW]["name"])
+    error = FlowError(CANCELLED, f"a person has cancelled the run {run_id}")
     if run_of(delivery) is None:
         await store.drop(delivery.delivery_id, reason="a person has cancelled it")
-        await store.update(run_id, status="cancelled", metadata=with_held(record.metadata, {}))
+        await store.update(run_id, status="cancelled", metadata=with_held(record.metadata, {}), error=str(error))
+        events = RunEvents(store, record, name, delivery.event, clock)
+        await events.publish(events.end("cancelled", {"outputs": {}, "error": error.to_dict()}))
         return True
     with session_lock(run_id):
         claim = await Claim.take(store, record, clock)
         await store.update(run_id, metadata=with_held(record.metadata, {}))
-        events = RunEvents(store, record, str(record.metadata[FLOW]["name"]), claim.delivery.event, clock)
+        events = RunEvents(store, record, name, claim.delivery.event, clock)
         inbox = ApprovalInbox(store, claim.delivery, "", DAY, clock)
         await inbox.begin()
-        error = FlowError(CANCELLED, f"a person has cancelled the run {run_id}")
         await _finish(claim, inbox, events, _result_of(record, error))
     return True

@@ -27,7 +27,7 @@ class Scope:
         self.inputs: dict[str, Any] = {**(above.inputs if above is not None else {}), **inputs}
         self._slots: dict[str, asyncio.Future[Entry]] = {}
         self._outputs: dict[str, Any] = {}
-        """The outputs of the completed tasks."""
+        """The outputs of the completed tasks, and the lists of outputs of tasks side by side."""
 
     def slot(self, task: str) -> asyncio.Future[Entry]:
         """Return the future result of a task in this scope."""
@@ -40,7 +40,7 @@ class Scope:
         slot = self.slot(entry.task)
         if not slot.done():
             slot.set_result(entry)
-            if entry.status == "completed":
+            if entry.status == "completed" or entry.output is not None:
                 self._outputs[entry.task] = entry.output
 
     def known(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def export(body: Step, inner: list[Scope], outer: Scope, *, gathers: bool = Fals
     for task in tasks_of(body):
         entries = [scope.slot(task.id).result() for scope in inner]
         if not entries:
-            outer.settle(Entry(task.id, task.id, "absent"))
+            outer.settle(Entry(task.id, task.id, "absent", []))
         elif gathers:
             outer.settle(replace(entries[-1], output=[each.output for each in entries]))
         else:

@@ -64,12 +64,34 @@ def test_a_run_is_listed_shown_and_forked(folder: Path, capsys: pytest.CaptureFi
     write(folder, chain())
     done = flow(capsys, "run")
     assert done["outputs"]["six"] == "You said: six"
-    assert [each["run"] for each in flow(capsys, "list")] == [done["run"]]
+    assert [(each["run"], each["workflow"]) for each in flow(capsys, "list")] == [(done["run"], "chain")]
     assert [each["task"] for each in flow(capsys, "show", done["run"])["tasks"]] == list(WORDS)
     fork = flow(capsys, "fork", done["run"], "--at", "four")["run"]
     assert [each["task"] for each in flow(capsys, "show", fork)["tasks"]] == ["one", "two", "three"]
     assert flow(capsys, "resume", fork)["outputs"] == done["outputs"]
     assert [each["status"] for each in flow(capsys, "graph", fork)["tasks"]] == ["completed"] * 6
+
+
+def test_a_run_takes_no_turn_of_a_conversation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, chain())
+    run = flow(capsys, "run")["run"]
+    for command in (["run", "--resume", run, "hello"], ["session", "resume", run, "hello"]):
+        assert invoke(command) == exits.CONFLICT
+        assert f"Run the rest of it: amplifier flow resume {run}" in capsys.readouterr().err
+    assert invoke(["run", "--resume", f"{run}-six-1", "hello"]) == exits.OK
+
+
+def test_the_run_of_a_background_session_is_listed_with_its_workflow(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, ["{id: one, value: 1}"])
+    path = folder / "bundle.md"
+    path.write_text(
+        path.read_text().replace("workflows:", "background_sessions: [{name: back, workflow: chain}]\nworkflows:")
+    )
+    assert invoke(["trigger", "fire", "back"]) == exits.OK
+    assert invoke(["up", "--once", str(path)]) == exits.OK
+    assert [each["workflow"] for each in flow(capsys, "list")] == ["chain"]
 
 
 def test_a_killed_run_goes_on_and_takes_no_turn_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +121,7 @@ def test_a_killed_run_goes_on_and_takes_no_turn_twice(folder: Path, capsys: pyte
 
 
 def test_a_changed_bundle_is_noticed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(folder, [*chain(), '{id: last, agent: self, prompt: "{nothing}"}'])
+    write(folder, [*chain(), "{id: last, agent: nobody, prompt: last}"])
     failed = flow(capsys, "run", code=exits.FAILED)
     assert (failed["status"], failed["error"]["task"]) == ("failed", "last")
     write(folder, [*chain(), "{id: last, agent: self, prompt: last}"])
@@ -216,7 +238,9 @@ def test_a_denied_run_fails_and_says_how_to_ask_again(folder: Path, capsys: pyte
     flow(capsys, "deny", run, "publish", "--reason", "too early")
     capsys.readouterr()
     assert invoke(["flow", "resume", run]) == exits.FAILED
-    assert "TASK_DENIED: task 'publish': a person has denied it: too early" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "TASK_DENIED: task 'publish': it was denied: too early" in told
+    assert f"Ask anew with a fork: amplifier flow fork {run} --at publish" in told
     fork = flow(capsys, "fork", run, "--at", "publish")["run"]
     assert flow(capsys, "resume", fork, code=exits.WAITING)["status"] == "waiting"
 

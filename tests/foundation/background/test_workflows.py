@@ -147,6 +147,8 @@ async def test_a_waiting_run_of_a_background_session_is_cancelled(open_bench: Op
         [delivery] = await bench.deliveries()
         assert await cancel_run(bench.store, await bench.store.get(delivery.session_id))
         assert await bench.states() == ["skipped"]
+        [ended] = [each for each in await bench.store.events() if each.name == "flow:run:cancelled"]
+        assert (ended.data["run"], ended.cause) == (delivery.session_id, delivery.event.event_id)
 
 
 async def test_a_workflow_that_is_not_there_or_cannot_run_is_said_at_the_start(open_bench: OpenBench) -> None:

@@ -66,6 +66,22 @@ async def test_a_run_waits_for_an_approval_and_does_the_rest_of_its_work_meanwhi
     assert await read_all(store, SystemClock().now()) == []
 
 
+async def test_a_fork_begins_at_one_iteration_or_at_the_question_that_waits(run: MakeRun, store: DurableStore) -> None:
+    calls: list[str] = []
+    step = Loop(Sequence(counting("work", calls), Approval("ask", on_deny="continue")), until="ask.approved")
+    first = await run(step)
+    await answer(store, first.questions[0], is_allowed=False)
+    second = await run(step, resume=first.run_id)
+    source = await store.get(first.run_id)
+    for at, done in (("ask", 1), ("ask#1", 1), ("work#2", 3), ("ask#2", 4)):
+        del calls[:]
+        fork = await fork_run(store, source, at)
+        forked = await run(step, resume=fork.session_id)
+        asked = [each.arguments["task"] for each in forked.questions]
+        assert (asked, len(calls)) == (["ask#1" if done == 1 else "ask#2"], 1 if done == 3 else 0)
+    assert [each.id for each in await read_questions(store, source)] == [each.id for each in second.questions]
+
+
 @pytest.mark.parametrize("then", ["fail", "continue"])
 async def test_a_denial_fails_the_run_or_is_an_output(run: MakeRun, store: DurableStore, then: Any) -> None:
     calls: list[str] = []
@@ -121,6 +137,7 @@ async def test_a_question_without_an_answer_counts_as_denied_when_its_time_is_ov
     await clock.advance(61)
     done = await run(step, clock=clock, resume=waiting.run_id)
     assert done.error is not None and done.error.code == "TASK_DENIED"
+    assert str(done.error).partition(" before ")[0] == "TASK_DENIED: task 'ask': it was denied: nobody answered"
 
 
 async def test_an_answer_is_kept_over_a_kill_and_a_fork_before_it_asks_anew(run: MakeRun, store: DurableStore) -> None:

@@ -97,9 +97,9 @@ async def test_a_source_without_a_session_fails_the_fork_once_and_names_both(
 
 
 async def test_a_failed_source_fails_the_run_and_nothing_forks_it(run: MakeRun, store: DurableStore) -> None:
-    result = await run(Sequence(agent("a", prompt="{nothing}"), agent("b", "a")))
+    result = await run(Sequence(Task("a", agent="nobody", prompt="say a"), agent("b", "a")))
     assert result.error is not None
-    assert (result.error.code, result.error.task) == ("TASK_INVALID", "a")
+    assert (result.error.code, result.error.task) == ("TASK_FAILED", "a")
     assert not await store.find(f"{result.run_id}-b")
 
 

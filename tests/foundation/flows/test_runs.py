@@ -12,10 +12,11 @@ from amplifier_core.testing import VirtualClock
 from amplifier_foundation.flows.errors import FlowError
 from amplifier_foundation.flows.graph import Graph
 from amplifier_foundation.flows.outputs import find_json
-from amplifier_foundation.flows.tasks import Branch, ForEach, Loop, Parallel, Sequence, Task, Workflow
+from amplifier_foundation.flows.tasks import Approval, Branch, ForEach, Loop, Parallel, Sequence, Task, Workflow
 
 if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
+    from amplifier_foundation.flows.tasks import Step
 
     from .conftest import MakeRun
 
@@ -58,6 +59,17 @@ async def test_a_condition_chooses_a_branch_and_the_other_is_absent(run: MakeRun
     )
     assert counted.calls == ["small", "after"]
     assert result.outputs["big"] is None
+
+
+@pytest.mark.parametrize("inner", [True, False])
+async def test_a_branch_that_begins_with_a_branch_decides_for_itself(
+    run: MakeRun, counted: Counted, inner: bool
+) -> None:
+    branch = Branch("input.outer", Branch("input.inner", counted.task("both"), counted.task("outer")))
+    result = await run(branch, input={"outer": True, "inner": inner})
+    assert counted.calls == (["both"] if inner else ["outer"])
+    await run(branch, resume=result.run_id)
+    assert len(counted.calls) == 1
 
 
 async def test_a_loop_ends_when_its_condition_holds(run: MakeRun, counted: Counted) -> None:
@@ -210,3 +222,95 @@ def test_a_graph_of_10_000_tasks_is_built(counted: Counted) -> None:
 )
 def test_the_last_json_in_an_answer_counts(text: str, found: Any) -> None:
     assert find_json(text) == ((True, found) if found is not None else (False, None))
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [
+        (Task("b", agent="self", prompt="{a} {input.x}"), r"names \{a\}; it has only: input\. Others come with deps"),
+        (Task("b", value=1, needs_approval="{a}?"), r"names \{a\}"),
+        (Approval("b", question="{item}?"), r"names \{item\}"),
+        (
+            Task("b", agent="self", prompt="b", output_schema={"type": 12}),
+            r"is no JSON Schema: \$\.type: 12 is not valid",
+        ),
+    ],
+)
+def test_names_and_schemas_are_checked_before_anything_runs(task: Task, told: str) -> None:
+    with pytest.raises(FlowError, match=rf"TASK_INVALID: task 'b': .*{told}"):
+        Graph(Workflow("work", Sequence(Task("a", value=1), task)))
+
+
+@pytest.mark.parametrize("ref", ["http://127.0.0.1:PORT/schema", "#/$defs/nothing"])
+async def test_a_schema_that_refers_to_something_else_fails_and_nothing_is_fetched(run: MakeRun, ref: str) -> None:
+    asked: list[int] = []
+    server = await asyncio.start_server(lambda reader, writer: (asked.append(1), writer.close())[0], "127.0.0.1", 0)
+    ref = ref.replace("PORT", str(server.sockets[0].getsockname()[1]))
+    async with server:
+        result = await run(
+            Task("a", agent="self", prompt='say {{"n": 1}}', output_schema={"properties": {"n": {"$ref": ref}}})
+        )
+    told = f"its output_schema refers to '{ref.removeprefix('#')}', which is not in it; nothing is fetched"
+    assert (str(result.error), asked) == (f"TASK_INVALID: task 'a': {told}", [])
+
+
+async def test_the_outputs_of_no_items_are_an_empty_list(run: MakeRun, counted: Counted) -> None:
+    each = ForEach("input.items", Task("one", value=1))
+    after = Branch(
+        "one == null", counted.task("nothing"), counted.task("list", lambda inputs: inputs["one"], deps=("one",))
+    )
+    result = await run(Sequence(each, after), input={"items": []})
+    assert (counted.calls, result.outputs["one"], result.outputs["list"]) == (["list"], [], [])
+
+
+async def test_a_condition_sees_the_outputs_of_items_whose_last_one_was_skipped(run: MakeRun, counted: Counted) -> None:
+    each = ForEach((1, 2), Task("one", value=1, skip_if="item == 2"))
+    await run(Sequence(each, Branch("one == null", counted.task("unseen"), counted.task("seen"))))
+    assert counted.calls == ["seen"]
+
+
+@pytest.mark.parametrize(
+    ("step", "waiting"),
+    [
+        (Parallel(Task("a", depends_on=("b",)), Task("b"), max_concurrency=1), "a wait"),
+        (
+            Parallel(
+                Sequence(Task("a"), Task("d", depends_on=("e",))),
+                Sequence(Task("b", depends_on=("a",)), Task("e")),
+                max_concurrency=1,
+            ),
+            "a, d wait",
+        ),
+        (
+            Parallel(
+                Parallel(Task("a", depends_on=("c",)), Task("b"), max_concurrency=1), Task("c", depends_on=("b",))
+            ),
+            "a wait",
+        ),
+        (
+            Parallel(
+                Task("a", depends_on=("d",)), Task("b"), Task("c", depends_on=("d",)), Task("d"), max_concurrency=2
+            ),
+            "a, c wait",
+        ),
+    ],
+)
+def test_steps_that_would_wait_for_one_without_a_place_are_refused(step: Step, waiting: str) -> None:
+    with pytest.raises(FlowError, match=rf"TASK_CYCLE.*{waiting} for steps that come after them, and max_concurrency"):
+        Graph(Workflow("work", step))
+
+
+async def test_steps_wait_for_later_ones_while_a_place_is_left(run: MakeRun) -> None:
+    step = Parallel(
+        Task("a", value=1, depends_on=("b",)),
+        Task("b", value=2),
+        Task("c", value=3, depends_on=("d", "b")),
+        Task("d", value=4),
+        Task("e", value=5, depends_on=("a",)),
+        max_concurrency=2,
+    )
+    assert (await run(step)).status == "completed"
+
+
+def test_many_steps_with_few_places_are_checked_at_once() -> None:
+    Graph(Workflow("work", Parallel(*(Task(f"t{number}") for number in range(10_000)), max_concurrency=2)))
