@@ -97,6 +97,7 @@ def test_the_root_alone_shows_its_help_and_its_own_plugin(environment: Environme
     found = installed(environment)
     assert [(row["name"], row["dist"], row["status"]) for row in found["plugins"]] == [
         ("runner-inprocess", "amplifier", "loaded"),
+        ("runner-workflow", "amplifier", "loaded"),
         ("spawn-limits", "amplifier", "loaded"),
     ]
     assert found["modules"] == []
