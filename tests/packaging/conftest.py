@@ -73,11 +73,11 @@ class Environment:
 
     def install(self, *names: str) -> None:
         """Install distributions of ours and those they are built on, and link what they require of others."""
-        required = {requirement for name in names for requirement in self.wheels.required_by(name)}
-        ours = {name for name in required if name.startswith("amplifier-")}
-        for name in _closure(required - ours - {"amplifier"}):
+        ours = {*names, *(each for name in names for each in self.wheels.required_by(name) if _is_ours(each))}
+        required = {each for name in ours for each in self.wheels.required_by(name) if not _is_ours(each)}
+        for name in _closure(required - {"amplifier"}):
             self._link(name)
-        wheels = [str(self.wheels[name]) for name in sorted(ours.union(names))]
+        wheels = [str(self.wheels[name]) for name in sorted(ours)]
         self._run_pip("install", "--no-deps", "--no-index", *wheels)
 
     def check(self) -> None:
@@ -87,6 +87,10 @@ class Environment:
     def uninstall(self, name: str) -> None:
         """Uninstall one distribution of ours."""
         self._run_pip("uninstall", "--yes", name)
+
+    def python(self, code: str) -> None:
+        """Run statements in a Python process of this environment; fail when they do."""
+        _run([str(self._python), "-c", code])
 
     def amplifier(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run the program as a process of its own and return how it ended."""
@@ -119,6 +123,10 @@ class Environment:
             link = packages / top
             if not link.exists():
                 link.symlink_to(Path(str(dist.locate_file(top))))
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("amplifier-")
 
 
 def _closure(names: set[str]) -> set[str]:

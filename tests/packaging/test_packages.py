@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/*/pyproject.toml"))
 SESSION = ("amplifier-loop-basic", "amplifier-context-simple", "amplifier-provider-playbook")
 """What a session needs at least."""
+IMPORTED = ("amplifier-orchestration", "amplifier-providers")
+"""Packages that are no plugins: others import them."""
 
 QUIET = """\
 ---
@@ -118,7 +120,7 @@ def test_a_wheel_holds_its_typed_package_and_nothing_else(dist: str, wheels: Whe
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {package}
 
 
-@pytest.mark.parametrize("dist", [dist for dist in PLUGINS if dist != "amplifier-providers"])
+@pytest.mark.parametrize("dist", [dist for dist in PLUGINS if dist not in IMPORTED])
 def test_a_plugin_works_alone_beside_the_root(dist: str, environment: Environment) -> None:
     environment.install(dist)
     found = installed(environment)
@@ -128,6 +130,17 @@ def test_a_plugin_works_alone_beside_the_root(dist: str, environment: Environmen
     mounted = [row["name"] for row in found["modules"] if row["dist"] == dist]
     checked = [([["sandbox", "sandbox"]], []), ([["runner-subprocess", "processes"]], [])]
     assert (offered, mounted) in (([[name]], []), ([], [name]), *checked)
+
+
+def test_the_names_for_programs_work_alone_beside_the_root_and_go_without_harm(environment: Environment) -> None:
+    environment.install("amplifier-orchestration")
+    environment.check()
+    environment.python("from amplifier_orchestration import *; FileChangeTrigger(), TimerTrigger(), EventRouter()")
+    environment.uninstall("amplifier-orchestration")
+    found = installed(environment)["plugins"]
+    assert faults(found) == []
+    triggers = {"trigger-file-watcher", "trigger-manual", "trigger-session-event", "trigger-timer"}
+    assert {row["name"] for row in found if row["dist"] != "amplifier"} == triggers
 
 
 def test_a_bundle_that_names_an_uninstalled_plugin_is_told_how_to_get_it(
