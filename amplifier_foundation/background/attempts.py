@@ -16,12 +16,13 @@ from ..bundle.templates import input_of, instruction_for
 from ..security import NotTrusted, TrustUnreadable
 from ..sessions.accounts import queue_account
 from ..sessions.lock import holder_of
+from ..sessions.runs import RUN
 from ..sessions.untrusted import UNTRUSTED, find_reason
 from ..spawning.child import Spawn, prepare_spawn, spawn_request
 from ..spawning.family import TREE, Tree
 from ..spawning.inheritance import child_config
 from ..spawning.own_loops import run_in_own_loop
-from ..spawning.runners import WORKFLOW, InProcessRunner, find_runner
+from ..spawning.runners import InProcessRunner, find_runner
 from .approval_inbox import ApprovalInbox
 from .shared_history import share_history
 
@@ -92,7 +93,7 @@ async def prepare_attempt(
     if config.workflow is not None:
         spawn.runner, spawn.is_conversation = find_runner(engine.plugins, WORKFLOW_RUNNER), False
         run = {"name": config.workflow, "input": input_of(delivery.event)}
-        spawn.metadata = {**spawn.metadata, WORKFLOW: run}
+        spawn.metadata = {**spawn.metadata, RUN: run}
     if config.fork_from is not None:
         await share_history(spawn, engine.store, background, config.fork_from)
     await prepare_spawn(spawn, resume=delivery.epoch > 1)  # the first claim made the id up

@@ -24,7 +24,7 @@ from .app import (
     use_inbox,
     use_store,
 )
-from .flow_answers import answer_at, find_run, is_run, tell_waiting
+from .flow_answers import answer_at, find_run, tell_waiting
 from .loops import run_in_loop
 from .output import print_json, print_table, timestamp
 from .running.terminal import plain, tell
@@ -122,6 +122,7 @@ async def _run(
 ) -> int:
     from ..bundle.overrides import DAY
     from ..flows.errors import DENIED
+    from ..flows.journal import WAITING
     from ..flows.runs import run_workflow
     from .flow_view import FlowView
     from .running.terminal import own_terminal
@@ -202,6 +203,8 @@ async def fork(ctx: click.Context, run_id: str, task: str, as_json: bool) -> Non
 @run_in_loop
 async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
     """List the runs of this project, the last changed first."""
+    from ..sessions.runs import is_run
+
     async with use_store(storage_plugins(ctx)) as store:
         found = [each for each in await read_sessions(store, everywhere=everywhere) if is_run(each)]
     rows = [[each.session_id, _name(each), _status(each), timestamp(each.updated)] for each in found]

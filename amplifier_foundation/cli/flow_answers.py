@@ -105,11 +105,12 @@ def _choose(record: SessionRecord, waiting: Sequence[Approval], task: str | None
 @click.pass_context
 @run_in_loop
 async def cancel(ctx: click.Context, run_id: str, as_json: bool) -> None:
-    """End a run that runs or waits, for good; what is done stays, and a fork of it can go on."""
+    """End a run that runs or waits; what is done stays, and only `amplifier flow resume` goes on with it."""
     import asyncio
 
     from ..flows.claims import find_open
     from ..flows.runs import cancel_run
+    from ..sessions.presence import as_it_is
 
     async with use_inbox(storage_plugins(ctx)) as store:
         record = await find_run(store, run_id)
@@ -120,11 +121,13 @@ async def cancel(ctx: click.Context, run_id: str, as_json: bool) -> None:
             await asyncio.sleep(0.1)
             delivery = await find_open(store, record)
             is_over = delivery is None or delivery.state != "claimed"
+        status = as_it_is(await store.get(record.session_id)).status if is_over else "running"
     if as_json:
-        print_json("flow.cancel/1", {"run": record.session_id, "cancelled": is_over})
+        print_json("flow.cancel/1", {"run": record.session_id, "cancelled": status == "cancelled", "status": status})
+    elif is_over:
+        click.echo(f"{record.session_id} is {status}")
     else:
-        late = "is asked to end; it ends as soon as its process looks"
-        click.echo(f"{record.session_id} {'is cancelled' if is_over else late}")
+        click.echo(f"{record.session_id} is asked to end; it ends as soon as its process looks")
 
 
 async def answer_at(terminal: str, store: DurableStore, questions: Sequence[Approval]) -> None:
@@ -169,13 +172,9 @@ async def find_run(store: SessionStore, run_id: str) -> SessionRecord:
     """Return the record of a run by its id, or the beginning of it. Raises `SessionNotFound`."""
     from amplifier_core.errors import SessionNotFound
 
+    from ..sessions.runs import is_run
+
     record = await find_session(store, run_id)
     if not is_run(record):
         raise SessionNotFound(run_id)
     return record
-
-
-def is_run(record: SessionRecord) -> bool:
-    """Return whether a session is the run of a workflow."""
-    about = record.metadata.get("flow")
-    return isinstance(about, dict) and "name" in about

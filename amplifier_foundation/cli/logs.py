@@ -11,6 +11,7 @@ import click
 
 from amplifier_core.utils.secrets import redact_text
 
+from ..background.keys import RUNS
 from ..documents.json_text import dump_json
 from .app import project_here, storage_plugins, use_inbox
 from .loops import enter_loop, run_reading
@@ -169,7 +170,7 @@ class Following:
 
     async def _find(self, **wanted: Any) -> list[Delivery]:
         if self.queues is None:
-            return await self.store.deliveries(**wanted)
+            return [each for each in await self.store.deliveries(**wanted) if each.queue != RUNS]
         return [
             each
             for project, queue in self.queues

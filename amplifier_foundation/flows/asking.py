@@ -90,6 +90,12 @@ async def ask_to_cancel(store: DurableStore, project: str, run_id: str, *, wish:
     await store.save_trigger_state(project, _state_key(run_id), {"wish": wish})
 
 
+async def forget_cancel(store: DurableStore, project: str, run_id: str) -> None:
+    """Forget a wish that nobody heard: a person goes on with the run."""
+    if (await store.trigger_state(project, _state_key(run_id))).get("wish"):
+        await ask_to_cancel(store, project, run_id, wish=False)
+
+
 async def watch_for_cancel(store: DurableStore, project: str, run_id: str, clock: Clock) -> None:
     """Raise `FlowError` when a person cancels the run; look once a second."""
     while True:

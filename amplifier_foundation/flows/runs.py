@@ -31,7 +31,7 @@ from ..sessions.untrusted import taint
 from ..spawn import prepared_bundle
 from ..spawning.agents import AgentSpawner
 from ..spawning.family import TREE, Tree
-from .asking import TOOL, DirectApprovals, InboxApprovals, ask_to_cancel
+from .asking import TOOL, DirectApprovals, InboxApprovals, ask_to_cancel, forget_cancel
 from .claims import Claim, find_open
 from .description import describe_workflow, digest_of
 from .errors import CANCELLED, CHANGED, INVALID, FlowError
@@ -107,6 +107,8 @@ async def run_workflow(
         record = replace(record, metadata=with_held(record.metadata, {}))
         refuse_occupied(record)
         claim = await Claim.take(complete, record, clock)
+        if resume is not None:
+            await forget_cancel(complete, record.project, resume)
         inbox = ApprovalInbox(complete, claim.delivery, prepared.bundle.digest, approval_timeout, clock)
         async with claim.renewing():
             if questions := await inbox.begin():

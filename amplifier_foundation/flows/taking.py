@@ -10,9 +10,9 @@ from amplifier_core.clock import Clock, SystemClock
 from amplifier_core.frozen import frozen
 
 from ..bundle.untrusted_text import Fences
+from ..sessions.runs import RUN
 from ..sessions.untrusted import UNTRUSTED
 from ..spawning.own_loops import SessionLoops
-from ..spawning.runners import WORKFLOW
 from .asking import watch_for_cancel
 from .description import KEY, describe_workflow, without_secrets
 from .engine import Engine
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .graph import Graph
     from .run_events import RunEvents
 
-FLOW = WORKFLOW
+FLOW = RUN
 """The member of the metadata of a run's record: the name of its workflow, its input, and the digest of its steps."""
 
 

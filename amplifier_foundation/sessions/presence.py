@@ -18,6 +18,7 @@ from amplifier_core.process_forks import close_in_forks
 
 from ..paths import data_home, make_private
 from .held import held_of
+from .runs import is_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +79,8 @@ def as_it_is(record: SessionRecord) -> SessionRecord:
 def refuse_occupied(record: SessionRecord) -> None:
     """Return if nobody else runs a session, nor waits for an approval in it. Raises `SessionConflict`."""
     process = str(record.metadata.get(KEY) or "")
-    fork = f"or go on with a fork of it: amplifier run --fork {record.session_id}"
+    verb = "flow fork --at TASK" if is_run(record) else "run --fork"
+    fork = f"or go on with a fork of it: amplifier {verb} {record.session_id}"
     if record.status == "running" and process and process != this_process() and not is_gone(process):
         raise SessionConflict(
             record.session_id,
@@ -102,10 +104,11 @@ def refuse_deletion(record: SessionRecord) -> None:
             f"amplifier session delete --force {record.session_id}",
         )
     if held_of(record.metadata):
+        drop = "end the run: amplifier flow cancel" if is_run(record) else "drop its event: amplifier trigger drop"
         raise SessionConflict(
             record.session_id,
-            f"session '{record.session_id}' waits for your approval of a tool call. Answer it first: "
-            "amplifier approvals list; or drop its event: amplifier trigger drop",
+            f"session '{record.session_id}' waits for your approval. Answer it first: amplifier approvals list; or "
+            f"{drop}",
         )
 
 

@@ -18,9 +18,6 @@ CONTINUE = (
     "interrupted may or may not have taken effect."
 )
 
-WORKFLOW = "flow"
-"""The member of the metadata of a session that is the run of a workflow: its name, and its input."""
-
 
 class InProcessRunner:
     """Runs sessions in the event loop of their parent."""

@@ -19,6 +19,8 @@ import pytest
 from amplifier_core import load_plugins
 from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.flows.asking import ask_to_cancel
+from amplifier_foundation.sessions.storages import open_store
 
 BUNDLE = """---
 bundle: {name: work}
@@ -299,3 +301,32 @@ def test_a_mistake_in_a_workflow_is_found_before_anything_runs(
     write(folder, ["{id: a, agent: self, prompt: a, fork: b}"])
     assert invoke(["bundle", "validate", "--strict"]) == exits.USAGE
     assert "TASK_FORK_SOURCE_NOT_FOUND: task 'a'" in capsys.readouterr().err
+
+
+def test_the_run_of_a_workflow_is_no_conversation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, ASKS)
+    run = flow(capsys, "run", code=exits.WAITING)["run"]
+    capsys.readouterr()
+    for command in (["run", "--fork", run, "hello"], ["run", "--resume", run, "hello"], ["session", "fork", run]):
+        assert invoke(command) == exits.CONFLICT
+        assert f"amplifier flow fork {run} --at TASK" in capsys.readouterr().err
+    assert invoke(["session", "delete", run, "--yes"]) == exits.CONFLICT
+    assert "end the run: amplifier flow cancel" in capsys.readouterr().err
+    assert invoke(["logs"]) == exits.OK
+    assert run not in capsys.readouterr().out
+
+
+def test_a_wish_to_cancel_that_nobody_heard_ends_no_later_resume(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, ["{id: slow, agent: self, prompt: slow}"], delay=1000)
+    command = [sys.executable, "-m", "amplifier_foundation", "flow", "run"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        os.kill(process.pid, signal.SIGKILL)
+    [run] = flow(capsys, "list")
+    store = open_store(load_plugins(), None)
+    asyncio.run(ask_to_cancel(store, str(folder.resolve()), run["run"]))  # as `flow cancel` did before the kill
+    asyncio.run(store.close())
+    assert flow(capsys, "resume", run["run"])["status"] == "completed"

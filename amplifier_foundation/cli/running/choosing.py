@@ -71,16 +71,15 @@ async def choose(
     Raises `SessionConflict` when a changed bundle is refused, and `NotTrusted`.
     """
     from ...sessions.forks import fork_stored
+    from ...sessions.runs import refuse_run
 
     point = split_point(wanted.fork) if wanted.fork else None
     stored = point.session if point else wanted.resume
     record = await find_session(store, stored) if stored else None
-    if record is not None and point is None:
-        if isinstance(record.metadata.get("flow"), dict):
-            text = f"'{record.session_id}' is the run of a workflow, and takes no turn. Run the rest of it: amplifier"
-            raise SessionConflict(record.session_id, f"{text} flow resume {record.session_id}")
-        if held_of(record.metadata):
-            await _refuse_waiting(record, store)
+    if record is not None:
+        refuse_run(record)
+    if record is not None and point is None and held_of(record.metadata):
+        await _refuse_waiting(record, store)
     path = wanted.bundle or (record.bundle_source if record is not None else None) or None
     if path or find_own_bundle(read_settings_here()):
         bundle = await load_bundle_at(path, plugins, asking=asking)

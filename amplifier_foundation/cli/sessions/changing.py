@@ -37,10 +37,12 @@ async def fork(ctx: click.Context, point: str, name: str, orphans: Orphans, as_j
     POINT is the number of a turn (its end), the id of a message such as m12, or now.
     """
     from ...sessions.forks import fork_place, fork_there
+    from ...sessions.runs import refuse_run
 
     where, plugins = split_point(point), plugins_of(ctx)
     async with use_store(plugins) as store:
         source = await find_session(store, where.session)
+        refuse_run(source)
         place = await fork_place(store, source, turn=where.turn, message=where.message, orphans=orphans)
         record = await fork_there(store, source, place, name=name, plugins=plugins)
     if as_json:
