@@ -80,7 +80,7 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
     facts = {
         "id": found.id,
         "state": found.state,
-        **_place(found),
+        "run" if run_of(found) else "background session": run_of(found) or f"{found.queue} in {found.project}",
         "session": found.session_id,
         "tool": found.tool,
         "hash": found.call_hash,
@@ -205,12 +205,6 @@ async def _find(store: DurableStore, text: str) -> Approval:
 def _whose(approval: Approval) -> str:
     """Return the queue of a background session, or the run that somebody began by hand."""
     return run_of(approval) or approval.queue
-
-
-def _place(approval: Approval) -> dict[str, str]:
-    if run := run_of(approval):
-        return {"run": run}
-    return {"background session": f"{approval.queue} in {approval.project}"}
 
 
 def _call(approval: Approval) -> str:

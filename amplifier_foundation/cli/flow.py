@@ -207,7 +207,7 @@ async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
 
     async with use_store(storage_plugins(ctx)) as store:
         found = [each for each in await read_sessions(store, everywhere=everywhere) if is_run(each)]
-    rows = [[each.session_id, _name(each), _status(each), timestamp(each.updated)] for each in found]
+    rows = [[each.session_id, each.metadata["flow"]["name"], _status(each), timestamp(each.updated)] for each in found]
     if as_json:
         names = ("run", "workflow", "status", "updated")
         print_json("flow.list/1", [dict(zip(names, row, strict=True)) for row in rows])
@@ -302,11 +302,6 @@ def _task_key(question: Approval) -> str:
     from ..flows.asking import task_of
 
     return task_of(question) or question.session_id
-
-
-def _name(record: SessionRecord) -> str:
-    """Return the name of the workflow of a run; its session may have that of a background session."""
-    return str(record.metadata["flow"]["name"])
 
 
 def _status(record: SessionRecord) -> str:

@@ -129,14 +129,26 @@ async def run_workflow(
             except FlowError as error:
                 taken = error
             except BaseException:
-                await shield_to_completion(_interrupt(claim, clock))
+                with suppress(StaleEpoch, StoreUnavailable, SessionNotFound):
+                    await shield_to_completion(claim.put_back("interrupted", clock.now(), {"status": "interrupted"}))
                 raise
-            if isinstance(taken, Taken) and taken.waits:
-                questions = await inbox.end_attempt()
-                return await _wait(complete, claim, inbox, record, questions, taken)
-            result = _result_of(record, taken)
-            await shield_to_completion(_finish(claim, inbox, events, result))
-            return result
+            return await _settle(complete, claim, inbox, record, events, taken)
+
+
+async def _settle(
+    store: DurableStore,
+    claim: Claim,
+    inbox: ApprovalInbox,
+    record: SessionRecord,
+    events: RunEvents,
+    taken: Taken | FlowError,
+) -> RunResult:
+    """End the run, or give it back until a person answers."""
+    if isinstance(taken, Taken) and taken.waits:
+        return await _wait(store, claim, inbox, record, await inbox.end_attempt(), taken)
+    result = _result_of(record, taken)
+    await shield_to_completion(_finish(claim, inbox, events, result))
+    return result
 
 
 async def _wait(
@@ -171,11 +183,6 @@ async def _finish(claim: Claim, inbox: ApprovalInbox, events: RunEvents, result:
     text = str(result.error) if result.error is not None else None
     events.hand_on(await claim.finish([end], {"status": result.status, "error": text}))
     await inbox.forget()
-
-
-async def _interrupt(claim: Claim, clock: Clock) -> None:
-    with suppress(StaleEpoch, StoreUnavailable, SessionNotFound):
-        await claim.put_back("interrupted", clock.now(), {"status": "interrupted"})
 
 
 def _allow(session: AmplifierSession, rule: str) -> None:
