@@ -140,7 +140,7 @@ def test_at_a_terminal_the_tree_is_drawn_in_place_until_a_task_fails(folder: Pat
         "└─ ✗ three N s (agent nobody)",
         "2 of 3 done, 1 failed, N s",
     ]
-    assert last[4].startswith("amplifier: TASK_INVALID: task 'three'")
+    assert last[4].startswith("amplifier: TASK_FAILED: task 'three'")
 
 
 def test_ctrl_c_leaves_the_terminal_clean(folder: Path, terminals: Any) -> None:
