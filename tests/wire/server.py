@@ -113,6 +113,10 @@ def show_error(error: Exception) -> str:
     return str(error) if remedy is None else f"{error}. {remedy}"
 
 
+ACCEPTING = 4
+"""Rounds of the loop until an accepted connection has its task."""
+
+
 class WireServer:
     """A server for one test, in the test's own event loop."""
 
@@ -150,6 +154,8 @@ class WireServer:
 
     async def __aexit__(self, *exc: object) -> None:
         self.refuse()
+        for _ in range(ACCEPTING):
+            await asyncio.sleep(0)
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
