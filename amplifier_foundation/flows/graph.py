@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_core.conditions import Condition, ConditionError
@@ -53,8 +52,8 @@ class Graph:
         self._numbers: dict[int, int] = {}
         self._branches: dict[int, str] = {}
         self._around: Counter[str] = Counter()
-        self._limited: list[tuple[int, int, list[range]]] = []
-        """Of each parallel with fewer places than steps: the places, the node before it, and the nodes of its steps."""
+        self._limited: list[tuple[int, list[range]]] = []
+        """Of each parallel with fewer places than steps: the places, and the nodes of its steps."""
         self._count = 0
         self._walk(workflow.step, self._add(), ())
         for place in self.places.values():
@@ -116,7 +115,7 @@ class Graph:
             self._link(self._walk(each, before, bodies), end)
             nodes.append(range(begin, self._count + 1))
         if isinstance(step, Parallel) and step.max_concurrency and step.max_concurrency < len(nodes):
-            self._limited.append((step.max_concurrency, before, nodes))
+            self._limited.append((step.max_concurrency, nodes))
         return end
 
     def _add_task(self, task: Task, before: int, bodies: tuple[int, ...]) -> int:
@@ -160,10 +159,7 @@ class Graph:
 
     def _refuse_cycles(self) -> None:
         """Raise `FlowError` when something waits for itself, after a walk that takes each edge once."""
-        waiting = dict.fromkeys(self._edges, 0)
-        for edges in self._edges.values():
-            for node, _ in edges:
-                waiting[node] += 1
+        waiting = self._count_before()
         free = [node for node, count in waiting.items() if not count]
         for node in free:
             for after, _ in self._edges[node]:
@@ -182,40 +178,46 @@ class Graph:
         stuck = [names[node] for node in waiting if node not in done and node in names]
         raise FlowError(CYCLE, f"these wait for each other: {', '.join(stuck[:10])}", stuck[0] if stuck else "")
 
-    def _refuse_stuck(self, places: int, start: int, steps: list[range]) -> None:
-        """Raise `FlowError` when all steps that have a place would wait for one that has none."""
-        wanted = self._find_wanted(start, steps)
-        begun: set[int] = set()
-        at_work: list[int] = []
-        left = iter(range(len(steps)))
-        while at_work := at_work + list(islice(left, places - len(at_work))):
-            begun.update(at_work)
-            stuck = [step for step in at_work if not wanted.get(step, begun) <= begun]
-            if len(stuck) == places:
-                own = {node for step in stuck for node in steps[step]}
-                names = [name for name, node in self._nodes.items() if node in own]
-                listed = ", ".join(names[:10])
-                message = f"{listed} wait for steps that come after them, and max_concurrency is {places}"
-                raise FlowError(CYCLE, message, names[0])
-            at_work = stuck
+    def _refuse_stuck(self, places: int, steps: list[range]) -> None:
+        """Raise `FlowError` when all steps that have a place would wait for one that has none.
 
-    def _find_wanted(self, start: int, steps: list[range]) -> dict[int, set[int]]:
-        """Return the steps that others beside them wait for, also by way of tasks elsewhere."""
+        A walk that takes each edge once, as in `_refuse_cycles`, and begins a step when there is a place for it.
+        """
         step_of = {node: number for number, nodes in enumerate(steps) for node in nodes}
-        before: dict[int, list[int]] = {node: [] for node in self._edges}
-        for node, edges in self._edges.items():
-            for after, _ in edges:
-                before[after].append(node)
-        wanted: dict[int, set[int]] = {}
-        for number, nodes in enumerate(steps):
-            found, new = {start, *nodes}, list(nodes)
-            while new:
-                more = [node for node in before[new.pop()] if node not in found]
-                found.update(more)
-                new += more
-            if len(found) > len(nodes) + 1:
-                wanted[number] = {step_of[node] for node in found if node in step_of}
-        return wanted
+        unfinished = [len(nodes) for nodes in steps]
+        waiting = self._count_before()
+        ready = [node for node, count in waiting.items() if not count]
+        held: list[list[int]] = [[] for _ in steps]
+        begun, at_work = 0, 0
+        while ready or (at_work < places and begun < len(steps)):
+            if not ready:
+                ready, begun, at_work = held[begun], begun + 1, at_work + 1
+                continue
+            node = ready.pop()
+            step = step_of.get(node, -1)
+            if step >= begun:
+                held[step].append(node)
+                continue
+            if step >= 0:
+                unfinished[step] -= 1
+                at_work -= not unfinished[step]
+            for after, _ in self._edges[node]:
+                waiting[after] -= 1
+                if not waiting[after]:
+                    ready.append(after)
+        if begun < len(steps):
+            own = {node for step in range(begun) if unfinished[step] for node in steps[step]}
+            names = [name for name, node in self._nodes.items() if node in own]
+            message = f"{', '.join(names[:10])} wait for steps that come after them, and max_concurrency is {places}"
+            raise FlowError(CYCLE, message, names[0])
+
+    def _count_before(self) -> dict[int, int]:
+        """Return how many nodes each node waits for."""
+        waiting = dict.fromkeys(self._edges, 0)
+        for edges in self._edges.values():
+            for node, _ in edges:
+                waiting[node] += 1
+        return waiting
 
 
 def tasks_of(step: Step | None) -> Iterator[Task]:

@@ -86,7 +86,9 @@ async def _graphs(bundle: PreparedBundle) -> list[Row]:
     """Measure the graph of many tasks, and a task among many beside one among a tenth of them."""
     rows = [Parallel(*(Task(f"t{row}-{n}", value=n) for n in range(100))) for row in range(WIDE // 100)]
     wide = Workflow("wide", Sequence(*rows))
-    [built] = await in_turns(called(lambda: Graph(wide), 1), rounds=5)
+    waiting = [Task(f"w{n}", value=n, depends_on=(f"w{n - 1}",) if n else ()) for n in range(WIDE)]
+    narrow = Workflow("narrow", Parallel(*waiting, max_concurrency=4))
+    built, limited = await in_turns(called(lambda: Graph(wide), 1), called(lambda: Graph(narrow), 1), rounds=5)
 
     def run(count: int) -> Any:
         tasks = [Task(f"t{n}", value=n, depends_on=(f"t{n - 1}",) if n else ()) for n in range(count)]
@@ -102,6 +104,7 @@ async def _graphs(bundle: PreparedBundle) -> list[Row]:
     many, few = await in_turns(run(4_000), run(400), rounds=5)
     return [
         timed(f"the graph of {WIDE:,} tasks", built, at_most=GRAPH_AT_MOST),
+        timed(f"the graph of {WIDE:,} tasks that wait for each other, four at a time", limited, at_most=GRAPH_AT_MOST),
         Row("a task among 4,000 that wait for each other / among 400", many, few, at_most_ratio=GROWTH_AT_MOST),
     ]
 
