@@ -8,7 +8,7 @@
 
 `tasks.py` has what people write, `graph.py` checks it, `engine.py` runs it, `journal.py` keeps what is done, and
 `turns.py` takes the turns of agents. `claims.py` gives a run one owner, `asking.py` asks people, `run_events.py` tells
-the triggers of others. `runs.py` and `runner.py` begin runs, by hand and for events. `description.py` makes plain data of a workflow, for a run to keep; `drawing.py`,
-`picture.py` and `layout.py` draw that. A run is a session: its messages are its journal, so a run is forked, listed and
-deleted like any other session.
+the triggers of others. `runs.py` and `runner.py` begin runs, by hand and for events. `description.py` makes plain data
+of a workflow, for a run to keep; `drawing.py`, `picture.py` and `layout.py` draw that. A run is a session: its messages
+are its journal, so a run is forked, listed and deleted like any other session.
 """
