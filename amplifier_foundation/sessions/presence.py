@@ -104,11 +104,13 @@ def refuse_deletion(record: SessionRecord) -> None:
             f"amplifier session delete --force {record.session_id}",
         )
     if held_of(record.metadata):
-        drop = "end the run: amplifier flow cancel" if is_run(record) else "drop its event: amplifier trigger drop"
+        what, drop = " of a tool call", "drop its event: amplifier trigger drop"
+        if is_run(record):
+            what, drop = "", f"end the run: amplifier flow cancel {record.session_id}"
         raise SessionConflict(
             record.session_id,
-            f"session '{record.session_id}' waits for your approval. Answer it first: amplifier approvals list; or "
-            f"{drop}",
+            f"session '{record.session_id}' waits for your approval{what}. Answer it first: amplifier approvals list; "
+            f"or {drop}",
         )
 
 
