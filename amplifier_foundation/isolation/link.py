@@ -64,8 +64,10 @@ class Link:
         tasks = {self._reading, *self._serving}
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks)
-        self._writer.close()
+        try:
+            await asyncio.wait(tasks)
+        finally:
+            self._writer.close()
 
     async def wait_gone(self) -> None:
         """Return when the other side has closed the socket, or was cut off."""

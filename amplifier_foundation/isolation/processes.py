@@ -55,9 +55,11 @@ class Child:
                 task.cancel()
             try:
                 await self.link.__aexit__(*exc)
-                await self._blocking.__aexit__(*exc)
-            finally:
-                self._ends.close()
+            finally:  # also when it is cancelled meanwhile, as at the end of the loop
+                try:
+                    await self._blocking.__aexit__(*exc)
+                finally:
+                    self._ends.close()
 
     def send(self, setting: dict[str, Any], packed: bytes) -> None:
         """Send the job."""

@@ -123,6 +123,7 @@ class SubprocessRunner:
                 ending = asyncio.create_task(_end(child, stack.pop_all()))
                 self._ending.add(ending)
                 ending.add_done_callback(self._ending.discard)
+                await asyncio.sleep(0)  # it begins: cancelled before, it would close nothing
         return child
 
     def _start(self, job: Job, services: Services) -> Child:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from decimal import Decimal
@@ -182,3 +183,16 @@ async def test_what_a_store_keeps_crosses_as_a_store_writes_it(store: MemoryStor
     assert read == [{"role": "user", "content": "half \ud83d", "metadata": {"cost": "0.10"}}]
     own.close()
     other.close()
+
+
+async def test_a_link_closes_its_socket_also_when_its_end_is_cancelled() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    link = Link(ours, lambda *_: None)  # type: ignore[arg-type, return-value]  # nothing is served
+    await link.__aenter__()
+    ending = asyncio.ensure_future(link.__aexit__())
+    await asyncio.sleep(0)  # it waits for its reader to end
+    ending.cancel()
+    await asyncio.wait({ending})
+    assert link._writer.is_closing()
+    theirs.close()
