@@ -97,8 +97,7 @@ async def prepare_attempt(
     if config.fork_from is not None:
         await share_history(spawn, engine.store, background, config.fork_from)
     await prepare_spawn(spawn, resume=delivery.epoch > 1)  # the first claim made the id up
-    is_here = config.workflow is not None or isinstance(spawn.runner, InProcessRunner)
-    if engine.loops is not None and is_here:
+    if engine.loops is not None and isinstance(spawn.runner, InProcessRunner):
         run_in_own_loop(spawn, engine.loops, partial(_report_stall, engine, background, spawn.request.session_id))
     return spawn
 

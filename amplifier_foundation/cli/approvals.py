@@ -193,7 +193,9 @@ async def _find(store: DurableStore, text: str) -> Approval:
     found: list[Approval] = []
     for finished in (False, True) if len(text) >= SHORTEST else ():
         known = await read_all(store, SystemClock().now(), finished=finished)
-        found = found or [each for each in known if each.id.startswith(text)]
+        found = [each for each in known if each.id.startswith(text)]
+        if found:
+            break
     if not found:
         raise ApprovalNotFound(text)
     if len(found) > 1:

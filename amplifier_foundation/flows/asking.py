@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import StoreUnavailable
-from amplifier_core.permissions.gate import ONCE
+from amplifier_core.permissions.gate import DENY, ONCE
 
 from ..sessions.asked import AskedCall
 from .errors import CANCELLED, FlowError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 TOOL = "flow"
 """The name that questions about tasks have in the place of a tool's."""
-DENY = "Deny"
 LOOK = 1.0
 """Seconds between two looks whether a person has cancelled the run."""
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, cast
 
 from amplifier_core.hookspecs import hookimpl
 
+from ..spawning.runners import InProcessRunner
+
 if TYPE_CHECKING:
-    from amplifier_core.hook_data import RunResult, SessionBuilder, SpawnRequest
+    from amplifier_core.hook_data import SessionBuilder, SpawnRequest
     from amplifier_core.hookspecs import Register, RunnerFactory
     from amplifier_core.session import AmplifierSession
 
@@ -17,11 +19,8 @@ if TYPE_CHECKING:
     from .run_events import Publisher
 
 
-class WorkflowRunner:
+class WorkflowRunner(InProcessRunner):
     """Takes the steps of a workflow in place of a turn; the metadata of the spawn name it, with its input."""
-
-    def __init__(self) -> None:
-        self._running: dict[str, AmplifierSession] = {}
 
     def check(self, bundle: Bundle, name: str) -> None:
         """Return for a workflow of the bundle that can run. Raises `FlowError`."""
@@ -29,27 +28,12 @@ class WorkflowRunner:
 
         find_workflow(bundle, name)
 
-    async def run(self, request: SpawnRequest, build: SessionBuilder) -> RunResult:
-        """Make the session of the run and take its steps; while some wait for a person, the session is held."""
-        from amplifier_core.hook_data import RunResult as Result
-
+    async def take(self, session: AmplifierSession, request: SpawnRequest, build: SessionBuilder) -> str:
+        """Take the steps; while some wait for a person, the session is held."""
         from ..spawning.life import ChildBuilder
 
         assert isinstance(build, ChildBuilder)  # a background session makes it
-        async with build(request) as session:
-            self._running[request.session_id] = session
-            try:
-                outputs = await _take(build.spawn, session)
-            finally:
-                del self._running[request.session_id]
-        return Result(json.dumps(outputs, ensure_ascii=False, default=str))
-
-    async def stop(self, session_id: str) -> bool:
-        """Ask a run to end when its running tools have finished."""
-        session = self._running.get(session_id)
-        if session is not None:
-            session.coordinator.cancellation.request_graceful()
-        return session is not None
+        return json.dumps(await _take(build.spawn, session), ensure_ascii=False, default=str)
 
 
 async def _take(spawn: Spawn, session: AmplifierSession) -> dict[str, object]:

@@ -18,6 +18,7 @@ from ..background.approval_inbox import ApprovalInbox
 from ..background.approvals import WAITS, make_due, read_approvals
 from ..background.keys import run_of
 from ..background.partial_store import complete_store
+from ..bundle.overrides import DAY
 from ..paths import project_of
 from ..security import read_policy
 from ..sessions.accounts import ACCOUNTS
@@ -56,9 +57,6 @@ if TYPE_CHECKING:
     from ..events import EventRouter
     from .engine import Tell
     from .tasks import Workflow
-
-DAY = 86_400.0
-"""Seconds until a question without an answer counts as denied."""
 
 
 @frozen

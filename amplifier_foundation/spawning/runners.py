@@ -32,9 +32,13 @@ class InProcessRunner:
         async with build(request) as session:
             self._running[request.session_id] = session
             try:
-                return Result(await take_turn(session, request.instruction))
+                return Result(await self.take(session, request, build))
             finally:
                 del self._running[request.session_id]
+
+    async def take(self, session: AmplifierSession, request: SpawnRequest, build: SessionBuilder) -> str:
+        """Do the work of a made session, and return its final text."""
+        return await take_turn(session, request.instruction)
 
     async def stop(self, session_id: str) -> bool:
         """Ask a session to end when its running tools have finished."""
