@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from .coordinator import ModuleCoordinator
     from .display import DisplaySystem
+    from .documents import Document, DocumentChange, DocumentStore
     from .errors import (
         AmplifierError,
         AnswerUnfinished,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         BundleValidationError,
         DeliveryConflict,
         DeliveryNotFound,
+        DocumentConflict,
         ForkRefused,
         InvalidSessionId,
         LimitReached,
@@ -174,12 +176,13 @@ _HOMES = {
     "content_models": "ContentBlock ContentBlockType TextContent ThinkingContent ToolCallContent ToolResultContent",
     "coordinator": "ModuleCoordinator",
     "display": "DisplaySystem",
+    "documents": "Document DocumentChange DocumentStore",
     "errors": (
         "AmplifierError AnswerUnfinished BudgetExceeded BundleDependencyError BundleError BundleLoadError "
-        "BundleNotFoundError BundleValidationError DeliveryConflict DeliveryNotFound ForkRefused InvalidSessionId "
-        "LimitReached NameTaken NoProviderMounted PluginError PluginLoadFailed SessionConflict SessionError "
-        "SessionExists SessionNotFound SessionProcessEnded SpawnRefused SpawnTimeout StaleEpoch StoreDamaged "
-        "StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
+        "BundleNotFoundError BundleValidationError DeliveryConflict DeliveryNotFound DocumentConflict ForkRefused "
+        "InvalidSessionId LimitReached NameTaken NoProviderMounted PluginError PluginLoadFailed SessionConflict "
+        "SessionError SessionExists SessionNotFound SessionProcessEnded SpawnRefused SpawnTimeout StaleEpoch "
+        "StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
     ),
     "events": "SessionEvent",
     "hooks": "HookRegistry",
@@ -255,6 +258,10 @@ __all__ = [
     "DeliveryCounts",
     "DeliveryNotFound",
     "DisplaySystem",
+    "Document",
+    "DocumentChange",
+    "DocumentConflict",
+    "DocumentStore",
     "DurableStore",
     "EventRecorder",
     "EventSource",

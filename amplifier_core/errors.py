@@ -298,6 +298,14 @@ class DeliveryConflict(AmplifierError, RuntimeError):
         super().__init__(f"delivery '{delivery_id}' is {state}: it cannot be {what}")
 
 
+class DocumentConflict(AmplifierError, RuntimeError):
+    """Another writer changed the document first, or it is there, or gone, against what a change expected."""
+
+    def __init__(self, collection: str, key: str) -> None:
+        self.collection, self.key = collection, key
+        super().__init__(f"document '{key}' of '{collection}' was changed meanwhile; read it again")
+
+
 class TriggerError(AmplifierError, RuntimeError):
     """The trigger `trigger` failed while it watched."""
 

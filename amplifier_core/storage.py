@@ -11,6 +11,7 @@ A package implements one or more of these groups:
                      claim, renew, commit, nack, dead_letter, release     a worker handles a delivery
                      deliveries, find_deliveries, delivery_counts, next_due
                      redeliver, drop, purge, expired_sessions             administration
+    DocumentStore  write_documents, document, documents: small records, changed together with events (`documents`)
     StoreAdministration  info, size, probe, check, backup, restore, salvage, compact: the files, also of a damaged store
 
 `DurableStore` is a `SessionStore` and an `Inbox`: background sessions need both. Every coroutine returns when its

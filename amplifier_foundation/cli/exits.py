@@ -44,6 +44,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.StaleEpoch, CONFLICT),
     (errors.DeliveryNotFound, NOT_FOUND),
     (errors.DeliveryConflict, CONFLICT),
+    (errors.DocumentConflict, CONFLICT),
     (errors.InvalidSessionId, USAGE),
     (errors.BundleError, USAGE),
     (errors.TriggerConfigError, USAGE),
