@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from .events import SessionEvent
 
+LONGEST_NAME = 256
+"""Characters of the longest key or collection."""
+
 
 @frozen
 class Document:
@@ -82,3 +85,29 @@ class DocumentStore(Protocol):
         those whose key begins with it.
         """
         ...
+
+
+def check_document_names(collection: str, *keys: str) -> None:
+    """Raise `ValueError` unless the collection and the keys are text of 1 to 256 characters."""
+    for what, name in (("collection", collection), *(("key", key) for key in keys)):
+        if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
+            raise ValueError(f"{what} {name!r} of a document is not a text of 1 to {LONGEST_NAME} characters")
+
+
+def check_where(where: Mapping[str, Sequence[str]] | None) -> dict[str, tuple[str, ...]]:
+    """Return a `where` of `DocumentStore.documents`, {} for None.
+
+    Raises `ValueError` for a name with a quote, a backslash or a character that cannot be printed, and for a text in
+    place of a list of texts.
+    """
+    for name, texts in (where or {}).items():
+        if not name or not name.isprintable() or '"' in name or "\\" in name:
+            raise ValueError(f"where: {name!r} is not the name of a member. Use a name without quotes and backslashes")
+        if isinstance(texts, str):
+            raise ValueError(f"where: {name}: {texts!r} is a text. Give a list of texts")
+    return {name: tuple(texts) for name, texts in (where or {}).items()}
+
+
+def has_members(data: Mapping[str, Any], where: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether each named member of `data` is one of its texts."""
+    return all(data.get(name) in texts for name, texts in where.items())

@@ -11,7 +11,7 @@ A package implements one or more of these groups:
                      claim, renew, commit, nack, dead_letter, release     a worker handles a delivery
                      deliveries, find_deliveries, delivery_counts, next_due
                      redeliver, drop, purge, expired_sessions             administration
-    DocumentStore  write_documents, document, documents: small records, changed together with events (`documents`)
+    DocumentStore    write_documents, document, documents     small records, changed with events (module `documents`)
     StoreAdministration  info, size, probe, check, backup, restore, salvage, compact: the files, also of a damaged store
 
 `DurableStore` is a `SessionStore` and an `Inbox`: background sessions need both. Every coroutine returns when its
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from .documents import DocumentChange
     from .events import SessionEvent
     from .store_administration import (
         Compacted,
@@ -276,10 +277,12 @@ class Inbox(Protocol):
         *,
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
+        documents: Sequence[DocumentChange] = (),
     ) -> list[SessionEvent]:
         """Mark the delivery done, change its session's record and append `emits` to the log, in one transaction.
 
-        Returns the events with their sequences. Raises `StaleEpoch`, and then changes nothing.
+        A store that implements `DocumentStore` makes the changes of `documents` too; callers give others none. Returns
+        the events with their sequences. Raises `StaleEpoch`, `DocumentConflict`, and then changes nothing.
         """
         ...
 
@@ -305,8 +308,9 @@ class Inbox(Protocol):
         reason: str,
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
+        documents: Sequence[DocumentChange] = (),
     ) -> list[SessionEvent]:
-        """Set the delivery aside as a dead letter; otherwise do as `commit` does. Raises `StaleEpoch`."""
+        """Set the delivery aside as a dead letter; otherwise do as `commit` does."""
         ...
 
     async def release(self, project: str) -> int:

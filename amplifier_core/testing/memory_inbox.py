@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -15,10 +15,13 @@ from uuid import uuid4
 from ..errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
 from ..ids import validate_session_id
 from ..storage import Admission, Delivery, DeliveryCounts, Purged
+from .memory_documents import MemoryDocuments, copy_json, has, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
+    from ..documents import DocumentChange
     from ..events import SessionEvent
     from ..storage import DeliveryState
     from ..triggers import TriggerEvent
@@ -53,10 +56,11 @@ class _Kept:
         )
 
 
-class MemoryInbox(ABC):
+class MemoryInbox(MemoryDocuments):
     """Implement `Inbox` without a file: one half of a store; the other half changes the records of sessions."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._log: list[SessionEvent] = []
         self._sequence = 0
         self._deliveries: dict[str, _Kept] = {}
@@ -161,10 +165,10 @@ class MemoryInbox(ABC):
         *,
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
+        documents: Sequence[DocumentChange] = (),
     ) -> list[SessionEvent]:
         """Mark the delivery done, with its results; `session` may name another one by `session_id`."""
-        self._advance(delivery, session, state="done", reason=None)
-        return self._append_to_log(emits)
+        return self._finish(delivery, emits, session, documents, state="done", reason=None)
 
     async def nack(
         self,
@@ -187,10 +191,10 @@ class MemoryInbox(ABC):
         reason: str,
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
+        documents: Sequence[DocumentChange] = (),
     ) -> list[SessionEvent]:
         """Set the delivery aside."""
-        self._advance(delivery, session, state="dead", reason=reason)
-        return self._append_to_log(emits)
+        return self._finish(delivery, emits, session, documents, state="dead", reason=reason)
 
     async def release(self, project: str) -> int:
         """Make every claimed delivery of `project` due now."""
@@ -324,6 +328,20 @@ class MemoryInbox(ABC):
         before = takewhile(lambda other: other is not kept, self._deliveries.values())
         return any(other.is_open() and other.is_of_key(kept.delivery) for other in before)
 
+    def _finish(
+        self,
+        delivery: Delivery,
+        emits: Sequence[SessionEvent],
+        session: Mapping[str, Any] | None,
+        documents: Sequence[DocumentChange],
+        **changes: Any,
+    ) -> list[SessionEvent]:
+        self._require_claim(delivery)
+        changed = self._change_documents(documents)
+        self._advance(delivery, session, **changes)
+        self._documents = changed
+        return self._append_to_log(emits)
+
     def _advance(self, delivery: Delivery, session: Mapping[str, Any] | None, **changes: Any) -> None:
         """Change a delivery claimed under this epoch, and its session's record."""
         kept = self._require_claim(delivery)
@@ -354,17 +372,6 @@ class MemoryInbox(ABC):
         return kept
 
 
-def utc_now() -> datetime:
-    """Return the time."""
-    return datetime.now(UTC)
-
-
-def copy_json(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy made through JSON. Raises `TypeError`, `ValueError` for other values."""
-    copy: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
-    return copy
-
-
 def merge_state(state: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trigger's state with changes: each replaces the key of its name, None deletes one."""
     gone = {key for key, value in changes.items() if value is None}
@@ -379,11 +386,6 @@ def _change(kept: _Kept, **changes: Any) -> None:
 def _skip(all_kept: Iterable[_Kept], reason: str, now: datetime) -> None:
     for kept in all_kept:
         _change(kept, state="skipped", reason=reason, updated=now)
-
-
-def has(item: object, wanted: Mapping[str, object]) -> bool:
-    """Return whether an item has these values; None is any."""
-    return all(value is None or getattr(item, name) == value for name, value in wanted.items())
 
 
 def _count_states(project: str, queue: str, trigger: str, all_of_it: Sequence[Delivery]) -> DeliveryCounts:

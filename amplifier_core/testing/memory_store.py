@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SessionConflict, SessionExists, SessionNotFound
 from ..ids import validate_session_id
 from ..storage import Finding, SessionRecord, check_changes
-from .memory_inbox import MemoryInbox, copy_json, has, utc_now
+from .memory_documents import copy_json, has, utc_now
+from .memory_inbox import MemoryInbox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +46,7 @@ class _History:
 
 
 class MemoryStore(MemoryInbox):
-    """Implement `DurableStore` without a file; its content ends with the object. `close` changes nothing."""
+    """Implement `DurableStore` and `DocumentStore` without a file; its content ends with the object."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from amplifier_core.documents import DocumentChange
     from amplifier_core.events import SessionEvent
     from amplifier_core.storage import Delivery, DurableStore
 
@@ -51,10 +52,15 @@ class _PartlyInMemory(MemoryStore):
     # The epoch is checked before the record is written; with one process there is no other writer in between.
 
     async def commit(
-        self, delivery: Delivery, *, emits: Sequence[SessionEvent] = (), session: Mapping[str, Any] | None = None
+        self,
+        delivery: Delivery,
+        *,
+        emits: Sequence[SessionEvent] = (),
+        session: Mapping[str, Any] | None = None,
+        documents: Sequence[DocumentChange] = (),
     ) -> list[SessionEvent]:
         """Mark the delivery done, then change its session's record in the store."""
-        stored = await super().commit(delivery, emits=emits)
+        stored = await super().commit(delivery, emits=emits, documents=documents)
         await self._change_record(delivery, session)
         return stored
 
@@ -78,9 +84,10 @@ class _PartlyInMemory(MemoryStore):
         reason: str,
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
+        documents: Sequence[DocumentChange] = (),
     ) -> list[SessionEvent]:
         """Set the delivery aside, then change its session's record in the store."""
-        stored = await super().dead_letter(delivery, reason=reason, emits=emits)
+        stored = await super().dead_letter(delivery, reason=reason, emits=emits, documents=documents)
         await self._change_record(delivery, session)
         return stored
 

@@ -1,0 +1,89 @@
+"""Keep the documents of the store in memory."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from copy import deepcopy
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ..documents import Document, check_document_names, check_where, has_members
+from ..errors import DocumentConflict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..documents import DocumentChange
+    from ..events import SessionEvent
+
+    Documents = dict[tuple[str, str, str], Document]
+
+
+class MemoryDocuments(ABC):
+    """Implement `DocumentStore` without a file; the rest of the store keeps the log of events."""
+
+    def __init__(self) -> None:
+        self._documents: Documents = {}
+
+    @abstractmethod
+    def _append_to_log(self, events: Sequence[SessionEvent]) -> list[SessionEvent]: ...
+
+    async def write_documents(
+        self, changes: Sequence[DocumentChange], *, emits: Sequence[SessionEvent] = ()
+    ) -> list[SessionEvent]:
+        """Make all changes and append `emits` to the log."""
+        self._documents = self._change_documents(changes)
+        return self._append_to_log(emits)
+
+    async def document(self, project: str, collection: str, key: str) -> Document | None:
+        """Return one document, None without it."""
+        check_document_names(collection, key)
+        return deepcopy(self._documents.get((project, collection, key)))
+
+    async def documents(
+        self,
+        project: str,
+        collection: str,
+        *,
+        where: Mapping[str, Sequence[str]] | None = None,
+        prefix: str = "",
+        newest: bool = False,
+        limit: int | None = None,
+    ) -> list[Document]:
+        """Return documents of a collection in the order of their keys, or in the reverse order."""
+        check_document_names(collection)
+        wanted = check_where(where)
+        place = {"project": project, "collection": collection}
+        of_it = [each for each in self._documents.values() if has(each, place) and each.key.startswith(prefix)]
+        found = [each for each in of_it if has_members(each.data, wanted)]
+        return deepcopy(sorted(found, key=lambda document: document.key, reverse=newest)[:limit])
+
+    def _change_documents(self, changes: Sequence[DocumentChange]) -> Documents:
+        """Return the documents after all changes. Raises `DocumentConflict`."""
+        changed = dict(self._documents)
+        for change in changes:
+            check_document_names(change.collection, change.key)
+            place = change.project, change.collection, change.key
+            before = changed.pop(place, None)
+            if (before.version if before else 0) != change.version:
+                raise DocumentConflict(change.collection, change.key)
+            if change.data is not None:
+                changed[place] = Document(*place, copy_json(change.data), change.version + 1, utc_now())
+        return changed
+
+
+def utc_now() -> datetime:
+    """Return the time."""
+    return datetime.now(UTC)
+
+
+def copy_json(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy made through JSON. Raises `TypeError`, `ValueError` for other values."""
+    copy: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+    return copy
+
+
+def has(item: object, wanted: Mapping[str, object]) -> bool:
+    """Return whether an item has these values; None is any."""
+    return all(value is None or getattr(item, name) == value for name, value in wanted.items())
