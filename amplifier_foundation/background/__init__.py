@@ -10,7 +10,8 @@
 | `watch`, `trigger_making` | run triggers, store their events, restart failed ones |
 | `starting`, `lifecycle` | prepare a start; keep the wishes of people: running, paused, stopped |
 | `admission`, `file_causes`, `refusals` | decide about an event, find the session behind a file, report refusals |
-| `worker`, `attempts`, `shared_history`, `completion` | claim a delivery, run its session, commit the result |
+| `worker`, `attempts`, `shared_history` | claim a delivery, run its session |
+| `attempt_ends`, `completion` | commit the result, put the delivery back, or give it up |
 | `mistakes`, `outages`, `budgets` | classify errors; wait for a provider that is out, or for the next day |
 | `draining` | waits until everything is handled |
 | `keys`, `state`, `status_log`, `log_events` | names in the store; state; activities of observers, events of the log |

@@ -1,0 +1,201 @@
+"""End an attempt at a delivery: commit its result, put the delivery back for another attempt, or give it up."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import BudgetExceeded, StaleEpoch
+from amplifier_core.utils.secrets import redact_text
+
+from ..sessions.failures import find_provider_error
+from ..spawning.life import record_changes
+from .approvals import WAITS, make_due
+from .attempts import close_replaced
+from .budgets import BUDGET
+from .completion import completion_events
+from .mistakes import is_exhausted, is_mistake
+from .outages import PROVIDER, asked_wait
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from amplifier_core.errors import SpawnRefused
+    from amplifier_core.events import SessionEvent
+    from amplifier_core.hook_data import SpawnOutcome
+    from amplifier_core.storage import Delivery
+
+    from ..spawning.child import Spawn
+    from .approval_inbox import ApprovalInbox
+    from .approvals import Approval
+    from .state import BackgroundSessionState, Engine
+
+POSTPONED = 60.0
+"""Seconds at most until a plugin that refused a session is asked again, unless it named a time."""
+
+
+@dataclass(slots=True)
+class AttemptEnd:
+    """Ends one attempt; after each of its verbs the delivery is done, dead, skipped or pending again.
+
+    Raises `StaleEpoch` when a later claim has the delivery, `StoreUnavailable` and `SessionNotFound` as the store does.
+    """
+
+    engine: Engine
+    background: BackgroundSessionState
+    delivery: Delivery
+
+    async def commit(self, spawn: Spawn, outcome: SpawnOutcome) -> None:
+        """Store the result, its events and the end of the delivery together, then tell everybody."""
+        self._end_outage()
+        self.background.outage.forget(self.delivery.delivery_id)
+        emits = self._make_events(spawn, outcome)
+        stored = await self.engine.store.commit(self.delivery, emits=emits, session=record_changes(spawn, outcome))
+        # Durable from here on: what fails below is reported, and the delivery stays done.
+        for event in stored:
+            self.engine.router.publish(event)
+        self.engine.notify("completed", self.background, delivery=self.delivery, outcome=outcome, emitted=stored)
+        await self.engine.plugins.after_spawn(outcome)
+        await self.engine.plugins.after_trigger(replace(self.delivery, state="done"))
+
+    async def interrupt(self, spawn: Spawn, outcome: SpawnOutcome) -> None:
+        """Put the delivery back for the next start. An interruption is no attempt that failed."""
+        cut = isinstance(spawn.error, asyncio.CancelledError)
+        try:
+            await self.engine.store.nack(
+                self.delivery,
+                reason="interrupted",
+                available_at=self.engine.clock.now(),
+                counted=not (cut or self.background.stopping),
+                session={**record_changes(spawn, outcome), "status": "interrupted"},
+            )
+        except StaleEpoch:
+            await close_replaced(self.engine, self.delivery)
+            raise
+        if spawn.error is not None and cut:
+            raise spawn.error
+
+    async def hold(
+        self,
+        approvals: ApprovalInbox,
+        questions: Sequence[Approval],
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Put the delivery back until a person answers its questions, or the first of them expires.
+
+        A wait for an answer counts no attempt. An answer that came before the delivery was put back makes it due now.
+        """
+        reason, due = f"{WAITS}: {'; '.join(f'{each.id} {each.tool}' for each in questions)}", approvals.due(questions)
+        self.background.postponed.add(self.delivery.delivery_id)
+        await self.engine.store.nack(self.delivery, reason=reason, available_at=due, counted=False, session=changes)
+        self.engine.notify("held", self.background, delivery=self.delivery, questions=questions, until=due)
+        if any(each.is_decided for each in await approvals.read()):
+            await make_due(self.engine.store, self.delivery.delivery_id, self.engine.clock.now())
+
+    async def postpone(self, refusal: SpawnRefused) -> None:
+        """Try a refused delivery again at the time that the plugin named, or soon; skip it when the refusal is final.
+
+        A postponement counts no attempt: quiet hours lose no event.
+        """
+        reason = redact_text(str(refusal))
+        if refusal.final:
+            await self.engine.store.dead_letter(self.delivery, reason=reason)
+            skipped = await self.engine.store.drop(self.delivery.delivery_id, reason=reason)
+            self.engine.refuse(self.background, self.delivery.event, reason, self.delivery.trigger)
+            await self.engine.plugins.after_trigger(skipped)
+            return
+        soon = timedelta(seconds=self.engine.backoff(self.delivery.epoch, base=1.0, cap=POSTPONED))
+        self.background.postponed.add(self.delivery.delivery_id)
+        due = refusal.not_before or self.engine.clock.now() + soon
+        await self.engine.store.nack(self.delivery, reason=reason, available_at=due, counted=False)
+        self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
+
+    async def fail(
+        self,
+        reason: str,
+        error: BaseException | None,
+        spawn: Spawn | None = None,
+        outcome: SpawnOutcome | None = None,
+    ) -> None:
+        """Try the delivery again after a pause, or give it up: after `max_attempts`, or at once for a mistake.
+
+        An attempt without a free file descriptor, or without a service that answers, is none: the machine or the
+        service failed, not the self.delivery.
+        """
+        if isinstance(error, BudgetExceeded):
+            return await self.deny(error, spawn, outcome)
+        problem, exhausted, retry = find_provider_error(error), is_exhausted(error), self.background.config.retry
+        is_out = problem is not None and problem.retryable and self.background.outage.excuses(self.delivery.delivery_id)
+        if problem is None or not problem.retryable:
+            self._end_outage()
+        counted = not (exhausted or is_out)
+        if counted and (is_mistake(error) or self.delivery.attempts >= self.background.config.max_attempts):
+            await self.give_up(reason, spawn, outcome)
+            return
+        tries = (
+            self.background.outage.failures + 1
+            if is_out
+            else self.delivery.attempts
+            if counted
+            else self.delivery.epoch
+        )
+        delay = asked_wait(problem)
+        if delay is None:
+            delay = self.engine.backoff(tries, base=retry.delay, cap=retry.max_delay)
+        due = (now := self.engine.clock.now()) + timedelta(seconds=delay)
+        changes = self._find_changes(spawn, outcome)
+        await self.engine.store.nack(self.delivery, reason=reason, available_at=due, counted=counted, session=changes)
+        if is_out:
+            self.background.outage.add(self.delivery.delivery_id, now, delay)
+            self.engine.report_problem(self.background, PROVIDER, "degraded", reason, due)
+            self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=due)
+        else:
+            self.engine.notify("retried", self.background, delivery=self.delivery, reason=reason, delay=delay)
+
+    async def deny(
+        self,
+        denial: BudgetExceeded,
+        spawn: Spawn | None = None,
+        outcome: SpawnOutcome | None = None,
+    ) -> None:
+        """Try a delivery again when the spent budget goes on, or give it up. A wait for a budget counts no attempt."""
+        reason, until = str(denial), denial.until
+        if until is None:
+            await self.give_up(reason, spawn, outcome)
+            return
+        self.background.postponed.add(self.delivery.delivery_id)
+        changes = self._find_changes(spawn, outcome)
+        await self.engine.store.nack(self.delivery, reason=reason, available_at=until, counted=False, session=changes)
+        if self.background.allowance.hold(denial):
+            self.engine.report_problem(self.background, BUDGET, "degraded", reason, until)
+        self.engine.notify("postponed", self.background, delivery=self.delivery, reason=reason, until=until)
+
+    def _end_outage(self) -> None:
+        """Let sessions begin again: the provider has answered, or something else has failed."""
+        self.background.outage.end()
+        self.engine.clear_problem(self.background, PROVIDER)
+
+    async def give_up(
+        self,
+        reason: str,
+        spawn: Spawn | None = None,
+        outcome: SpawnOutcome | None = None,
+    ) -> None:
+        changes = self._find_changes(spawn, outcome)
+        emits: list[SessionEvent] = []
+        if spawn is not None and outcome is not None:
+            emits = self._make_events(spawn, outcome)
+        for event in await self.engine.store.dead_letter(self.delivery, reason=reason, emits=emits, session=changes):
+            self.engine.router.publish(event)
+        self.background.outage.forget(self.delivery.delivery_id)
+        self.background.given_up += 1
+        self.engine.notify("dead", self.background, delivery=self.delivery, reason=reason)
+        await self.engine.plugins.after_trigger(replace(self.delivery, state="dead", reason=reason))
+
+    def _make_events(self, spawn: Spawn, outcome: SpawnOutcome) -> list[SessionEvent]:
+        return completion_events(self.background.config, self.delivery, spawn, outcome, self.engine.clock.now())
+
+    def _find_changes(self, spawn: Spawn | None, outcome: SpawnOutcome | None) -> dict[str, Any]:
+        return record_changes(spawn, outcome) if spawn is not None and outcome is not None else {}
