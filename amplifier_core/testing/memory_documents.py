@@ -66,7 +66,8 @@ class MemoryDocuments(ABC):
             check_document_names(change.collection, change.key)
             place = change.project, change.collection, change.key
             before = changed.pop(place, None)
-            if (before.version if before else 0) != change.version:
+            is_lost = before is None and change.data is None  # nothing is there to delete
+            if is_lost or (before.version if before else 0) != change.version:
                 raise DocumentConflict(change.collection, change.key)
             if change.data is not None:
                 changed[place] = Document(*place, copy_json(change.data), change.version + 1, utc_now())

@@ -8,10 +8,12 @@ import pytest
 
 from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_core.testing import MemoryStore
-from amplifier_core.testing.store_checks import INBOX_CHECKS, SESSION_STORE_CHECKS
+from amplifier_core.testing.store_checks import DOCUMENT_CHECKS, INBOX_CHECKS, SESSION_STORE_CHECKS
+
+ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS
 
 
-@pytest.mark.parametrize("check", SESSION_STORE_CHECKS + INBOX_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)
 async def test_the_store_in_memory_keeps_the_contract(check: Callable[[MemoryStore], Awaitable[None]]) -> None:
     await check(MemoryStore())
 

@@ -1,4 +1,4 @@
-"""Break each rule of an inbox about waiting and administration, and see its check fail."""
+"""Break each rule of an inbox about waiting, administration and documents, and see its check fail."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import pytest
 
 from amplifier_core.storage import Admission, Delivery, Purged
 from amplifier_core.testing import MemoryStore
-from amplifier_core.testing.store_checks import INBOX_CHECKS
+from amplifier_core.testing.store_checks import DOCUMENT_CHECKS, INBOX_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from amplifier_core.documents import Document, DocumentChange
     from amplifier_core.events import SessionEvent
     from amplifier_core.storage import DeliveryCounts
 
-CHECKS = {int(check.__name__.split("_")[1]): check for check in INBOX_CHECKS}  # type: ignore[attr-defined]
+CHECKS = {
+    int(check.__name__.split("_")[1]): check  # type: ignore[attr-defined]
+    for check in INBOX_CHECKS + DOCUMENT_CHECKS
+}
 
 
 class Admits(MemoryStore):
@@ -246,6 +250,86 @@ class WaitsForTheClock(MemoryStore):
         return None if waiting else await super().claim(project, queue, now=now, **claim)
 
 
+class Writes(MemoryStore):
+    """Makes other changes than those that it was given."""
+
+    def change(self, given: DocumentChange) -> DocumentChange:
+        return given
+
+    async def write_documents(self, changes: Any, **more: Any) -> list[SessionEvent]:
+        return await super().write_documents([self.change(each) for each in changes], **more)
+
+
+class KeepsOneProject(Writes):
+    def change(self, given: DocumentChange) -> DocumentChange:
+        return replace(given, project="/p")
+
+    async def documents(self, project: str, *place: Any, **chosen: Any) -> list[Document]:
+        return await super().documents("/p", *place, **chosen)
+
+
+class LooksAtNoVersion(Writes):
+    def change(self, given: DocumentChange) -> DocumentChange:
+        known = self._documents.get((given.project, given.collection, given.key))
+        return replace(given, version=known.version if known else 0)
+
+
+class StopsHalfway(MemoryStore):
+    async def write_documents(self, changes: Any, *, emits: Any = ()) -> list[SessionEvent]:
+        for change in changes:
+            await super().write_documents([change])
+        return await super().write_documents([], emits=emits)
+
+
+class CountsOnAfterADeletion(Writes):
+    def change(self, given: DocumentChange) -> DocumentChange:
+        return replace(given, data={}) if given.data is None else given
+
+
+class LogsNothing(MemoryStore):
+    async def write_documents(self, changes: Any, *, emits: Any = ()) -> list[SessionEvent]:
+        return await super().write_documents(changes)
+
+
+class SortsSurrogatesLast(MemoryStore):
+    async def documents(self, *place: Any, limit: int | None = None, **chosen: Any) -> list[Document]:
+        found = await super().documents(*place, **chosen)
+        return sorted(found, key=lambda each: "\ud800" <= each.key[0] < "\ue000")[:limit]
+
+
+class FindsNumbersAsTexts(MemoryStore):
+    async def documents(self, *place: Any, where: Any = None, **chosen: Any) -> list[Document]:
+        found = await super().documents(*place, **chosen)
+        return [e for e in found if all(str(e.data.get(name)) in texts for name, texts in (where or {}).items())]
+
+
+class TakesAnyKey(Writes):
+    def change(self, given: DocumentChange) -> DocumentChange:
+        return replace(given, key=given.key[:256] or "empty")
+
+
+class WritesTextForWhatIsNoJson(Writes):
+    def change(self, given: DocumentChange) -> DocumentChange:
+        return replace(given, data={name: repr(value) for name, value in (given.data or {}).items()})
+
+
+class CommitsNoDocuments(MemoryStore):
+    async def commit(self, delivery: Delivery, *, documents: Any = (), **given: Any) -> list[SessionEvent]:
+        return await super().commit(delivery, **given)
+
+
+class CommitsBeforeItsDocuments(MemoryStore):
+    async def commit(self, delivery: Delivery, *, documents: Any = (), **given: Any) -> list[SessionEvent]:
+        logged = await super().commit(delivery, **given)
+        await self.write_documents(documents)
+        return logged
+
+
+class HandsOutItsOwn(MemoryStore):
+    async def document(self, project: str, collection: str, key: str) -> Document | None:
+        return self._documents.get((project, collection, key))
+
+
 BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (35, KnowsNoKeys, "a delivery must say its key"),
     (35, KeepsOneKey, "claim must return the delivery that is due"),
@@ -282,6 +366,19 @@ BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (61, ReplacesAStateByItsChanges, "enqueue must change the keys of state_changes alone"),
     (61, KeepsKeysOfNone, "merge must delete the keys of None"),
     (62, WaitsForTheClock, "a delivery that came after now must be due"),
+    (63, KeepsOneProject, "documents must be those of one project"),
+    (64, LooksAtNoVersion, "a change of version 0 of 'a' must raise DocumentConflict"),
+    (65, StopsHalfway, "changes must be made all or none"),
+    (66, CountsOnAfterADeletion, "document must return None for a deleted one"),
+    (67, LogsNothing, "write_documents must return its events"),
+    (68, SortsSurrogatesLast, "in the order of the code points"),
+    (69, FindsNumbersAsTexts, "documents where"),
+    (70, TakesAnyKey, "a key '' must raise ValueError"),
+    (71, WritesTextForWhatIsNoJson, "must be refused"),
+    (72, CommitsNoDocuments, "commit must change the documents"),
+    (73, CommitsBeforeItsDocuments, "dead_letter"),
+    (74, LooksAtNoVersion, "one of eight writers must win"),
+    (75, HandsOutItsOwn, "a document must not change through one that was read"),
 ]
 
 
@@ -294,5 +391,5 @@ async def test_a_store_that_breaks_a_rule_is_told_which(
     assert rule in str(told.value)
 
 
-def test_every_rule_of_waiting_and_administration_is_broken_once() -> None:
+def test_every_rule_of_waiting_administration_and_documents_is_broken_once() -> None:
     assert {number for number, *_ in BROKEN} == {number for number in CHECKS if number >= 35}

@@ -5,7 +5,7 @@
         await check_store(lambda: MyStore(tmp_path / str(next(numbers))))
 
 Each check gets an empty store. A broken rule raises `AssertionError` with a sentence naming the rule. Nothing here
-needs a test runner; pytest can parametrise a test over `SESSION_STORE_CHECKS` and `INBOX_CHECKS`.
+needs a test runner; pytest can parametrise a test over `SESSION_STORE_CHECKS`, `INBOX_CHECKS` and `DOCUMENT_CHECKS`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
+from ...documents import DocumentStore
 from .administration import ADMINISTRATION_CHECKS
 from .admission import ADMISSION_CHECKS
+from .documents import DOCUMENT_CHECKS
 from .inbox import DELIVERY_CHECKS
 from .sessions import SESSION_STORE_CHECKS
 
@@ -26,17 +28,21 @@ if TYPE_CHECKING:
 
 INBOX_CHECKS = DELIVERY_CHECKS + ADMISSION_CHECKS + ADMINISTRATION_CHECKS
 
-__all__ = ["INBOX_CHECKS", "SESSION_STORE_CHECKS", "check_store"]
+__all__ = ["DOCUMENT_CHECKS", "INBOX_CHECKS", "SESSION_STORE_CHECKS", "check_store"]
 
 
 async def check_store(open_store: Callable[[], Awaitable[SessionStore] | SessionStore], *, inbox: bool = True) -> None:
     """Run every check on a new store from `open_store`, and close each store. Raises `AssertionError`.
 
-    `inbox=False` leaves out the checks of an `Inbox`.
+    `inbox=False` leaves out the checks of an `Inbox`. An `Inbox` that is a `DocumentStore` passes its checks too.
     """
-    for check in SESSION_STORE_CHECKS + (INBOX_CHECKS if inbox else ()):
+    for check in SESSION_STORE_CHECKS + (INBOX_CHECKS + DOCUMENT_CHECKS if inbox else ()):
         opened = open_store()
-        await _run(check, await opened if inspect.isawaitable(opened) else opened)
+        store = await opened if inspect.isawaitable(opened) else opened
+        if check in DOCUMENT_CHECKS and not isinstance(store, DocumentStore):
+            await store.close()
+            break
+        await _run(check, store)
 
 
 async def _run(check: Check, store: SessionStore) -> None:

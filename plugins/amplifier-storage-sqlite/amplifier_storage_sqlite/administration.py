@@ -40,6 +40,8 @@ _LARGEST = (
     "SELECT 'queue ' || queue, count(*), sum(length(CAST(event AS BLOB))) FROM deliveries GROUP BY project, queue",
     "SELECT 'state of ' || triggers.trigger, count(*), sum(length(CAST(key AS BLOB)) + length(CAST(value AS BLOB))) "
     "FROM trigger_states JOIN triggers ON triggers.id = trigger_states.trigger GROUP BY triggers.id",
+    "SELECT 'documents of ' || collection, count(*), sum(length(CAST(data AS BLOB))) FROM documents "
+    "GROUP BY project, collection",
     "SELECT 'events named ' || name, count(*), sum(length(CAST(data AS BLOB))) FROM events GROUP BY name",
     "SELECT 'session ' || coalesce(session_id, '(deleted)'), count(*), sum(length(CAST(body AS BLOB))) "
     "FROM messages LEFT JOIN sessions USING (history) GROUP BY messages.history",

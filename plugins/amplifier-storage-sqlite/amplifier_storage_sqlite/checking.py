@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.storage import StoreFault
 
+from .documents import COLUMNS as DOCUMENT_COLUMNS
 from .sessions import COLUMNS
 from .values import checksum, loads, unplain
 
@@ -25,6 +26,7 @@ _SUMS = {
     "sessions": f"SELECT {COLUMNS} FROM sessions NOT INDEXED",
     "histories": "SELECT id, source, shared, digest FROM histories NOT INDEXED",
     "messages": "SELECT history, position, CAST(body AS BLOB), digest FROM messages NOT INDEXED",
+    "documents": f"SELECT {DOCUMENT_COLUMNS} FROM documents NOT INDEXED",
 }
 _JSON = {
     "deliveries": "SELECT delivery_id, event FROM deliveries NOT INDEXED",
@@ -116,6 +118,8 @@ def _wrong_checksums(db: sqlite3.Connection) -> Iterator[StoreFault]:
             if table == "messages":
                 place = f"messages, history {columns[0]}, message m{columns[1] + 1}"
                 remedy = "end the session before it: amplifier session repair"
+            elif table == "documents":
+                place = f"documents, {unplain(columns[1])}, {unplain(columns[2])}"
             elif table == "sessions":
                 remedy = f"delete it: amplifier session delete {unplain(columns[0])}; or {SALVAGE}"
             yield StoreFault(place, "differs from the written row", remedy)

@@ -44,6 +44,8 @@ _DAMAGE = (
     "index deliveries_by_trigger already exists",
     "index events_by_id already exists",
     "table triggers already exists",
+    "table documents already exists",
+    "malformed JSON",
 )
 """Beginnings of SQLite's messages about changed files, for errors without a code of their own."""
 

@@ -17,6 +17,7 @@ from amplifier_core.errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
 from amplifier_core.storage import DeliveryCounts, Purged
 
 from .admission import OPEN, WAITS_AND_IS_HELD, admit, let_next, line_up, skip
+from .documents import change_documents
 from .rows import DELIVERIES, EVENTS, StateRows, encode, pause_collection
 from .sessions import AFTER, update
 from .values import Column, loads, moment, unplain
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from amplifier_core.events import SessionEvent
     from amplifier_core.storage import Admission, Delivery
+
+    from .documents import Change
 
 _CLAIM = f"""
 UPDATE deliveries
@@ -167,9 +170,14 @@ def finish(
     emits: Sequence[Mapping[str, Column]],
     session_id: str | None = None,
     session: Mapping[str, Column] | None = None,
+    documents: Sequence[Change] = (),
 ) -> list[int]:
-    """Change a delivery as `advance` does, its session's row, and append to the log; return the sequences."""
+    """Change a delivery as `advance` does, documents, its session's row, and append to the log; return the sequences.
+
+    Raises `StaleEpoch`, `DocumentConflict`.
+    """
     advance(db, delivery, changes)
+    change_documents(db, documents)
     if session_id is not None and session:
         update(db, session_id, session)
     return emit(db, emits)

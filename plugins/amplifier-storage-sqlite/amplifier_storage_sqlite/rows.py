@@ -1,14 +1,15 @@
-"""Turn records, events and deliveries into rows: a column for each field, under the field's name."""
+"""Turn records, events, deliveries and documents into rows: a column for each field, under the field's name."""
 
 from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from amplifier_core.documents import Document
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import Delivery, SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
@@ -101,6 +102,11 @@ def decode_trigger_event(column: Any) -> TriggerEvent:
     return TriggerEvent(**values)
 
 
+def number_events(events: Sequence[SessionEvent], sequences: Sequence[int]) -> list[SessionEvent]:
+    """Return logged events with their sequences."""
+    return [replace(event, sequence=sequence) for event, sequence in zip(events, sequences, strict=True)]
+
+
 _ENCODERS: dict[str, Callable[[Any], Column]] = {
     **dict.fromkeys(_TIMES, micros),
     **{name: partial(dumps, where=name) for name in _JSON},
@@ -116,3 +122,4 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
 SESSIONS = Table(SessionRecord)
 EVENTS = Table(SessionEvent, without="sequence")
 DELIVERIES = Table(Delivery)
+DOCUMENTS = Table(Document)

@@ -1,7 +1,7 @@
 """Salvage a damaged store: write every readable row into a new file, and say in sentences what is lost.
 
 The rows come from the pages themselves (`carving`), so neither a bad index nor a bad tree of pages hides one. A row
-belongs to the table with its shape; messages, histories and records must have their checksums.
+belongs to the table with its shape; messages, histories, records and documents must have their checksums.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .values import Column
 
 LOST_RECORD = "its record was damaged; its messages were salvaged"
-_CHECKED = ("sessions", "histories", "messages")
+_CHECKED = ("sessions", "histories", "messages", "documents")
 
 
 class Shape(NamedTuple):

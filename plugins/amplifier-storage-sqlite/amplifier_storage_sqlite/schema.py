@@ -240,9 +240,23 @@ _NINTH = (
 # The project of an event: triggers hear their own.
 _TENTH = ("ALTER TABLE events ADD COLUMN project TEXT",)
 
+# Small records of tools and plugins. A key is the UTF-8 of its text: keys sort by their code points.
+_ELEVENTH = (
+    """CREATE TABLE documents (
+        project TEXT NOT NULL,
+        collection TEXT NOT NULL,
+        key BLOB NOT NULL,
+        data TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        updated INTEGER NOT NULL,
+        digest INTEGER NOT NULL,
+        PRIMARY KEY (project, collection, key)
+    )""",
+)
+
 Step = str | Callable[["sqlite3.Connection"], None]
 MIGRATIONS: tuple[tuple[Step, ...], ...] = (
-    *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH),
+    *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH, _ELEVENTH),
 )
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 

@@ -14,9 +14,11 @@ from amplifier_core.ids import validate_session_id
 from amplifier_core.storage import Delivery, check_changes
 
 from . import inbox, integrity, sessions
+from .document_store import SqliteDocuments
+from .documents import encode_change
 from .opening import open_store, place_of
 from .reader import Reader
-from .rows import DELIVERIES, EVENTS, SESSIONS, encode, encode_state
+from .rows import DELIVERIES, EVENTS, SESSIONS, encode, encode_state, number_events
 from .values import Column, dumps, micros, moment, plain, unplain
 from .writer import Writer
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from amplifier_core.documents import DocumentChange
     from amplifier_core.events import SessionEvent
     from amplifier_core.storage import Admission, DeliveryCounts, DeliveryState, Finding, Purged, SessionRecord
     from amplifier_core.transcript import Message
@@ -41,10 +44,10 @@ _FOUND = 20
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,128}")
 
 
-class SqliteStore:
+class SqliteStore(SqliteDocuments):
     """A `DurableStore` in one SQLite file; usable from any thread and any event loop, by several processes at once.
 
-    Open one with `open_sqlite`. After `close`, everything raises `StoreUnavailable`.
+    It keeps documents too. Open one with `open_sqlite`. After `close`, everything raises `StoreUnavailable`.
     """
 
     reads_without_loop = True
@@ -158,7 +161,7 @@ class SqliteStore:
     async def emit(self, event: SessionEvent) -> SessionEvent:
         """Append to the log."""
         rows = [EVENTS.row(event)]
-        return _in_sequence([event], await self._writer.run(lambda db: inbox.emit(db, rows)))[0]
+        return number_events([event], await self._writer.run(lambda db: inbox.emit(db, rows)))[0]
 
     async def events(
         self, *, since: int = 0, limit: int = 1000, source_session_id: str | None = None
@@ -241,9 +244,10 @@ class SqliteStore:
         *,
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
+        documents: Sequence[DocumentChange] = (),
     ) -> list[SessionEvent]:
         """Mark the delivery done, with its results; `session` may name another one by `session_id`."""
-        return await self._finish(delivery, {"state": "done", "reason": None}, emits, session)
+        return await self._finish(delivery, {"state": "done", "reason": None}, emits, session, documents)
 
     async def nack(
         self,
@@ -266,9 +270,10 @@ class SqliteStore:
         reason: str,
         emits: Sequence[SessionEvent] = (),
         session: Mapping[str, Any] | None = None,
+        documents: Sequence[DocumentChange] = (),
     ) -> list[SessionEvent]:
         """Set the delivery aside."""
-        return await self._finish(delivery, {"state": "dead", "reason": reason}, emits, session)
+        return await self._finish(delivery, {"state": "dead", "reason": reason}, emits, session, documents)
 
     async def _finish(
         self,
@@ -276,6 +281,7 @@ class SqliteStore:
         changes: Mapping[str, Any],
         emits: Sequence[SessionEvent],
         session: Mapping[str, Any] | None,
+        documents: Sequence[DocumentChange] = (),
     ) -> list[SessionEvent]:
         of_session = dict(session or {})
         session_id = of_session.pop("session_id", delivery.session_id)
@@ -284,8 +290,11 @@ class SqliteStore:
         columns = _session_changes(of_session) if of_session else None
         rows = [EVENTS.row(event) for event in emits]
         changed = encode({**changes, "lease_until": 0, "updated": _now()})
-        finished = await self._writer.run(lambda db: inbox.finish(db, delivery, changed, rows, session_id, columns))
-        return _in_sequence(emits, finished)
+        of_documents = list(map(encode_change, documents))
+        finished = await self._writer.run(
+            lambda db: inbox.finish(db, delivery, changed, rows, session_id, columns, of_documents)
+        )
+        return number_events(emits, finished)
 
     async def release(self, project: str) -> int:
         """Make every claimed delivery of `project` due now."""
@@ -378,7 +387,3 @@ def _filters(given: Mapping[str, str | None]) -> dict[str, Column]:
 def _session_changes(changes: Mapping[str, Any]) -> dict[str, Column]:
     check_changes(changes)
     return encode({**changes, "updated": _now()})
-
-
-def _in_sequence(events: Sequence[SessionEvent], sequences: Sequence[int]) -> list[SessionEvent]:
-    return [replace(event, sequence=sequence) for event, sequence in zip(events, sequences, strict=True)]

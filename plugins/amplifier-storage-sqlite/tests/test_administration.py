@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core.documents import DocumentChange
 from amplifier_core.errors import StoreDamaged, StoreUnavailable
 from amplifier_core.storage import SessionRecord, StoreAdministration, administration_of
 from amplifier_core.triggers import TriggerEvent, TriggerType
@@ -63,6 +64,7 @@ async def test_room_is_told_by_kind_and_by_the_largest(store: SqliteStore, path:
         "messages": 30,
         "deliveries": 1,
         "events": 0,
+        "documents": 0,
         "trigger states": 2,
     }
     assert [use.bytes for use in info.uses] == sorted((use.bytes for use in info.uses), reverse=True)
@@ -70,6 +72,15 @@ async def test_room_is_told_by_kind_and_by_the_largest(store: SqliteStore, path:
     assert [use.kind for use in info.largest[:2]] == ["state of trigger-x#0", "queue reviewer"]
     assert info.largest[0].bytes >= 90_000
     assert (info.free, info.backups) == (0, ())
+
+
+async def test_documents_are_counted_and_the_largest_collections_named(store: SqliteStore) -> None:
+    changes = [DocumentChange("/p", "issues", f"i{number}", {"text": "x" * 50_000}) for number in range(3)]
+    await store.write_documents([*changes, DocumentChange("/p", "todos", "t", {})])
+    info = store.administration.info()
+    assert (info.uses[0].kind, info.uses[0].rows) == ("documents", 4)
+    assert (info.largest[0].kind, info.largest[0].rows) == ("documents of issues", 3)
+    assert info.largest[0].bytes > 150_000
 
 
 async def test_a_sqlite_without_statistics_tells_the_bytes_of_the_values(store: SqliteStore, path: Path) -> None:
@@ -98,6 +109,8 @@ async def test_a_sound_store_has_no_faults_and_passes_the_quick_look(store: Sqli
         ("UPDATE histories SET shared = 7", "histories, 1", "differs from the written row"),
         ("UPDATE deliveries SET event = '{'", "deliveries, ", "is not JSON"),
         ("UPDATE trigger_states SET value = ''", "trigger_states, t n", "is not JSON"),
+        ("UPDATE documents SET version = 7", "documents, issues, 1", "differs from the written row"),
+        ("UPDATE documents SET data = replace(data, 'a', 'b')", "documents, issues, 1", "differs from"),
         ("DELETE FROM messages WHERE position IN (1, 9)", "session s0", "2 of its messages are missing"),
     ],
 )
@@ -106,6 +119,7 @@ async def test_each_fault_is_found_with_its_place_and_a_remedy(
 ) -> None:
     await _fill(store, 1)
     await store.enqueue("/p", "queue", "t", TriggerEvent(TriggerType.CUSTOM, "test", state={"n": 1}))
+    await store.write_documents([DocumentChange("/p", "issues", "1", {"title": "a"})])
     _execute(path, change)
     faults = store.administration.check()
     [fault] = [each for each in faults if each.where.startswith(where) and each.message.startswith(message)]

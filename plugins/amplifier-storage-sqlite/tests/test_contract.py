@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import amplifier_storage_sqlite
+from amplifier_core.documents import DocumentStore
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore, SessionRecord
-from amplifier_core.testing.store_checks import INBOX_CHECKS, SESSION_STORE_CHECKS, check_store
+from amplifier_core.testing.store_checks import DOCUMENT_CHECKS, INBOX_CHECKS, SESSION_STORE_CHECKS, check_store
 from amplifier_storage_sqlite import open_sqlite
 from amplifier_storage_sqlite.store import SqliteStore
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
     from amplifier_core.transcript import Message
 
+ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS
 
-@pytest.mark.parametrize("check", SESSION_STORE_CHECKS + INBOX_CHECKS, ids=lambda check: check.__name__)
+
+@pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)
 async def test_the_store_keeps_the_contract(check: Callable[[SqliteStore], Any], store: SqliteStore) -> None:
     await check(store)
 
@@ -32,6 +35,7 @@ def test_the_store_is_registered_and_is_durable(path: Path) -> None:
     plugins.register(amplifier_storage_sqlite)
     assert plugins.storages.get("storage-sqlite") is open_sqlite
     assert issubclass(SqliteStore, DurableStore)
+    assert issubclass(SqliteStore, DocumentStore)
 
 
 class LosesTheLast(SqliteStore):

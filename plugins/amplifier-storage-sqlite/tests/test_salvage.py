@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core.documents import DocumentChange
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import Admission, Salvaged, SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
@@ -43,6 +44,9 @@ async def _fill(path: Path) -> dict[str, list[dict[str, Any]]]:
         )
         await store.enqueue("/p", "queue", "trigger-x#0", event, admission=Admission(f"k{number % 3}"))
         await store.emit(SessionEvent(f"done:{number}", {"n": number}))
+        text = {"text": "long " * (1000 if number % 5 == 0 else 5), "odd": "\udce9"}
+        await store.write_documents([DocumentChange("/p", "issues", f"i{number}\udce9", text)])
+    await store.write_documents([DocumentChange("/p", "issues", "i4\udce9", None, 1)])
     for number in (3, 17):
         await store.delete(f"s{number}")
     await store.delete("fork5")
@@ -71,6 +75,7 @@ async def test_an_undamaged_store_is_salvaged_row_by_row(path: Path) -> None:
     [named] = _execute(path, "SELECT name FROM sqlite_master WHERE type = 'table'")
     tables = [name for (name,) in named]
     assert set(tables) >= {"sessions", "messages", "histories", "deliveries", "events", "trigger_states", "cuts"}
+    assert _execute(path, "SELECT count(*) FROM documents") == [[(19,)]]
     for table in tables:
         [before], [after] = (_execute(each, f"SELECT * FROM {table} ORDER BY 1, 2") for each in (path, found.path))
         assert after == before, table
@@ -137,6 +142,15 @@ async def test_a_destroyed_table_page_costs_its_own_rows_and_is_told(path: Path)
             await store.repair(session_id)
             kept = await store.read(session_id)
             assert kept == messages[: len(kept)]
+    await store.close()
+
+
+async def test_a_damaged_document_is_left_out_and_told(path: Path) -> None:
+    await _fill(path)
+    _execute(path, "UPDATE documents SET version = 9 WHERE rowid = 7")
+    found, store = await _open_salvaged(path)
+    assert "1 rows of documents are damaged" in found.lost
+    assert found.rows["documents"] == len(await store.documents("/p", "issues")) == 18
     await store.close()
 
 

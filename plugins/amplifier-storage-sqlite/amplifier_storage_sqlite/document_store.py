@@ -1,0 +1,68 @@
+"""Implement `amplifier_core.documents.DocumentStore`: a part of `SqliteStore`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, TypeVar
+
+from amplifier_core.documents import check_document_names, check_where
+
+from . import documents, inbox
+from .rows import EVENTS, encode, number_events
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Mapping, Sequence
+
+    from amplifier_core.documents import Document, DocumentChange
+    from amplifier_core.events import SessionEvent
+
+    from .reader import Reader
+    from .writer import Writer
+
+T = TypeVar("T")
+
+
+class SqliteDocuments(ABC):
+    """The methods of a store about its documents."""
+
+    _writer: Writer
+    _reader: Reader
+
+    @abstractmethod
+    async def _read(self, size: int | None, query: Callable[[sqlite3.Connection], T]) -> T: ...
+
+    async def write_documents(
+        self, changes: Sequence[DocumentChange], *, emits: Sequence[SessionEvent] = ()
+    ) -> list[SessionEvent]:
+        """Make all changes and append `emits` to the log, in one transaction."""
+        encoded = list(map(documents.encode_change, changes))
+        rows = [EVENTS.row(event) for event in emits]
+
+        def write(db: sqlite3.Connection) -> list[int]:
+            documents.change_documents(db, encoded)
+            return inbox.emit(db, rows)
+
+        return number_events(emits, await self._writer.run(write))
+
+    async def document(self, project: str, collection: str, key: str) -> Document | None:
+        """Return one document. Raises `StoreDamaged` for one that differs from the written one."""
+        check_document_names(collection, key)
+        values = {**encode({"project": project, "collection": collection}), "key": documents.encode_key(key)}
+        return self._reader.run(lambda db: documents.get(db, values))
+
+    async def documents(
+        self,
+        project: str,
+        collection: str,
+        *,
+        where: Mapping[str, Sequence[str]] | None = None,
+        prefix: str = "",
+        newest: bool = False,
+        limit: int | None = None,
+    ) -> list[Document]:
+        """Return documents of a collection; with `where`, all of it is read."""
+        check_document_names(collection)
+        place, wanted = encode({"project": project, "collection": collection}), check_where(where)
+        first, size = documents.encode_key(prefix), None if wanted else limit
+        return await self._read(size, lambda db: documents.find(db, place, wanted, first, newest=newest, limit=limit))
