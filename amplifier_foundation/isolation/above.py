@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from amplifier_core.coordinator import ModuleCoordinator
+    from amplifier_core.documents import Document, DocumentChange
     from amplifier_core.hook_data import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
     from amplifier_core.models import HookResult
     from amplifier_core.plugins import Plugins
@@ -78,6 +79,36 @@ class StoreAbove:
         """Return messages in the calling thread."""
         messages: list[Message] = ask(self._blocking, "read", session_id=session_id, start=start, stop=stop)
         return messages
+
+
+class DocumentsAbove(StoreAbove):
+    """The store of the parent, where that keeps documents: those of the project of this process's session."""
+
+    async def write_documents(
+        self, changes: Sequence[DocumentChange], *, emits: Sequence[SessionEvent] = ()
+    ) -> list[SessionEvent]:
+        """Change documents, with events of one session; the parent makes these events anew, and publishes them."""
+        answer = await self._link.call(
+            "write_documents",
+            changes=[write_value(each) for each in changes],
+            events=[(each.name, each.data) for each in emits],
+            session_id=emits[0].source_session_id if emits else None,
+        )
+        return [read_value(SessionEvent, each) for each in answer]
+
+    async def document(self, project: str, collection: str, key: str) -> Document | None:
+        """Return one document."""
+        from amplifier_core.documents import Document
+
+        answer = await self._link.call("document", project=project, collection=collection, key=key)
+        return None if answer is None else read_value(Document, answer)
+
+    async def documents(self, project: str, collection: str, **chosen: Any) -> list[Document]:
+        """Return documents of a collection."""
+        from amplifier_core.documents import Document
+
+        answer = await self._link.call("documents", project=project, collection=collection, chosen=chosen)
+        return [read_value(Document, each) for each in answer]
 
 
 class RouterAbove:

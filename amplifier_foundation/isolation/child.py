@@ -34,6 +34,7 @@ from .above import (
     ApprovalsAbove,
     BudgetAbove,
     DisplayAbove,
+    DocumentsAbove,
     InboxAbove,
     NestingDisplayAbove,
     PluginsAbove,
@@ -249,7 +250,9 @@ class _Child:
 
 def make_spawn(job: Job, link: Link, blocking: socket.socket | None) -> Spawn:
     """Return the spawn of a job, with stand-ins for everything above it."""
-    store = StoreAbove(link, blocking) if "store" in job.has and blocking is not None else None
+    store = None
+    if "store" in job.has and blocking is not None:
+        store = (DocumentsAbove if "documents" in job.has else StoreAbove)(link, blocking)
     approvals = None
     if "approvals" in job.has:
         approvals = (InboxAbove if "holds" in job.has else ApprovalsAbove)(link, tells_who="tells_who" in job.has)

@@ -71,7 +71,7 @@ class Job:
     accounts: Sequence[str] = ()
     budgets: Sequence[tuple[Limits, str]] = ()
     has: frozenset[str] = frozenset()
-    """Of `store`, `router`, `plugins`, `approvals`, `holds`, `tells_who`, `display`, `nests`."""
+    """Of `store`, `documents`, `router`, `plugins`, `approvals`, `holds`, `tells_who`, `display`, `nests`."""
     listened: frozenset[str] = frozenset()
     """The names of the hook events that the parent listens to."""
     limits: ProcessLimits = field(default_factory=ProcessLimits)
@@ -119,6 +119,7 @@ def _find_services(spawn: Spawn) -> frozenset[str]:
     display = spawn.parent.coordinator.display_system
     has = {
         "store": spawn.store is not None,
+        "documents": hasattr(spawn.store, "write_documents"),
         "router": spawn.router is not None,
         "plugins": spawn.plugins is not None,
         "approvals": outer is not None,

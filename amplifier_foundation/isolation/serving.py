@@ -1,7 +1,7 @@
 """Do for a child's sessions what they ask of the sessions above them, and check each call.
 
-A child may write in the histories of its own sessions alone: the one that it was started for, and those below it. Its
-events continue the chain of the event that woke it, whatever it says.
+A child may write in the histories of its own sessions alone: the one that it was started for, and those below it; and
+in the documents of its project alone. Its events continue the chain of the event that woke it, whatever it says.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..sessions.asked import CallInbox
+    from ..sessions.documents import SessionDocuments
     from ..spawning.budget import Budget
     from ..spawning.child import Spawn
 
@@ -149,16 +150,51 @@ class Services:
             above = parent
         self._family.update(seen)
 
+    # Documents
+
+    async def _do_write_documents(
+        self, changes: list[dict[str, Any]], events: list[tuple[str, dict[str, Any]]], session_id: str | None
+    ) -> list[dict[str, Any]]:
+        from amplifier_core.documents import DocumentChange
+
+        source = session_id or self._spawn.request.session_id
+        await self._check(source)
+        given = [read_value(DocumentChange, each) for each in changes]
+        return [write_value(each) for each in await self._documents(source).write(given, events)]
+
+    async def _do_document(self, project: str, collection: str, key: str) -> dict[str, Any] | None:
+        found = await self._documents(of=project).get(collection, key)
+        return None if found is None else write_value(found)
+
+    async def _do_documents(self, project: str, collection: str, chosen: dict[str, Any]) -> list[dict[str, Any]]:
+        return [write_value(each) for each in await self._documents(of=project).list(collection, **chosen)]
+
+    def _documents(self, session_id: str | None = None, of: str | None = None) -> SessionDocuments:
+        """Return the documents of the child's project. Raises `ValueError` if it asks for those `of` another."""
+        from ..sessions.documents import SessionDocuments
+
+        if not hasattr(self._store, "write_documents"):
+            raise LookupError("the store keeps no documents")
+        project, publish = project_of(self._spawn.request.working_dir), getattr(self._spawn.router, "publish", None)
+        if of not in (None, project):
+            raise ValueError(f"the documents of project '{of}' are not those of this session's project, '{project}'")
+        return SessionDocuments(self._store, project, session_id, **self._chain, publish=publish)
+
     # Events and plugins
 
     async def _do_emit(self, name: str, data: dict[str, Any], session_id: str | None) -> dict[str, Any]:
-        spawn, cause = self._spawn, self._spawn.cause
+        spawn = self._spawn
         if spawn.router is None or session_id is None:
             raise LookupError("there is no router for this event")
         await self._check(session_id)
-        chain: dict[str, Any] = {"cause": cause.event_id, "depth": cause.depth} if cause is not None else {}
         project = project_of(spawn.request.working_dir)
-        return write_value(await spawn.router.emit(name, data, session_id, **chain, project=project))
+        return write_value(await spawn.router.emit(name, data, session_id, **self._chain, project=project))
+
+    @property
+    def _chain(self) -> dict[str, Any]:
+        """The chain that the events of the child continue."""
+        cause = self._spawn.cause
+        return {"cause": cause.event_id, "depth": cause.depth} if cause is not None else {}
 
     async def _do_plugins(self, hook: str, value: dict[str, Any]) -> None:
         if self._spawn.plugins is None:

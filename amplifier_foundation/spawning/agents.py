@@ -9,7 +9,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.errors import SessionConflict, SessionNotFound, UnknownName
 from amplifier_core.frozen import frozen
@@ -22,6 +22,7 @@ from ..bundle.prepared import PreparedBundle
 from ..documents.dicts import deep_merge
 from ..documents.local_paths import is_remote
 from ..paths import project_of
+from ..sessions.documents import SessionDocuments
 from ..sessions.held import running_call
 from ..sessions.history import turn_starts
 from ..sessions.records import AGENT
@@ -33,6 +34,7 @@ from .runners import InProcessRunner, find_runner
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from amplifier_core.documents import DocumentStore
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionRecord, SessionStore
@@ -94,11 +96,18 @@ class AgentSpawner:
     def capabilities_of(self, session_id: str, cause: TriggerEvent | None = None) -> dict[str, Any]:
         """Return the capabilities of a session before its modules are mounted; `cause` is the event that woke it."""
         capabilities: dict[str, Any] = {"session.spawn": self.spawn, "session.resume": self.resume}
+        keeps_documents = hasattr(self.store, "write_documents")  # not `isinstance`: Python 3.12 asks no `__getattr__`
+        if self.router is None and not keeps_documents:
+            return capabilities
+        event_id, depth = (cause.event_id, cause.depth) if cause else (None, 0)
+        project = project_of(self.working_dir)
         if self.router is not None:
-            event_id, depth = (cause.event_id, cause.depth) if cause else (None, 0)
-            project = project_of(self.working_dir)
             emitter = self.router.create_session_emitter(session_id, cause=event_id, depth=depth, project=project)
             capabilities["event.emit"] = emitter.emit
+        if keeps_documents:
+            store, publish = cast("DocumentStore", self.store), getattr(self.router, "publish", None)
+            documents = SessionDocuments(store, project, session_id, cause=event_id, depth=depth, publish=publish)
+            capabilities["documents"] = documents
         return capabilities
 
     async def spawn(

@@ -1,13 +1,14 @@
-"""Implement `amplifier_core.documents.DocumentStore`: a part of `SqliteStore`."""
+"""Implement `amplifier_core.documents.DocumentStore`: a part of `SqliteStore`.
+
+Most programs use no documents, so the first use imports what they need.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
-from amplifier_core.documents import check_document_names, check_where
-
-from . import documents, inbox
+from . import inbox
 from .rows import EVENTS, encode, number_events
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from amplifier_core.documents import Document, DocumentChange
     from amplifier_core.events import SessionEvent
 
+    from .documents import Change
     from .reader import Reader
     from .writer import Writer
 
@@ -29,6 +31,13 @@ class SqliteDocuments(ABC):
     _writer: Writer
     _reader: Reader
 
+    def _encode(self, changes: Sequence[DocumentChange]) -> list[Change]:
+        if not changes:
+            return []
+        from .documents import encode_change
+
+        return list(map(encode_change, changes))
+
     @abstractmethod
     async def _read(self, size: int | None, query: Callable[[sqlite3.Connection], T]) -> T: ...
 
@@ -36,17 +45,22 @@ class SqliteDocuments(ABC):
         self, changes: Sequence[DocumentChange], *, emits: Sequence[SessionEvent] = ()
     ) -> list[SessionEvent]:
         """Make all changes and append `emits` to the log, in one transaction."""
-        encoded = list(map(documents.encode_change, changes))
+        encoded = self._encode(changes)
         rows = [EVENTS.row(event) for event in emits]
 
         def write(db: sqlite3.Connection) -> list[int]:
-            documents.change_documents(db, encoded)
+            for change in encoded:
+                change.make(db)
             return inbox.emit(db, rows)
 
         return number_events(emits, await self._writer.run(write))
 
     async def document(self, project: str, collection: str, key: str) -> Document | None:
         """Return one document. Raises `StoreDamaged` for one that differs from the written one."""
+        from amplifier_core.documents import check_document_names
+
+        from . import documents
+
         check_document_names(collection, key)
         values = {**encode({"project": project, "collection": collection}), "key": documents.encode_key(key)}
         return self._reader.run(lambda db: documents.get(db, values))
@@ -62,6 +76,10 @@ class SqliteDocuments(ABC):
         limit: int | None = None,
     ) -> list[Document]:
         """Return documents of a collection; with `where`, all of it is read."""
+        from amplifier_core.documents import check_document_names, check_where
+
+        from . import documents
+
         check_document_names(collection)
         place, wanted = encode({"project": project, "collection": collection}), check_where(where)
         first, size = documents.encode_key(prefix), None if wanted else limit

@@ -13,7 +13,7 @@ from amplifier_core.documents import Document, check_document_names, has_members
 from amplifier_core.errors import DocumentConflict
 
 from .faults import DamageError
-from .rows import DOCUMENTS, pause_collection
+from .rows import Table, pause_collection
 from .values import Column, checksum, plain, unplain
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.documents import DocumentChange
 
+DOCUMENTS = Table(Document)
 COLUMNS = f"{DOCUMENTS.columns}, digest"
 _READ = COLUMNS.replace("data", "CAST(data AS BLOB)")
 _AFTER = b"\xff"
@@ -43,6 +44,11 @@ class Change(NamedTuple):
     statement: str
     values: Mapping[str, Column]
 
+    def make(self, db: sqlite3.Connection) -> None:
+        """Change the document. Raises `DocumentConflict`."""
+        if not db.execute(self.statement, self.values).rowcount:
+            raise DocumentConflict(self.change.collection, self.change.key)
+
 
 def encode_change(change: DocumentChange) -> Change:
     """Return a change as a statement. Raises `ValueError`, and `TypeError` for data without a JSON form."""
@@ -56,13 +62,6 @@ def encode_change(change: DocumentChange) -> Change:
 def encode_key(key: str) -> bytes:
     """Return the bytes of a key."""
     return key.encode("utf-8", "surrogatepass")
-
-
-def change_documents(db: sqlite3.Connection, changes: Sequence[Change]) -> None:
-    """Make all changes. Raises `DocumentConflict`."""
-    for change, statement, values in changes:
-        if not db.execute(statement, values).rowcount:
-            raise DocumentConflict(change.collection, change.key)
 
 
 def get(db: sqlite3.Connection, values: Mapping[str, Column]) -> Document | None:

@@ -17,7 +17,6 @@ from amplifier_core.errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
 from amplifier_core.storage import DeliveryCounts, Purged
 
 from .admission import OPEN, WAITS_AND_IS_HELD, admit, let_next, line_up, skip
-from .documents import change_documents
 from .rows import DELIVERIES, EVENTS, StateRows, encode, pause_collection
 from .sessions import AFTER, update
 from .values import Column, loads, moment, unplain
@@ -177,7 +176,8 @@ def finish(
     Raises `StaleEpoch`, `DocumentConflict`.
     """
     advance(db, delivery, changes)
-    change_documents(db, documents)
+    for change in documents:
+        change.make(db)
     if session_id is not None and session:
         update(db, session_id, session)
     return emit(db, emits)

@@ -1,4 +1,4 @@
-"""Turn records, events, deliveries and documents into rows: a column for each field, under the field's name."""
+"""Turn records, events and deliveries into rows: a column for each field, under the field's name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from amplifier_core.documents import Document
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import Delivery, SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
@@ -122,4 +121,3 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
 SESSIONS = Table(SessionRecord)
 EVENTS = Table(SessionEvent, without="sequence")
 DELIVERIES = Table(Delivery)
-DOCUMENTS = Table(Document)

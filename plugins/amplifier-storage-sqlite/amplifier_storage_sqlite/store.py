@@ -15,7 +15,6 @@ from amplifier_core.storage import Delivery, check_changes
 
 from . import inbox, integrity, sessions
 from .document_store import SqliteDocuments
-from .documents import encode_change
 from .opening import open_store, place_of
 from .reader import Reader
 from .rows import DELIVERIES, EVENTS, SESSIONS, encode, encode_state, number_events
@@ -290,7 +289,7 @@ class SqliteStore(SqliteDocuments):
         columns = _session_changes(of_session) if of_session else None
         rows = [EVENTS.row(event) for event in emits]
         changed = encode({**changes, "lease_until": 0, "updated": _now()})
-        of_documents = list(map(encode_change, documents))
+        of_documents = self._encode(documents)
         finished = await self._writer.run(
             lambda db: inbox.finish(db, delivery, changed, rows, session_id, columns, of_documents)
         )

@@ -1,0 +1,88 @@
+"""Give a session the documents of its project: the capability `documents`. A command uses them without a session."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.events import SessionEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from amplifier_core.documents import Document, DocumentChange, DocumentStore
+
+    Documents = list[Document]
+    Events = list[SessionEvent]
+
+
+class SessionDocuments:
+    """The documents of one project; `session_id` is the source of the events written with them.
+
+    These events continue the chain of the event that woke the session (`cause`, `depth`), and `publish` hands them to
+    the subscribers of this process. Secrets are redacted before anything is stored.
+    """
+
+    def __init__(
+        self,
+        store: DocumentStore,
+        project: str,
+        session_id: str | None = None,
+        *,
+        cause: str | None = None,
+        depth: int = 0,
+        publish: Callable[[SessionEvent], None] | None = None,
+    ) -> None:
+        self.project = project
+        self.session_id = session_id
+        self._store = store
+        self._chain: dict[str, Any] = {"cause": cause, "depth": depth, "project": project}
+        self._publish = publish
+
+    def change(self, collection: str, key: str, data: Mapping[str, Any] | None, version: int = 0) -> DocumentChange:
+        """Return a change of a document of this project, for `write`; see `DocumentChange`."""
+        from amplifier_core.documents import DocumentChange
+
+        return DocumentChange(self.project, collection, key, data, version)
+
+    async def write(
+        self, changes: Sequence[DocumentChange], events: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    ) -> Events:
+        """Make all changes and log the events, each a name with its data, in one transaction; return the logged events.
+
+        Raises `DocumentConflict` if somebody else was faster, and `ValueError` for a change of another project; then
+        nothing is stored.
+        """
+        from amplifier_core.utils.secrets import redact_all
+
+        for change in changes:
+            if change.project != self.project:
+                raise ValueError(
+                    f"document '{change.key}' of '{change.collection}' belongs to project '{change.project}': this "
+                    f"session may change those of '{self.project}'"
+                )
+        safe = [each if each.data is None else replace(each, data=redact_all(dict(each.data))) for each in changes]
+        emits = [SessionEvent(name, redact_all(dict(data)), self.session_id, **self._chain) for name, data in events]
+        stored = await self._store.write_documents(safe, emits=emits)
+        for event in stored:
+            if self._publish is not None:
+                self._publish(event)
+        return stored
+
+    async def get(self, collection: str, key: str) -> Document | None:
+        """Return one document, None without it."""
+        return await self._store.document(self.project, collection, key)
+
+    async def list(
+        self,
+        collection: str,
+        *,
+        where: Mapping[str, Sequence[str]] | None = None,
+        prefix: str = "",
+        newest: bool = False,
+        limit: int | None = None,
+    ) -> Documents:
+        """Return documents of a collection, as `DocumentStore.documents` does."""
+        return await self._store.documents(
+            self.project, collection, where=where, prefix=prefix, newest=newest, limit=limit
+        )
