@@ -111,3 +111,45 @@ def check_where(where: Mapping[str, Sequence[str]] | None) -> dict[str, tuple[st
 def has_members(data: Mapping[str, Any], where: Mapping[str, Sequence[str]]) -> bool:
     """Return whether each named member of `data` is one of its texts."""
     return all(data.get(name) in texts for name, texts in where.items())
+
+
+@frozen
+class DocumentEdit:
+    """Changes of documents with the events that tell of them: pairs of a name and data."""
+
+    changes: Sequence[DocumentChange] = ()
+    events: Sequence[tuple[str, Mapping[str, Any]]] = ()
+
+
+class Documents(Protocol):
+    """The documents of one project for one session: its capability `documents`. Its events come from the session."""
+
+    project: str
+    session_id: str | None
+    """The session; None for a person at a command line."""
+
+    async def get(self, collection: str, key: str) -> Document | None:
+        """Return one document, None without it."""
+        ...
+
+    async def find(
+        self,
+        collection: str,
+        *,
+        where: Mapping[str, Sequence[str]] | None = None,
+        prefix: str = "",
+        newest: bool = False,
+        limit: int | None = None,
+    ) -> list[Document]:
+        """Return documents as `DocumentStore.documents` does."""
+        ...
+
+    def change(self, collection: str, key: str, data: Mapping[str, Any] | None, version: int = 0) -> DocumentChange:
+        """Return a change of a document of the project."""
+        ...
+
+    async def write(
+        self, changes: Sequence[DocumentChange], events: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    ) -> list[SessionEvent]:
+        """Make all changes and emit the events, in one transaction. Raises `DocumentConflict`."""
+        ...

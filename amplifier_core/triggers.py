@@ -20,6 +20,7 @@ from .frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
+    from .documents import Documents
     from .events import SessionEvent
 
 
@@ -90,6 +91,8 @@ class TriggerContext:
     working_dir: Path = field(default_factory=Path.cwd)
     """The base of relative paths."""
     events: EventSource | None = None
+    documents: Documents | None = None
+    """The documents of its project; None where the store keeps none."""
     clock: Clock = field(default_factory=SystemClock)
     state: Mapping[str, Any] = field(default_factory=dict)
     """The stored state, all changes included; empty at the very first start."""

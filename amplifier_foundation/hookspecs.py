@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from amplifier_core.hookspecs import hookspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import TypeAlias
 
+    from amplifier_core.documents import DocumentEdit, Documents
     from amplifier_core.hookspecs import Register
+    from amplifier_core.storage import Delivery
 
+    TrackerFactory: TypeAlias = Callable[[Mapping[str, Any]], "WorkTracker"]
     IsReleased: TypeAlias = Callable[[str, str], bool]
     SandboxFactory: TypeAlias = Callable[[str, IsReleased, Callable[[], bool]], "Sandbox"]
 
@@ -59,6 +62,31 @@ class Sandbox(Protocol):
         ...
 
 
+class WorkTracker(Protocol):
+    """Keeps pieces of work in step with the deliveries of the background sessions that do them (`tracker: NAME`).
+
+    `begin` writes by itself; what `finish` and `give_up` return is written in the transaction that ends the delivery.
+    All of them may be called again for the same delivery after a crash. Raises `DocumentConflict` while others change
+    the same documents: it is called again then.
+    """
+
+    async def begin(self, documents: Documents, delivery: Delivery) -> str | None:
+        """Mark the work of a delivery as begun by its session; return why it is not to be done, None if it is."""
+        ...
+
+    async def finish(self, documents: Documents, delivery: Delivery, outcome: Mapping[str, Any]) -> DocumentEdit:
+        """Return the edit for work that is done; `outcome` is the data of its `session:completed`."""
+        ...
+
+    async def give_up(self, documents: Documents, delivery: Delivery, reason: str) -> DocumentEdit:
+        """Return the edit for work that has failed for good."""
+        ...
+
+    async def recover(self, documents: Documents, queue: str, live: Collection[str]) -> Sequence[str]:
+        """Free the work of a queue whose session is none of `live`: nobody goes on with it. Return what was freed."""
+        ...
+
+
 @hookspec
 def amplifier_register_bundle(register: Register[str | Path]) -> None:
     """Offer bundles of the package: `register("foreman", Path(__file__).parent / "bundles")`.
@@ -83,4 +111,13 @@ def amplifier_register_sandbox(register: Register[SandboxFactory]) -> None:
 
     The factory is called for each process with the working folder and two functions: `is_released("read" or "write",
     path)` says whether the person's own rules release a guarded file, `is_read_only()` whether nothing may be written.
+    """
+
+
+@hookspec
+def amplifier_register_tracker(register: Register[TrackerFactory]) -> None:
+    """Offer a tracker of work: `register("issue", IssueTracker)`.
+
+    A background session names it with `tracker: issue`, or `tracker: {name: issue, config: {…}}`. The factory is called
+    with the config at its start, and raises `ValueError`, with the key, for one that cannot work.
     """

@@ -52,7 +52,7 @@ class AttemptEnd:
         self._end_outage()
         self.background.outage.forget(self.delivery.delivery_id)
         emits = self._make_events(spawn, outcome)
-        stored = await self.engine.store.commit(self.delivery, emits=emits, session=record_changes(spawn, outcome))
+        stored = await self.background.tracking.commit(self.delivery, emits, record_changes(spawn, outcome))
         # Durable from here on: what fails below is reported, and the delivery stays done.
         for event in stored:
             self.engine.router.publish(event)
@@ -122,7 +122,7 @@ class AttemptEnd:
         """Try the delivery again after a pause, or give it up: after `max_attempts`, or at once for a mistake.
 
         An attempt without a free file descriptor, or without a service that answers, is none: the machine or the
-        service failed, not the self.delivery.
+        service failed, not the delivery.
         """
         if isinstance(error, BudgetExceeded):
             return await self.deny(error, spawn, outcome)
@@ -187,7 +187,7 @@ class AttemptEnd:
         emits: list[SessionEvent] = []
         if spawn is not None and outcome is not None:
             emits = self._make_events(spawn, outcome)
-        for event in await self.engine.store.dead_letter(self.delivery, reason=reason, emits=emits, session=changes):
+        for event in await self.background.tracking.give_up(self.delivery, reason, emits, changes):
             self.engine.router.publish(event)
         self.background.outage.forget(self.delivery.delivery_id)
         self.background.given_up += 1

@@ -63,6 +63,8 @@ async def prepare_attempt(
     _refresh_permissions(engine)
     if delivery.epoch > 1 and (process := holder_of(str(delivery.session_id))) is not None:
         raise SpawnRefused(parent.session_id, f"process {process} talks in session '{delivery.session_id}'")
+    if (reason := await background.tracking.begin(delivery)) is not None:
+        raise SpawnRefused(parent.session_id, reason, final=True)
     untrusted = await find_reason(engine.store, delivery.event, background.project)
     declared = background.declared.get(delivery.trigger)
     spawn = Spawn(

@@ -19,7 +19,7 @@ from .file_causes import FileCauses
 from .keys import MANUAL, manual_key, queue_key
 from .lifecycle import read_wish, save_wish
 from .partial_store import complete_store
-from .starting import go_on_with_answers, prepare_state, skip_waiting_events, wait_until_armed
+from .starting import prepare_state, skip_waiting_events, take_up_work, wait_until_armed
 from .state import Activity, BackgroundSessionState, Engine
 from .watch import LONGEST_PAUSE, Watch, accept, first_cause
 from .worker import Worker
@@ -219,7 +219,7 @@ class BackgroundSessionManager:
                 await self._pause_after(background, problem, failures)
 
     async def _run_once(self, background: BackgroundSessionState, watches: list[Watch]) -> None:
-        await go_on_with_answers(self._engine, background)
+        await take_up_work(self._engine, background)
         async with asyncio.TaskGroup() as group:
             for watch in watches:
                 watch.task = group.create_task(watch.run())

@@ -21,6 +21,7 @@ from .budgets import Allowance
 from .keys import queue_key
 from .state import BackgroundSessionState
 from .status_log import StatusLog
+from .tracking import Tracking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +66,7 @@ async def prepare_state(
         gate=Gate(config, engine.clock),
         clock=engine.clock,
         status_log=StatusLog(engine.router, engine.clock, session_id),
+        tracking=Tracking.of(engine, project, config),
         declared_in=declared_in.bundle if declared_in is not None else None,
         allowance=Allowance.of(config, prepared.bundle, project, queue),
         throttle=SlidingCount(config.throttle, engine.clock) if config.throttle else None,
@@ -94,9 +96,14 @@ async def skip_waiting_events(engine: Engine, background: BackgroundSessionState
         await engine.store.drop(each.delivery_id, reason=reason)
 
 
-async def go_on_with_answers(engine: Engine, background: BackgroundSessionState) -> None:
-    """Make deliveries with answered questions due, and count the others that wait for an answer as postponed."""
+async def take_up_work(engine: Engine, background: BackgroundSessionState) -> None:
+    """Free lost work of the tracker, and make deliveries with answered questions due.
+
+    The deliveries that still wait for an answer count as postponed.
+    """
     with suppress(StoreUnavailable):  # the triggers and workers wait for it
+        for each in await background.tracking.recover(background.queue):
+            logger.info("background session '%s': %s was begun by a session that is gone", background.config.name, each)
         place, now = (background.project, background.queue), engine.clock.now()
         background.postponed |= await resume_answered(engine.store, *place, now)
 

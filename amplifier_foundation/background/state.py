@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..spawning.own_loops import SessionLoops
     from .admission import Gate, SlidingCount
     from .status_log import StatusLog
+    from .tracking import Tracking
     from .trigger_making import TriggerLoader
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,8 @@ class BackgroundSessionState:
     gate: Gate
     clock: Clock
     status_log: StatusLog
+    tracking: Tracking
+    """The tracker of the work that its events are about."""
     declared_in: Bundle | None = None
     """The bundle with the places of its keys; None: a program declares it."""
     throttle: SlidingCount | None = None

@@ -7,6 +7,7 @@ import logging
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import SystemClock
@@ -15,7 +16,7 @@ from amplifier_core.ids import session_id_of
 from amplifier_core.process_forks import end_forks_of
 
 from ..events import EventRouter
-from ..paths import project_of
+from ..paths import fetched_root, find_project, project_of
 from ..security import read_policy
 from ..sessions.lock import owner_lock
 from ..sessions.recording import shield_to_completion
@@ -34,7 +35,6 @@ from .store_upkeep import looking_after
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from pathlib import Path
 
     from amplifier_core.errors import StoreUnavailable
     from amplifier_core.plugins import Plugins
@@ -149,7 +149,7 @@ async def run_background(
 ) -> AsyncIterator[list[Up]]:
     """Run the background sessions of `bundles` while the block runs.
 
-    A bundle's working folder is its own folder unless one is given. Unfinished work of an earlier process comes first.
+    The working folder of a bundle is that of `home_of`. Unfinished work of an earlier process comes first.
     `session_observers` see every session when its modules are mounted. `control` answers other processes; `retention`
     bounds the age of stored sessions (None: keep them). Raises `SessionConflict` when another process runs background
     sessions of one of these folders, `BundleValidationError` for a bundle without background sessions.
@@ -159,7 +159,7 @@ async def run_background(
             where = bundle.source_path or bundle.name
             raise BundleValidationError(f"{where}: declares no background_sessions, nothing to bring up")
     control = control or Control()
-    projects = [project_of(working_dir or bundle.base_path) for bundle in bundles]
+    projects = [home_of(bundle, plugins, working_dir) for bundle in bundles]
     path = socket_path()
     facts = {"bundles": [bundle.name for bundle in bundles], "projects": projects, "socket": str(path)}
     async with AsyncExitStack() as stack:
@@ -196,6 +196,21 @@ async def run_background(
             control.running.append(Up(bundle, project, root, manager, router))
         await stack.enter_async_context(answering(path, control.handle))
         yield control.running
+
+
+def home_of(bundle: Bundle, plugins: Plugins, working_dir: Path | None = None) -> str:
+    """Return the project of a bundle's background sessions: the given folder, or that of the bundle.
+
+    A bundle of an installed package, or a fetched one, has no folder to work in: it works in the current project.
+    """
+    from ..bundle.registry import BundleRegistry
+
+    base = bundle.base_path
+    if working_dir is None and base is not None:
+        packages = [Path(each).resolve() for each in BundleRegistry(plugins=plugins).folders_of_packages()]
+        is_elsewhere = fetched_root(base) is not None or any(base.resolve().is_relative_to(each) for each in packages)
+        return find_project() if is_elsewhere else project_of(base)
+    return project_of(working_dir)
 
 
 def root_id(bundle_name: str, project: str) -> str:

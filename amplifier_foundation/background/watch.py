@@ -15,6 +15,7 @@ from amplifier_core.errors import QueueFull, StoreUnavailable, TriggerConfigErro
 from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_core.utils.secrets import redact_text
 
+from ..sessions.documents import find_documents
 from .log_events import TRIGGER_ERROR
 from .trigger_making import make_trigger
 
@@ -67,6 +68,7 @@ class Watch:
             name=self.name,
             working_dir=Path(self.background.project),
             events=self.engine.router,
+            documents=find_documents(self.engine.store, self.background.project),
             clock=self.engine.clock,
             state=state,
             saver=self._save,

@@ -56,10 +56,13 @@ class TriggerConfig(BaseModel):
         return {**rest, "module": trigger_module(data["type"])}
 
 
+OTHER_TYPES = {"file_change": "file_watcher", "issue_event": "issue"}
+"""Types of triggers with another name than their module."""
+
+
 def trigger_module(kind: str) -> str:
     """Return the registered name for a trigger's type: `file_change` is `trigger-file-watcher`."""
-    kind = {"file_change": "file_watcher"}.get(kind, kind)
-    return "trigger-" + kind.replace("_", "-")
+    return "trigger-" + OTHER_TYPES.get(kind, kind).replace("_", "-")
 
 
 class Debounce(BaseModel):
@@ -94,6 +97,22 @@ class Retry(BaseModel):
     """The first bound, in seconds."""
     max_delay: Annotated[Seconds, Field(gt=0)] = 60.0
     """The largest bound, in seconds."""
+
+
+class Tracker(BaseModel):
+    """The tracker of the work that the events are about. A text is its name alone."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    name: str = Field(pattern=MODULE_ID)
+    """Its registered name, such as `issue`."""
+    config: Config = Field(default_factory=dict)
+    """Its configuration: `reopen: 2` for issues."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, data: Any) -> Any:
+        return {"name": data} if isinstance(data, str) else data
 
 
 class BackgroundSessionConfig(BaseModel):
@@ -140,6 +159,8 @@ class BackgroundSessionConfig(BaseModel):
     """A session to share the history of: its id, or `last` for the run before."""
     runner: str | None = Field(default=None, pattern=MODULE_ID)
     """The registered name of the runner of its sessions; None: this process."""
+    tracker: Tracker | None = None
+    """The tracker of the work that its events are about: `issue` begins, closes, reopens and escalates issues."""
     on_complete_emit: str | None = Field(default=None, min_length=1)
     """An event to emit, besides `session:completed`, when an event was handled."""
     on_error_emit: str | None = Field(default=None, min_length=1)

@@ -54,12 +54,13 @@ def build_bundle(document: Document, base: Path | None, *, strict: bool = False)
     if document.data is None:
         raise UnreadableBundle(problems)
     secrets = find_secrets(document.data, document.positions)
+    in_pools = _spell_out_pools(document.data, document.positions)
     configs, found = _check_schema(document)
     name, namespace = names_of(document.data, base)
     strays = list(find_strays(document, base))
     sources, in_sources = take_sources(document, base)
     context, pending, in_context = take_context(document, name, base, namespace)
-    problems += [*found, *secrets, *_check_values(document), *strays, *in_sources, *in_context]
+    problems += [*in_pools, *found, *secrets, *_check_values(document), *strays, *in_sources, *in_context]
     problems.sort(key=lambda problem: (problem.line, problem.column))
     if strict:
         problems = as_errors(problems)
@@ -71,6 +72,20 @@ def build_bundle(document: Document, base: Path | None, *, strict: bool = False)
     bundle.source_base_paths = {name: namespace} if namespace else {}
     bundle.background_sessions = [make_absolute(config, bundle) for config in configs]
     return bundle
+
+
+def _spell_out_pools(data: dict[str, Any], positions: Positions) -> list[Problem]:
+    """Add the background sessions of a foreman's pools of workers to the others of its config; return the problems."""
+    config = at_path(data, FIELD_SPELLING[:-1])
+    if not isinstance(config, dict) or config.get("worker_pools") is None:
+        return []
+    from .validation import check_pools
+
+    entries, problems = check_pools(config, positions)
+    declared = config.get(FIELD_SPELLING[-1])
+    if entries and (declared is None or isinstance(declared, list)):
+        config[FIELD_SPELLING[-1]] = [*(declared or ()), *entries]
+    return problems
 
 
 def _check_schema(document: Document) -> tuple[list[BackgroundSessionConfig], list[Problem]]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from ..documents.fields import MODULE_ID, Section
 from . import background_config, schema
-from .background_config import trigger_module
+from .background_config import OTHER_TYPES, trigger_module
 from .schema import BundleFile
 from .sections import DEFAULT_SESSION, KINDS, MODULE_LISTS
 
@@ -45,7 +45,7 @@ def bundle_schema(
     _accept_other_spellings(whole, definitions)
     _propose(definitions, whole, modules, triggers)
     for name, config in sorted((configs or {}).items()):
-        kinds = ("TriggerConfig",) if name in triggers else ("ModuleEntry", "ToolEntry")
+        kinds = ("TriggerConfig",) if name in triggers else ("ModuleEntry", "ProviderEntry", "ToolEntry")
         embedded = {"properties": {"config": _embed(config, name, definitions)}}
         for kind in kinds:
             definitions[kind].setdefault("allOf", []).append({"if": _match_name(name, kind), "then": embedded})
@@ -113,7 +113,7 @@ def _match_name(name: str, kind: str) -> Schema:
     if kind != "TriggerConfig":
         return by_module
     short = name.removeprefix("trigger-")
-    spellings = {short, short.replace("-", "_"), *(["file_change"] if trigger_module("file_change") == name else [])}
+    spellings = {short, short.replace("-", "_"), *(each for each in OTHER_TYPES if trigger_module(each) == name)}
     return {"anyOf": [by_module, {"properties": {"type": {"enum": sorted(spellings)}}, "required": ["type"]}]}
 
 

@@ -21,6 +21,7 @@ from .agents import load_agents, load_or_raise, unknown_agents
 from .fetched import find_borrowed
 from .references import FILE_NAMES, find_bundle, names_in
 from .sources import check_pending_context
+from .stand_ins import drop_stand_ins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,6 +105,7 @@ def read_bundle(
     if auto_include:
         load_or_raise(bundle, strict=strict, found=[*find_borrowed(bundle), *check_pending_context(bundle)])
         bundle.resolve_pending_context()
+    drop_stand_ins(bundle)
     if len(bundle.origins) > 1:
         bundle.digest = sha256("".join(sorted(bundle.origins.values())).encode()).hexdigest()
     return bundle

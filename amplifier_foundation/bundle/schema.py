@@ -32,6 +32,13 @@ class ModuleEntry(Section):
     """Another spelling of `instance_id` for merging bundles."""
 
 
+class ProviderEntry(ModuleEntry):
+    """One provider module to mount."""
+
+    stand_in: bool | None = None
+    """Gives way to any other provider: of an including bundle, of the command line, or with a key on this machine."""
+
+
 class ToolEntry(ModuleEntry):
     """One tool module to mount."""
 
@@ -203,7 +210,7 @@ class AgentSections(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     session: SessionSection | None = None
-    providers: list[ModuleEntry] | None = None
+    providers: list[ProviderEntry] | None = None
     tools: list[ToolEntry] | None = None
     hooks: list[ModuleEntry] | None = None
     context: ContextSection | None = None

@@ -94,7 +94,7 @@ SECTIONS = (
         is_shown=False,
     ),
     Section("session", "SessionSection", merge_sessions, build=_build_mapping, is_mounted=True),
-    _modules("providers", "provider", "provider-"),
+    _modules("providers", "provider", "provider-", entry="ProviderEntry"),
     _modules("tools", "tool", "tool-", entry="ToolEntry"),
     _modules("hooks", "hook", "hooks-", "hook-"),
     Section("agents", "AgentsSection", merge_keys, build=_build_agents, is_mounted=True),

@@ -30,6 +30,8 @@ OWN = frozenset({"source", "event_summary", "change_type", "source_session_id"})
 """Names of values that no stranger writes, or that are fenced already."""
 FOREIGN = frozenset({TriggerType.WEBHOOK, TriggerType.ISSUE_EVENT, TriggerType.CUSTOM})
 """Kinds of events with data from outside."""
+OWN_ISSUES = "trigger-issue"
+"""The trigger of the issues in the store: sessions and people of this machine write them."""
 
 
 def instruction_for(
@@ -63,7 +65,7 @@ def build_instruction(event: TriggerEvent, template: str | None = None, *, untru
         return _default_text(event)
     names = _names(event)
     fences = Fences(event.event_id)
-    is_foreign = untrusted or event.type in FOREIGN
+    is_foreign = untrusted or is_from_outside(event)
 
     def fill(match: re.Match[str]) -> str:
         if match[1] is None:
@@ -78,6 +80,11 @@ def build_instruction(event: TriggerEvent, template: str | None = None, *, untru
         return show_hidden(text) if event.type is TriggerType.FILE_CHANGE and name != "event_data" else text
 
     return fences.close(_NAME.sub(fill, template))
+
+
+def is_from_outside(event: TriggerEvent) -> bool:
+    """Return whether somebody outside of the store wrote the data of an event."""
+    return event.type in FOREIGN and event.source != OWN_ISSUES
 
 
 def _default_text(event: TriggerEvent) -> str:

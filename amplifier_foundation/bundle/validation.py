@@ -37,6 +37,14 @@ def check_schema(document: Document) -> tuple[list[BackgroundSessionConfig], lis
     return configs, [*unknown_keys(data, positions, BundleFile), *problems]
 
 
+def check_pools(config: dict[str, Any], positions: Positions) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """Return the background sessions for the pools in an orchestrator's config, and the problems of the pools."""
+    from .worker_pools import ForemanPools
+
+    pools, problems = _validate(config, ForemanPools, positions, FIELD_SPELLING[:-1])
+    return (pools.entries() if isinstance(pools, ForemanPools) else []), problems
+
+
 def check_agent(document: Document) -> list[Problem]:
     """Return the problems of an agent's file with its schema."""
     data, positions = document.data or {}, document.positions

@@ -130,14 +130,13 @@ async def _run(
     from ..background.reloading import Reloading
     from ..background.retention import Retention
     from ..background.service.notifying import Notifier
-    from ..background.up import Control, run_background
+    from ..background.up import Control, home_of, run_background
     from ..background.working_folder import WorkingFolder
-    from ..paths import project_of
     from ..settings import read_settings
 
     folder = WorkingFolder()
     for bundle in bundles:
-        view.expect(bundle, project_of(working_dir or bundle.base_path))
+        view.expect(bundle, home_of(bundle, plugins, working_dir))
     how = "Ctrl-C" if log is None else "SIGTERM"
     notifier = Notifier(os.environ)
     control = Control(asked_to_stop=stopper.ask, tell=view.note, lost=stopper.fail)
@@ -169,7 +168,7 @@ async def _run(
         stopper.on_hangup(reloading.ask)
         async with beside(notifier.pings()):
             with notifier.ready(", ".join(each.bundle.name for each in running)):
-                async with beside(reloading.run(), _refresh(view, store, running, log)):
+                async with beside(reloading.run(), keep_counts(view, store, running, log)):
                     view.note(f"Watching {', '.join(each.project for each in running)}. {how} stops.")
                     await (_drain(running, stopper) if once else stopper.wait())
             if stopper.is_asked:
@@ -194,7 +193,7 @@ async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         raise failure
 
 
-async def _refresh(view: RunView, store: DurableStore, running: Sequence[Up], log: Logfile | None) -> None:
+async def keep_counts(view: RunView, store: DurableStore, running: Sequence[Up], log: Logfile | None = None) -> None:
     """Update the counts of the live table and rotate the log, until cancelled."""
     from amplifier_core.clock import SystemClock
     from amplifier_core.errors import StoreUnavailable

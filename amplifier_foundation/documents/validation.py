@@ -145,7 +145,7 @@ def _to_problem(mistake: _Mistake, model: type[BaseModel], positions: Positions,
         return error_at(place, "AMP103", detail["msg"])
     if kind in _WANTED or mistake.others:
         wanted = " or ".join(_WANTED.get(each["type"]) or each["ctx"]["expected"] for each in (detail, *mistake.others))
-        if detail.get("ctx", {}).get("class_name") in ("ModuleEntry", "ToolEntry"):
+        if detail.get("ctx", {}).get("class_name") in ("ModuleEntry", "ProviderEntry", "ToolEntry"):
             wanted += " such as {module: …, config: …}"
         given = _GIVEN.get(type(detail["input"]), type(detail["input"]).__name__)
         return error_at(place, "AMP103", f"must be {wanted}, not {given}")

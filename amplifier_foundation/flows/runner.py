@@ -39,7 +39,7 @@ class WorkflowRunner(InProcessRunner):
 async def _take(spawn: Spawn, session: AmplifierSession) -> dict[str, object]:
     from ..background.approval_inbox import ApprovalInbox
     from ..background.partial_store import complete_store
-    from ..bundle.templates import FOREIGN
+    from ..bundle.templates import is_from_outside
     from ..spawning.agents import AgentSpawner
     from ..spawning.family import Tree
     from .asking import TOOL, DirectApprovals, InboxApprovals
@@ -60,7 +60,7 @@ async def _take(spawn: Spawn, session: AmplifierSession) -> dict[str, object]:
     )
     clock = Tree.of(session).clock
     events = RunEvents(store, record, graph.workflow.name, cause, clock, cast("Publisher | None", spawn.router))
-    is_foreign = cause.type in FOREIGN
+    is_foreign = is_from_outside(cause)
     taken = await take_steps(
         graph, store, record, session, agents, approvals, events, is_foreign=is_foreign, clock=clock
     )

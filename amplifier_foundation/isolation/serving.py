@@ -167,7 +167,7 @@ class Services:
         return None if found is None else write_value(found)
 
     async def _do_documents(self, project: str, collection: str, chosen: dict[str, Any]) -> list[dict[str, Any]]:
-        return [write_value(each) for each in await self._documents(of=project).list(collection, **chosen)]
+        return [write_value(each) for each in await self._documents(of=project).find(collection, **chosen)]
 
     def _documents(self, session_id: str | None = None, of: str | None = None) -> SessionDocuments:
         """Return the documents of the child's project. Raises `ValueError` if it asks for those `of` another."""

@@ -27,9 +27,11 @@ def load_to_run(
     """
     from ..bundle.overrides import apply_settings
     from ..bundle.registry import BundleRegistry
+    from ..bundle.stand_ins import replace_stand_ins
 
     bundle = load_trusted(source, names=names, installed=BundleRegistry(plugins=plugins).folders_of_packages())
     mark_process()
     extend_guard(bundle, settings, folder)
     apply_settings(bundle, settings, folder)
+    replace_stand_ins(bundle, settings, folder)
     return bundle

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
     from amplifier_core.documents import Document, DocumentChange, DocumentStore
 
-    Documents = list[Document]
-    Events = list[SessionEvent]
-
 
 class SessionDocuments:
     """The documents of one project; `session_id` is the source of the events written with them.
@@ -47,12 +44,23 @@ class SessionDocuments:
 
     async def write(
         self, changes: Sequence[DocumentChange], events: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    ) -> Events:
+    ) -> list[SessionEvent]:
         """Make all changes and log the events, each a name with its data, in one transaction; return the logged events.
 
         Raises `DocumentConflict` if somebody else was faster, and `ValueError` for a change of another project; then
         nothing is stored.
         """
+        safe, emits = self.prepare(changes, events)
+        stored = await self._store.write_documents(safe, emits=emits)
+        for event in stored:
+            if self._publish is not None:
+                self._publish(event)
+        return stored
+
+    def prepare(
+        self, changes: Sequence[DocumentChange], events: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> tuple[list[DocumentChange], list[SessionEvent]]:
+        """Return the changes and events to store, without secrets. Raises `ValueError` for another project's change."""
         from amplifier_core.utils.secrets import redact_all
 
         for change in changes:
@@ -62,18 +70,15 @@ class SessionDocuments:
                     f"session may change those of '{self.project}'"
                 )
         safe = [each if each.data is None else replace(each, data=redact_all(dict(each.data))) for each in changes]
-        emits = [SessionEvent(name, redact_all(dict(data)), self.session_id, **self._chain) for name, data in events]
-        stored = await self._store.write_documents(safe, emits=emits)
-        for event in stored:
-            if self._publish is not None:
-                self._publish(event)
-        return stored
+        return safe, [
+            SessionEvent(name, redact_all(dict(data)), self.session_id, **self._chain) for name, data in events
+        ]
 
     async def get(self, collection: str, key: str) -> Document | None:
         """Return one document, None without it."""
         return await self._store.document(self.project, collection, key)
 
-    async def list(
+    async def find(
         self,
         collection: str,
         *,
@@ -81,8 +86,27 @@ class SessionDocuments:
         prefix: str = "",
         newest: bool = False,
         limit: int | None = None,
-    ) -> Documents:
+    ) -> list[Document]:
         """Return documents of a collection, as `DocumentStore.documents` does."""
         return await self._store.documents(
             self.project, collection, where=where, prefix=prefix, newest=newest, limit=limit
         )
+
+
+def find_documents(store: object, project: str, **chain: Any) -> SessionDocuments | None:
+    """Return the documents of a project, None for a store without any; `chain` goes to `SessionDocuments`."""
+    from amplifier_core.documents import DocumentStore
+
+    return SessionDocuments(store, project, **chain) if isinstance(store, DocumentStore) else None
+
+
+def documents_of(store: object, project: str, **chain: Any) -> SessionDocuments:
+    """Return the documents of a project as `find_documents` does. Raises `StorageUnsuitable` without any."""
+    found = find_documents(store, project, **chain)
+    if found is None:
+        from ..paths import data_home
+        from .storages import StorageUnsuitable
+
+        text = f"{type(store).__name__} keeps no documents, such as issues; storage-sqlite does"
+        raise StorageUnsuitable(data_home(), text)
+    return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import SessionNotFound
 from amplifier_core.triggers import TriggerType
 
+from ..bundle.templates import is_from_outside
 from ..paths import project_of
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ _FROM_OUTSIDE = {TriggerType.WEBHOOK: "a webhook woke it", TriggerType.ISSUE_EVE
 
 async def find_reason(store: DurableStore, event: TriggerEvent, project: str) -> str:
     """Return why the data of an event for a session of `project` is not trusted; `` for one's own."""
-    if event.type in _FROM_OUTSIDE:
+    if is_from_outside(event) and event.type in _FROM_OUTSIDE:
         return _FROM_OUTSIDE[event.type]
+    if event.type is TriggerType.ISSUE_EVENT and event.data.get(UNTRUSTED):
+        return "an issue with text of a session that has read text of strangers woke it"
     if event.source_session_id is not None:
         try:
             record = await store.get(event.source_session_id)

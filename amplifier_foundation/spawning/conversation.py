@@ -251,6 +251,7 @@ async def open_conversation(
     observe: Callable[[AmplifierSession], None] | None = None,
     attach: Callable[[AmplifierSession], None] | None = None,
     permissions: Policy | None = None,
+    capabilities: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Conversation]:
     """Open a new session made from `bundle`, or the stored one `resume`, while the block runs; then end it.
 
@@ -258,7 +259,8 @@ async def open_conversation(
     session of one of the bundle's agents resumes on its own terms (`own_terms`). A fork does not continue a provider's
     own conversation with its source. `name` (default: the bundle's) and `working_dir` are for a new session. `observe`
     is called with the session before its first turn, `attach` with the session and all sessions below it as soon as
-    their modules are mounted. `permissions` hold for all of them. Whether the bundle is trusted is the decision of the
+    their modules are mounted. `permissions` hold for all of them; `capabilities` are
+    further ones of the session. Whether the bundle is trusted is the decision of the
     program that loaded it: nobody is asked. Raises `SessionConflict` while another conversation or process has the
     session, or an approval is waited for in it.
     """
@@ -287,7 +289,12 @@ async def open_conversation(
             transcript=transcript,
             plugins=plugins,
             permissions=permissions,
-            capabilities={TREE: tree, **agents.capabilities_of(record.session_id), **terms.capabilities},
+            capabilities={
+                TREE: tree,
+                **agents.capabilities_of(record.session_id),
+                **terms.capabilities,
+                **(capabilities or {}),
+            },
         )
         agents.take(session)
         turns = turns_so_far(record, transcript) if resume else 0

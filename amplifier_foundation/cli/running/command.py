@@ -79,6 +79,8 @@ def go(ctx: click.Context, wanted: Wanted, prompt: str | None, schema: str, *, a
     if not (wanted.bundle or wanted.resume or wanted.fork or wanted.working_dir or Path("bundle.md").is_file()):
         project = Path(project_here())
         wanted = replace(wanted, working_dir=project if (project / "bundle.md").is_file() else None)
+    elif wanted.bundle and not (wanted.resume or wanted.fork or wanted.working_dir or Path(wanted.bundle).exists()):
+        wanted = replace(wanted, working_dir=Path(project_here()))  # a named bundle works in the whole project
     if as_json and as_lines:
         raise click.UsageError("--json and --jsonl exclude each other")
     preload_providers(wanted.bundle or str((wanted.working_dir or Path()) / "bundle.md"))

@@ -17,6 +17,7 @@ from .showing import Display, PersonView
 from .stopping import Stops, TurnCut, interrupts_to
 from .terminal import own_terminal, plain, tell
 from .watching import FactReporter
+from .workers import beside_conversation
 
 if TYPE_CHECKING:
     from ...spawning.conversation import Conversation, Turn
@@ -42,23 +43,28 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
 
             resumed = chosen.record.session_id if chosen.record is not None else None
             recorder = RunRecorder(wanted.record, chosen.bundle, resumed=resumed)
-        async with open_conversation(
-            chosen.bundle,
-            store,
-            plugins,
-            resume=chosen.record,
-            working_dir=wanted.working_dir,
-            name=wanted.name,
-            approval_system=approvals,
-            permissions=read_policy(wanted.working_dir),
-            display_system=Display(quiet=quiet),
-            attach=recorder.attach if recorder is not None else None,
-        ) as conversation:
+        async with (
+            beside_conversation(chosen, store, plugins, wanted.working_dir) as workers,
+            open_conversation(
+                chosen.bundle,
+                store,
+                plugins,
+                resume=chosen.record,
+                working_dir=wanted.working_dir,
+                name=wanted.name,
+                approval_system=approvals,
+                permissions=read_policy(wanted.working_dir),
+                display_system=Display(quiet=quiet),
+                attach=recorder.attach if recorder is not None else None,
+                capabilities=workers.capabilities,
+            ) as conversation,
+        ):
             if not prompt and not await conversation.is_cut():
                 raise click.UsageError("the last turn was not interrupted; give a prompt")
             watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
-            return await _run_turn(conversation, prompt, view, watch, approvals, recorder)
+            code = await _run_turn(conversation, prompt, view, watch, approvals, recorder)
+            return code or await workers.finish(conversation.session, quiet=quiet)
 
 
 async def _run_turn(

@@ -26,6 +26,7 @@ from .stopping import Stops, TurnCut
 from .terminal import own_terminal, plain, tell
 from .typing_ahead import TypedLines
 from .watching import FactReporter
+from .workers import beside_conversation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,17 +84,21 @@ class Talk:
         from ...spawning.conversation import open_conversation
 
         approvals = Approvals(own_terminal(), self._view.pause, self._typed.leave)
-        async with open_conversation(
-            chosen.bundle,
-            store,
-            plugins,
-            resume=chosen.record,
-            working_dir=wanted.working_dir,
-            name=wanted.name,
-            approval_system=approvals,
-            permissions=read_policy(wanted.working_dir),
-            display_system=Display(quiet=self._quiet),
-        ) as conversation:
+        async with (
+            beside_conversation(chosen, store, plugins, wanted.working_dir) as workers,
+            open_conversation(
+                chosen.bundle,
+                store,
+                plugins,
+                resume=chosen.record,
+                working_dir=wanted.working_dir,
+                name=wanted.name,
+                approval_system=approvals,
+                permissions=read_policy(wanted.working_dir),
+                display_system=Display(quiet=self._quiet),
+                capabilities=workers.capabilities,
+            ) as conversation,
+        ):
             self._watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
             await self._greet(conversation)

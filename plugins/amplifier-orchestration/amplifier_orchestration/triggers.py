@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from amplifier_trigger_session_event.trigger import Router
+    from amplifier_core.log_triggers import Router
 
 __all__ = [
     "FileChangeTrigger",

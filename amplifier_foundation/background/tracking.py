@@ -1,0 +1,133 @@
+"""Keep the work that events are about in step with their deliveries, by the tracker that the bundle names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from amplifier_core.errors import BundleValidationError, DocumentConflict
+
+from ..sessions.documents import documents_of
+from ..sessions.untrusted import UNTRUSTED
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from amplifier_core.documents import DocumentEdit
+    from amplifier_core.events import SessionEvent
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import Delivery
+
+    from ..bundle.background_config import BackgroundSessionConfig
+    from ..hookspecs import WorkTracker
+    from ..sessions.documents import SessionDocuments
+    from .state import Engine
+
+    T = TypeVar("T")
+
+TRIES = 100
+"""Attempts at an edit while others change the same documents: each conflict is somebody's success."""
+
+
+class Tracking:
+    """The tracker of one background session, with the documents of its project; without one it changes nothing."""
+
+    def __init__(self, engine: Engine, project: str, tracker: WorkTracker | None) -> None:
+        self._engine = engine
+        self._project = project
+        self._tracker = tracker
+
+    @classmethod
+    def of(cls, engine: Engine, project: str, config: BackgroundSessionConfig) -> Tracking:
+        """Return the tracking of a background session. Raises `BundleError`, `UnknownName`, and `StorageUnsuitable`."""
+        if config.tracker is None:
+            return cls(engine, project, None)
+        documents_of(engine.store, project)
+        return cls(engine, project, make_tracker(engine.plugins, config))
+
+    async def begin(self, delivery: Delivery) -> str | None:
+        """Mark the work of a delivery as begun; return why it is not to be done, None if it is."""
+        if self._tracker is None:
+            return None
+        return await self._tracker.begin(self._documents(delivery), delivery)
+
+    async def commit(
+        self, delivery: Delivery, emits: Sequence[SessionEvent], session: Mapping[str, Any]
+    ) -> list[SessionEvent]:
+        """Mark a delivery as done, and its work with it; see `Inbox.commit`.
+
+        The first event is `session:completed`: its data is the outcome for the tracker, with `untrusted`, the reason
+        why the text of the session is not trusted.
+        """
+        commit = self._engine.store.commit
+        if self._tracker is None:
+            return await commit(delivery, emits=emits, session=session)
+        tracker, documents = self._tracker, self._documents(delivery)
+        outcome = {**emits[0].data, UNTRUSTED: (session.get("metadata") or {}).get(UNTRUSTED)}
+
+        async def write(edit: DocumentEdit) -> list[SessionEvent]:
+            changes, told = documents.prepare(edit.changes, edit.events)
+            return await commit(delivery, emits=[*emits, *told], session=session, documents=changes)
+
+        return await _write(lambda: tracker.finish(documents, delivery, outcome), write)
+
+    async def give_up(
+        self, delivery: Delivery, reason: str, emits: Sequence[SessionEvent], session: Mapping[str, Any] | None
+    ) -> list[SessionEvent]:
+        """Set a delivery aside, and give its work up with it; see `Inbox.dead_letter`."""
+        dead_letter = self._engine.store.dead_letter
+        if self._tracker is None:
+            return await dead_letter(delivery, reason=reason, emits=emits, session=session)
+        tracker, documents = self._tracker, self._documents(delivery)
+
+        async def write(edit: DocumentEdit) -> list[SessionEvent]:
+            changes, told = documents.prepare(edit.changes, edit.events)
+            return await dead_letter(delivery, reason=reason, emits=[*emits, *told], session=session, documents=changes)
+
+        return await _write(lambda: tracker.give_up(documents, delivery, reason), write)
+
+    async def recover(self, queue: str) -> Sequence[str]:
+        """Free the work of the queue that no unfinished delivery goes on with; return what was freed."""
+        if self._tracker is None:
+            return ()
+        store = self._engine.store
+        found = [
+            each
+            for state in ("pending", "claimed")
+            for each in await store.deliveries(project=self._project, queue=queue, state=state, limit=1_000_000)
+        ]
+        live = {each.session_id for each in found if each.session_id is not None}
+        documents = documents_of(store, self._project, publish=self._engine.router.publish)
+        return await self._tracker.recover(documents, queue, live)
+
+    def _documents(self, delivery: Delivery) -> SessionDocuments:
+        """Return the documents for a delivery's session: its events continue the chain of the delivery's event."""
+        cause = delivery.event
+        return documents_of(
+            self._engine.store,
+            self._project,
+            session_id=delivery.session_id,
+            cause=cause.event_id,
+            depth=cause.depth,
+            publish=self._engine.router.publish,
+        )
+
+
+def make_tracker(plugins: Plugins, config: BackgroundSessionConfig) -> WorkTracker:
+    """Return the tracker that a background session names. Raises `UnknownName`, `BundleValidationError`."""
+    assert config.tracker is not None
+    name = config.tracker.name
+    try:
+        tracker: WorkTracker = plugins.registry_of("tracker").get(name)(config.tracker.config)
+    except ValueError as error:
+        raise BundleValidationError(f"background session '{config.name}': tracker '{name}': {error}") from error
+    return tracker
+
+
+async def _write(make: Callable[[], Awaitable[DocumentEdit]], write: Callable[[DocumentEdit], Awaitable[T]]) -> T:
+    """Make an edit and write it; again while others change the same documents. Raises `DocumentConflict` at last."""
+    for _ in range(TRIES - 1):
+        try:
+            return await write(await make())
+        except DocumentConflict:
+            continue
+    return await write(await make())

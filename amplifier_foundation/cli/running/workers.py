@@ -1,0 +1,122 @@
+"""Run the background sessions of a bundle beside its conversation, and wait for their work after a single turn."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.storage import DurableStore
+
+from ...cli import exits
+from ...paths import project_of
+from ..output import console
+from .stopping import interrupts_to
+from .terminal import tell
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.session import AmplifierSession
+    from amplifier_core.storage import SessionStore
+
+    from ...background.beside import BesideConversation
+    from ...background.state import Activity
+    from ..view import RunView
+    from .choosing import Chosen
+
+GRACE = 10.0
+"""Seconds for running sessions to finish after the first Ctrl-C."""
+KEPT = 1000
+"""Activities of the turn that are shown after it, at most."""
+
+
+class Workers:
+    """The background sessions beside one conversation, for its orchestrator to start."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self.host: BesideConversation | None = None
+        self._store = store
+        self._view: RunView | None = None
+        self._before: list[Activity] = []
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """The capabilities of the session: `background.host`, for a bundle with background sessions."""
+        return {"background.host": self.host} if self.host is not None else {}
+
+    def observe(self, activity: Activity) -> None:
+        """Show an activity, or keep it until there is a view."""
+        if self._view is not None:
+            self._view(activity)
+        elif len(self._before) < KEPT:
+            self._before.append(activity)
+
+    async def finish(self, session: AmplifierSession, *, quiet: bool) -> int:
+        """Wait until their work is done, and show it; return the exit code: 1 if something was given up.
+
+        The panel of the session, if it has one, is printed at the end. Ctrl-C stops the workers; the next start goes on
+        with their work.
+        """
+        running = self.host.running if self.host is not None else None
+        if self.host is None or running is None:
+            return exits.OK
+        from ..up import keep_counts
+        from ..view import RunView
+
+        pressed = asyncio.Event()
+        with RunView(console(err=True), quiet=quiet) as self._view, interrupts_to(pressed.set):
+            for activity in self._before:
+                self._view(activity)
+            async with asyncio.TaskGroup() as group:
+                counting = group.create_task(keep_counts(self._view, self._durable, [running]))
+                draining = group.create_task(self.host.drain())
+                stopping = group.create_task(pressed.wait())
+                await asyncio.wait({draining, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                is_done = draining.done()
+                for each in (counting, draining, stopping):
+                    each.cancel()
+        self._view = None
+        self._before.clear()
+        if not quiet:
+            _print_panel(session)
+        if is_done:
+            return exits.OK if draining.result() else exits.FAILED
+        self.host.grace = GRACE
+        tell(f"amplifier: stopping the workers; their work goes on with: amplifier up {running.bundle.name}")
+        return exits.INTERRUPTED
+
+    @property
+    def _durable(self) -> DurableStore:
+        assert isinstance(self._store, DurableStore)  # else nothing runs beside the conversation
+        return self._store
+
+
+@asynccontextmanager
+async def beside_conversation(
+    chosen: Chosen, store: SessionStore, plugins: Plugins, working_dir: Path | None
+) -> AsyncIterator[Workers]:
+    """Offer the background sessions of a bundle to its conversation while the block runs; then stop them.
+
+    Their project is that of the conversation.
+    """
+    workers = Workers(store)
+    if not chosen.bundle.background_sessions or not isinstance(store, DurableStore):
+        yield workers
+        return
+    from ...background.beside import BesideConversation
+
+    project = chosen.record.project if chosen.record is not None else project_of(working_dir)
+    async with BesideConversation(chosen.bundle, store, plugins, project, workers.observe) as workers.host:
+        yield workers
+
+
+def _print_panel(session: AmplifierSession) -> None:
+    """Print what the session shows beside a conversation, as it is now."""
+    panel = session.coordinator.get_capability("conversation.panel")
+    if panel is not None:
+        out = console(err=True)
+        for line in panel.render(out.width, 1000):
+            out.print(line)

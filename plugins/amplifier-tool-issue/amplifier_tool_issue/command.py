@@ -1,0 +1,269 @@
+"""Run `amplifier issue`: the issues of a project, for people and scripts."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from amplifier_foundation.cli.app import json_option, project_here, storage_plugins, use_store
+from amplifier_foundation.cli.loops import run_in_loop, run_reading
+from amplifier_foundation.cli.output import print_json, print_table
+from amplifier_foundation.cli.running.terminal import one_line, plain
+
+from .issues import STATUSES, read_number
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from .issues import Issue
+    from .tracker import Tracker
+
+LISTED = 100
+"""Issues in a list without `--limit`."""
+
+type_option = click.option("-t", "--type", "type_", metavar="TYPE", help="The kind of work: task, bug, research, …")
+description_option = click.option("-d", "--description", metavar="TEXT", help="What is to be done; - reads stdin.")
+priority_option = click.option("-p", "--priority", type=click.IntRange(0, 4), help="0 is the most urgent, 2 is usual.")
+label_option = click.option("-l", "--label", "labels", multiple=True, metavar="LABEL", help="Label it; repeatable.")
+
+
+class Number(click.ParamType[int]):
+    """The number of an issue, with or without `#`."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        try:
+            return read_number(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+number_argument = click.argument("number", type=Number(), metavar="ISSUE")
+
+
+@asynccontextmanager
+async def _use_tracker(ctx: click.Context) -> AsyncIterator[Tracker]:
+    """Open the issues of this project while the block runs."""
+    from amplifier_foundation.sessions.documents import documents_of
+
+    from .tracker import Tracker
+
+    async with use_store(storage_plugins(ctx)) as store:
+        yield Tracker(documents_of(store, project_here()))
+
+
+@click.group()
+def issue() -> None:
+    """Keep the issues of this project: work for agents and people.
+
+    Background sessions with `tracker: issue`, such as those of the foreman, take up the open ones by themselves.
+    """
+
+
+@issue.command()
+@click.argument("title")
+@description_option
+@type_option
+@priority_option
+@label_option
+@click.option("--blocked-by", type=Number(), multiple=True, metavar="ISSUE", help="An issue to close first.")
+@json_option
+@click.pass_context
+@run_in_loop
+async def create(
+    ctx: click.Context,
+    title: str,
+    description: str | None,
+    type_: str | None,
+    priority: int | None,
+    labels: Sequence[str],
+    blocked_by: Sequence[int],
+    as_json: bool,
+) -> None:
+    """Make an issue with the title TITLE, and print its number.
+
+    Example: amplifier issue create "Add unit tests for spawn" -t testing -p 1
+    """
+    given: dict[str, Any] = {"description": _read_text(description), "type": type_, "priority": priority}
+    async with _use_tracker(ctx) as tracker:
+        made = await tracker.create(
+            title,
+            labels=labels,
+            blocked_by=blocked_by,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+    _report(made, "issue.create/1", as_json=as_json)
+
+
+@issue.command(name="list")
+@click.option(
+    "-s", "--status", "statuses", multiple=True, type=click.Choice([*STATUSES, "blocked"]), help="Only these."
+)
+@type_option
+@click.option("-l", "--label", metavar="LABEL", help="Only with this label.")
+@click.option("--ready", is_flag=True, help="Only open ones that wait for no other.")
+@click.option("--all", "everything", is_flag=True, help="Closed ones, too.")
+@click.option("--limit", type=click.IntRange(1), default=LISTED, show_default=True, help="At most so many.")
+@json_option
+@click.pass_context
+@run_reading
+async def list_(
+    ctx: click.Context,
+    statuses: Sequence[str],
+    type_: str | None,
+    label: str | None,
+    ready: bool,
+    everything: bool,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List the issues that are not closed, the most urgent first."""
+    wanted = statuses or (() if everything else [each for each in STATUSES if each != "closed"])
+    async with _use_tracker(ctx) as tracker:
+        found = await tracker.find(
+            status=wanted, type=[type_] if type_ else (), label=label, ready=ready, limit=None if as_json else limit + 1
+        )
+    if as_json:
+        print_json("issue.list/1", [each.facts() for each in found[:limit]])
+        return
+    print_table(
+        ("ISSUE", "STATE", "PRIORITY", "TYPE", "TITLE", "WORKER"),
+        [
+            (f"{each.id}", _state(each), f"{each.priority}", each.type, one_line(each.title, 80), each.assignee or "")
+            for each in found[:limit]
+        ],
+        empty="No issues here. Make one with: amplifier issue create TITLE",
+    )
+    if len(found) > limit:
+        click.echo(f"There are more; --limit {2 * limit} shows some of them.", err=True)
+
+
+@issue.command()
+@number_argument
+@json_option
+@click.pass_context
+@run_reading
+async def show(ctx: click.Context, number: int, as_json: bool) -> None:
+    """Show an issue with its comments."""
+    async with _use_tracker(ctx) as tracker:
+        found, comments = await tracker.get(number), await tracker.comments(number)
+    if as_json:
+        print_json("issue.show/1", {**found.facts(), "said": comments})
+        return
+    facts = {
+        "issue": f"{found.id} {found.title}",
+        "state": found.state + (f" ({found.resolution})" if found.resolution else ""),
+        "reason": found.reason,
+        "type": found.type,
+        "priority": found.priority,
+        "labels": ", ".join(found.labels),
+        "waits for": ", ".join(map(str, found.blocked_by)),
+        "blocks": ", ".join(map(str, found.blocks)),
+        "worker": found.assignee,
+        "made by": found.created_by or "a person",
+        "created": found.created,
+        "updated": found.updated,
+        **found.metadata,
+    }
+    for name, value in facts.items():
+        if value not in ("", None, []):
+            click.echo(f"{name}: {plain(', '.join(map(str, value)) if isinstance(value, list) else str(value))}")
+    for heading, text in (("description", found.description), ("result", found.result)):
+        if text:
+            click.echo(f"\n{heading}:\n{plain(text)}")
+    for each in comments:
+        click.echo(f"\n{each['created']} {each['author'] or 'a person'}:\n{plain(each['text'])}")
+
+
+@issue.command()
+@number_argument
+@click.option("--title", metavar="TEXT", help="A new title.")
+@description_option
+@type_option
+@priority_option
+@click.option("-s", "--status", type=click.Choice(STATUSES), help="open takes it from its worker.")
+@click.option("-l", "--label", "labels", multiple=True, metavar="LABEL", help="The labels, all of them; repeatable.")
+@click.option("--reason", metavar="TEXT", help="Why it is escalated, or open again.")
+@json_option
+@click.pass_context
+@run_in_loop
+async def update(
+    ctx: click.Context,
+    /,
+    number: int,
+    description: str | None,
+    type_: str | None,
+    labels: Sequence[str],
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Change an issue.
+
+    Example: amplifier issue update 3 --status open --priority 0
+    """
+    given |= {"description": _read_text(description), "type": type_, "labels": list(labels) or None}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if not changes:
+        raise click.UsageError("nothing to change; give an option such as --status open")
+    async with _use_tracker(ctx) as tracker:
+        _report(await tracker.update(number, **changes), "issue.update/1", as_json=as_json)
+
+
+@issue.command()
+@number_argument
+@click.argument("text")
+@json_option
+@click.pass_context
+@run_in_loop
+async def comment(ctx: click.Context, number: int, text: str, as_json: bool) -> None:
+    """Add the comment TEXT (-: stdin)."""
+    async with _use_tracker(ctx) as tracker:
+        _report(await tracker.comment(number, _read_text(text) or ""), "issue.comment/1", as_json=as_json)
+
+
+@issue.command()
+@number_argument
+@click.argument("on", type=Number(), metavar="OTHER")
+@click.option("--remove", is_flag=True, help="Wait for it no longer.")
+@json_option
+@click.pass_context
+@run_in_loop
+async def depend(ctx: click.Context, number: int, on: int, remove: bool, as_json: bool) -> None:
+    """Let ISSUE wait until OTHER is closed."""
+    async with _use_tracker(ctx) as tracker:
+        _report(await tracker.depend(number, on, remove=remove), "issue.depend/1", as_json=as_json)
+
+
+@issue.command()
+@number_argument
+@click.option("--resolution", metavar="WORD", default="completed", show_default=True, help="wontfix, duplicate, …")
+@click.option("--result", metavar="TEXT", default="", help="What came of it; - reads stdin.")
+@json_option
+@click.pass_context
+@run_in_loop
+async def close(ctx: click.Context, number: int, resolution: str, result: str, as_json: bool) -> None:
+    """Close an issue; those that waited for it alone can begin."""
+    async with _use_tracker(ctx) as tracker:
+        closed = await tracker.close(number, resolution=resolution, result=_read_text(result) or "")
+    _report(closed, "issue.close/1", as_json=as_json)
+
+
+def _read_text(given: str | None) -> str | None:
+    return sys.stdin.read() if given == "-" else given
+
+
+def _report(issue: Issue, schema: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(schema, issue.facts())
+    else:
+        click.echo(f"{issue.id}  {_state(issue)}  {plain(issue.title)}")
+
+
+def _state(issue: Issue) -> str:
+    waits = f" by {', '.join(map(str, issue.blocked_by))}" if issue.state == "blocked" else ""
+    return f"{issue.state.replace('_', ' ')}{waits}"

@@ -1,0 +1,333 @@
+"""Keep the issues of a project: each change is one transaction with the events that tell of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from amplifier_core.documents import DocumentEdit
+from amplifier_core.errors import DocumentConflict
+
+from .issues import (
+    CALLS,
+    CLOSED,
+    COMMENTS,
+    CREATED,
+    ISSUES,
+    NUMBERS,
+    STATUSES,
+    UNBLOCKED,
+    UPDATED,
+    Issue,
+    IssueError,
+    IssueNotFound,
+    check_text,
+    check_values,
+    key_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from amplifier_core.documents import Documents
+
+    T = TypeVar("T")
+
+TRIES = 100
+"""Attempts at a change while others change the same issues: each conflict is somebody's success."""
+CHANGEABLE = ("title", "description", "type", "priority", "status", "labels", "reason")
+"""What `update` changes."""
+
+
+class Edit:
+    """Issues on their way to a new state: reads each once, and collects the changes and events of one transaction."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self._found: dict[int, tuple[Issue, int]] = {}
+        self._changes: dict[tuple[str, str], tuple[Mapping[str, Any], int]] = {}
+        self._events: list[tuple[str, Mapping[str, Any]]] = []
+        self.now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+    async def get(self, number: int) -> Issue:
+        """Return an issue as this edit leaves it so far. Raises `IssueNotFound`."""
+        if number not in self._found:
+            document = await self._documents.get(ISSUES, key_of(number))
+            if document is None:
+                raise IssueNotFound(number)
+            self._found[number] = Issue.of(document), document.version
+        return self._found[number][0]
+
+    async def next_number(self) -> int:
+        """Take the next number of the project."""
+        last = await self._documents.get(NUMBERS, "last")
+        number = int(last.data["number"]) + 1 if last is not None else 1
+        self.keep(NUMBERS, "last", {"number": number}, last.version if last is not None else 0)
+        return number
+
+    def keep(self, collection: str, key: str, data: Mapping[str, Any], version: int = 0) -> None:
+        """Write a document."""
+        self._changes[collection, key] = data, version
+
+    def put(self, issue: Issue) -> Issue:
+        """Write an issue, a new one or one that was read here."""
+        issue = replace(issue, updated=self.now)
+        version = self._found[issue.id][1] if issue.id in self._found else 0
+        self._found[issue.id] = issue, version
+        self.keep(ISSUES, key_of(issue.id), issue.data(), version)
+        return issue
+
+    def tell(self, event: str, issue: Issue, *changed: str) -> None:
+        """Emit an event about an issue."""
+        self._events.append((event, {**issue.told(), "changed": list(changed)}))
+
+    async def close(self, issue: Issue, resolution: str, result: str, **facts: Any) -> Issue:
+        """Close an issue, and unblock those that waited for it alone."""
+        closed = self.put(replace(issue, status="closed", resolution=resolution, result=result, **facts))
+        self.tell(CLOSED, closed, "status")
+        for number in closed.blocks:
+            waiting = await self.get(number)
+            if waiting.blocked and not await self.is_blocked(waiting):
+                self.unblock(waiting)
+        return closed
+
+    async def reopen(self, issue: Issue, **facts: Any) -> Issue:
+        """Open an issue; a closed one blocks again."""
+        was_closed = issue.status == "closed"
+        blocked = await self.is_blocked(issue)
+        facts = {"assignee": None, "queue": None, "resolution": "", **facts}
+        opened = self.put(replace(issue, status="open", blocked=blocked, **facts))
+        for number in opened.blocks if was_closed else ():
+            waiting = await self.get(number)
+            if not waiting.blocked and waiting.status != "closed":
+                self.tell(UPDATED, self.put(replace(waiting, blocked=True)), "blocked")
+        return opened
+
+    def unblock(self, issue: Issue) -> None:
+        """Note that an issue waits for nothing any more."""
+        self.tell(UNBLOCKED, self.put(replace(issue, blocked=False)), "blocked")
+
+    async def is_blocked(self, issue: Issue) -> bool:
+        """Return whether one of the issues it waits for is not closed."""
+        for number in issue.blocked_by:
+            if (await self.get(number)).status != "closed":
+                return True
+        return False
+
+    def finish(self) -> DocumentEdit:
+        """Return the changes and events."""
+        changes = [
+            self._documents.change(collection, key, data, version)
+            for (collection, key), (data, version) in self._changes.items()
+        ]
+        return DocumentEdit(changes, self._events)
+
+
+async def write(documents: Documents, make: Callable[[Edit], Awaitable[T]]) -> T:
+    """Make an edit and write it; again while others change the same issues. Return what `make` returns.
+
+    Raises `DocumentConflict` after `TRIES` attempts, and the errors of `make`.
+    """
+    for attempt in range(TRIES):
+        edit = Edit(documents)
+        result = await make(edit)
+        made = edit.finish()
+        try:
+            if made.changes:
+                await documents.write(made.changes, made.events)
+        except DocumentConflict:
+            if attempt == TRIES - 1:
+                raise
+        else:
+            return result
+    raise AssertionError("unreachable")
+
+
+class Tracker:
+    """The issues of a project, for a session or a person. Errors are `IssueError`, `IssueNotFound`, and the store's."""
+
+    def __init__(self, documents: Documents, untrusted: str = "") -> None:
+        """`untrusted` says why the text that is written here is not trusted, if so."""
+        self._documents = documents
+        self._untrusted = untrusted
+        self.has_read_untrusted = False
+        """Whether an issue that `find` or `get` returned has text that is not trusted."""
+
+    async def create(
+        self,
+        title: str,
+        *,
+        description: str = "",
+        type: str = "task",
+        priority: int = 2,
+        labels: Sequence[str] = (),
+        blocked_by: Sequence[int] = (),
+        call: str = "",
+    ) -> Issue:
+        """Make an issue; `call` is the key of a tool call, and a second time with the same one makes no second issue.
+
+        Emits `issue:created`.
+        """
+        given = {"title": title, "description": description, "type": type, "priority": priority, "labels": labels}
+        values = check_values(given)
+
+        async def make(edit: Edit) -> Issue:
+            made = await self._documents.get(CALLS, call) if call else None
+            if made is not None:
+                return await edit.get(int(made.data["issue"]))
+            about: dict[str, Any] = {
+                "created": edit.now,
+                "created_by": self._documents.session_id,
+                "untrusted": self._untrusted,
+            }
+            issue = Issue(await edit.next_number(), **values, **about)
+            for number in dict.fromkeys(blocked_by):
+                blocker = await edit.get(number)
+                edit.put(replace(blocker, blocks=[*blocker.blocks, issue.id]))
+                issue = replace(issue, blocked_by=[*issue.blocked_by, number])
+            issue = edit.put(replace(issue, blocked=await edit.is_blocked(issue)))
+            if call:
+                edit.keep(CALLS, call, {"issue": issue.id})
+            edit.tell(CREATED, issue)
+            return issue
+
+        return await write(self._documents, make)
+
+    async def find(
+        self,
+        *,
+        status: Sequence[str] = (),
+        type: Sequence[str] = (),
+        label: str | None = None,
+        ready: bool = False,
+        limit: int | None = None,
+    ) -> list[Issue]:
+        """Return issues with these values, the most urgent first, then the oldest; `ready`: those to begin with."""
+        for each in status:
+            if each not in (*STATUSES, "blocked"):
+                raise IssueError(f"status: {each!r} is none of {', '.join(STATUSES)}, blocked")
+        wanted = {"open" if each == "blocked" else each for each in (("open",) if ready else status)}
+        where = {"status": sorted(wanted), "type": [*type]}
+        documents = await self._documents.find(ISSUES, where={name: values for name, values in where.items() if values})
+        issues = [
+            issue
+            for issue in map(Issue.of, documents)
+            if (label is None or label in issue.labels)
+            and (issue.is_ready or not ready)
+            and (ready or not status or issue.state in status or issue.status in status)
+        ]
+        found = sorted(issues, key=lambda each: (each.priority, each.id))[:limit]
+        self._note(*found)
+        return found
+
+    async def get(self, number: int) -> Issue:
+        """Return an issue. Raises `IssueNotFound`."""
+        issue = await Edit(self._documents).get(number)
+        self._note(issue)
+        return issue
+
+    def _note(self, *issues: Issue) -> None:
+        self.has_read_untrusted = self.has_read_untrusted or any(each.untrusted for each in issues)
+
+    async def comments(self, number: int) -> list[dict[str, Any]]:
+        """Return the comments of an issue, each with `text`, `author` (a session, None: a person) and `created`."""
+        found = await self._documents.find(COMMENTS, prefix=f"{key_of(number)}:")
+        return [dict(each.data) for each in found]
+
+    async def update(self, number: int, **changes: Any) -> Issue:
+        """Change facts of an issue; emits `issue:updated`, or what a change of the status brings.
+
+        The status `open` opens a closed or escalated issue, and takes it from its worker; `closed` closes it.
+        """
+        unknown = [name for name in changes if name not in CHANGEABLE]
+        if unknown:
+            raise IssueError(f"{unknown[0]}: cannot be changed; {', '.join(CHANGEABLE)} can")
+        values = check_values(changes)
+
+        async def make(edit: Edit) -> Issue:
+            issue = await edit.get(number)
+            status = values.get("status", issue.status)
+            changed = [name for name, value in values.items() if getattr(issue, name) != value]
+            texts = {name: value for name, value in values.items() if name != "status"}
+            issue = replace(issue, **texts, untrusted=issue.untrusted or (self._untrusted if texts else ""))
+            if status == "closed" and "status" in changed:
+                return await edit.close(issue, "completed", "", reason="")
+            if "status" not in changed:
+                issue = edit.put(issue) if changed else issue
+            elif status == "open":
+                issue = await edit.reopen(issue, failures=0, reason=values.get("reason", ""))
+            else:
+                issue = edit.put(replace(issue, status=status, assignee=self._assignee(issue, status)))
+            if changed:
+                edit.tell(UPDATED, issue, *changed)
+            return issue
+
+        return await write(self._documents, make)
+
+    def _assignee(self, issue: Issue, status: str) -> str | None:
+        return self._documents.session_id if status == "in_progress" else issue.assignee
+
+    async def comment(self, number: int, text: str) -> Issue:
+        """Add a comment; emits `issue:updated`."""
+        text = check_text("text", text)
+
+        async def make(edit: Edit) -> Issue:
+            issue = await edit.get(number)
+            untrusted = issue.untrusted or self._untrusted
+            issue = edit.put(replace(issue, comments=issue.comments + 1, untrusted=untrusted))
+            said = {"text": text, "author": self._documents.session_id, "created": edit.now}
+            edit.keep(COMMENTS, f"{key_of(number)}:{issue.comments:06}", said)
+            edit.tell(UPDATED, issue, "comments")
+            return issue
+
+        return await write(self._documents, make)
+
+    async def depend(self, number: int, on: int, *, remove: bool = False) -> Issue:
+        """Let an issue wait for another one, or (`remove`) no longer; emits `issue:updated` or `issue:unblocked`.
+
+        Raises `IssueError` for a circle.
+        """
+
+        async def make(edit: Edit) -> Issue:
+            issue, blocker = await edit.get(number), await edit.get(on)
+            if remove == (on not in issue.blocked_by):
+                return issue
+            if not remove:
+                await self._refuse_circle(edit, number, on)
+            waits = [each for each in issue.blocked_by if each != on] + ([] if remove else [on])
+            keeps = [each for each in blocker.blocks if each != number] + ([] if remove else [number])
+            edit.put(replace(blocker, blocks=keeps))
+            was_blocked = issue.blocked
+            issue = edit.put(replace(issue, blocked_by=waits))
+            issue = edit.put(replace(issue, blocked=await edit.is_blocked(issue)))
+            if was_blocked and not issue.blocked:
+                edit.unblock(issue)
+            else:
+                edit.tell(UPDATED, issue, "blocked_by")
+            return issue
+
+        return await write(self._documents, make)
+
+    async def _refuse_circle(self, edit: Edit, number: int, on: int) -> None:
+        seen: set[int] = set()
+        waiting = [on]
+        while waiting:
+            each = waiting.pop()
+            if each == number:
+                raise IssueError(f"issue {number} cannot wait for {on}: {on} waits for {number} already")
+            if each not in seen:
+                seen.add(each)
+                waiting += (await edit.get(each)).blocked_by
+
+    async def close(self, number: int, *, resolution: str = "completed", result: str = "") -> Issue:
+        """Close an issue; emits `issue:closed`, and `issue:unblocked` for those that waited for it alone."""
+        resolution, result = check_text("resolution", resolution or "completed"), check_text("text", result or "-")
+
+        async def make(edit: Edit) -> Issue:
+            issue = await edit.get(number)
+            if issue.status == "closed":
+                return issue
+            return await edit.close(issue, resolution, "" if result == "-" else result, reason="")
+
+        return await write(self._documents, make)

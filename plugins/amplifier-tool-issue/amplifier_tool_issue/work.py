@@ -1,0 +1,119 @@
+"""Keep issues in step with the workers on them: begun, closed, opened again, or escalated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .issues import ISSUES, UPDATED, Issue, IssueNotFound, cut, read_number
+from .tracker import Edit, write
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from amplifier_core.documents import DocumentEdit, Documents
+    from amplifier_core.storage import Delivery
+
+REOPENED = 1
+"""How often an issue is opened again after a worker gave it up, before it is escalated."""
+RESULT = 20_000
+"""Characters of a worker's answer that are kept as the result of an issue."""
+
+
+class IssueTracker:
+    """The tracker of one background session; see `amplifier_foundation.hookspecs.WorkTracker`.
+
+    Its config has `reopen`: how often an issue is opened again after its work has failed for good. Events without an
+    `issue_id` are about no issue: their deliveries change none.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        unknown = [key for key in config if key != "reopen"]
+        if unknown:
+            raise ValueError(f"{unknown[0]}: unknown key; known is reopen")
+        reopen = config.get("reopen", REOPENED)
+        if isinstance(reopen, bool) or not isinstance(reopen, int) or not 0 <= reopen <= 100:
+            raise ValueError(f"reopen: must be 0 to 100, not {reopen!r}")
+        self._reopen = reopen
+
+    async def begin(self, documents: Documents, delivery: Delivery) -> str | None:
+        """Assign the issue to the delivery's session; return why it is not to be worked on, None if it is."""
+        number = _number_of(delivery)
+        if number is None:
+            return None
+
+        async def make(edit: Edit) -> str | None:
+            try:
+                issue = await edit.get(number)
+            except IssueNotFound as error:
+                return str(error)
+            if issue.assignee == delivery.session_id and issue.status in ("in_progress", "escalated"):
+                is_retried = issue.status == "escalated"  # a person makes its dead letter due again
+            elif not issue.is_ready:
+                return f"issue {number} is {issue.state}" + (f" ({issue.assignee})" if issue.assignee else "")
+            else:
+                is_retried = True
+            if is_retried:
+                mine = {"assignee": delivery.session_id, "queue": delivery.queue}
+                issue = edit.put(replace(issue, status="in_progress", **mine))  # type: ignore[arg-type]
+                edit.tell(UPDATED, issue, "status", "assignee")
+            return None
+
+        return await write(documents, make)
+
+    async def finish(self, documents: Documents, delivery: Delivery, outcome: Mapping[str, Any]) -> DocumentEdit:
+        """Close the issue with the worker's answer, unless the worker has settled it by itself."""
+        edit = Edit(documents)
+        issue = await self._find_own(edit, delivery)
+        if issue is not None:
+            known = ("branch", "commit", "merged", "conflicts")
+            facts = {**issue.metadata, **{name: outcome[name] for name in known if outcome.get(name) is not None}}
+            result = cut(str(outcome.get("output") or ""), RESULT)
+            untrusted = issue.untrusted or str(outcome.get("untrusted") or "")
+            await edit.close(issue, "completed", result, metadata=facts, reason="", untrusted=untrusted)
+        return edit.finish()
+
+    async def give_up(self, documents: Documents, delivery: Delivery, reason: str) -> DocumentEdit:
+        """Open the issue again, or escalate it when that did not help before."""
+        edit = Edit(documents)
+        issue = await self._find_own(edit, delivery)
+        if issue is not None:
+            facts: dict[str, Any] = {"failures": issue.failures + 1, "reason": cut(reason, RESULT)}
+            if issue.failures < self._reopen:
+                issue = await edit.reopen(issue, **facts)
+            else:
+                issue = edit.put(replace(issue, status="escalated", **facts))
+            edit.tell(UPDATED, issue, "status", "reason")
+        return edit.finish()
+
+    async def recover(self, documents: Documents, queue: str, live: Collection[str]) -> list[str]:
+        """Open the issues of a queue again whose session is none of `live`."""
+        freed = []
+        for document in await documents.find(ISSUES, where={"status": ["in_progress"], "queue": [queue]}):
+            issue = Issue.of(document)
+            if issue.assignee not in live:
+                await write(documents, lambda edit, lost=issue: self._free(edit, lost))  # type: ignore[misc]
+                freed.append(f"issue {issue.id}")
+        return freed
+
+    async def _free(self, edit: Edit, lost: Issue) -> None:
+        issue = await edit.get(lost.id)
+        if (issue.status, issue.assignee) == ("in_progress", lost.assignee):
+            issue = await edit.reopen(issue, reason="the work on it was lost")
+            edit.tell(UPDATED, issue, "status", "assignee")
+
+    async def _find_own(self, edit: Edit, delivery: Delivery) -> Issue | None:
+        """Return the issue that the delivery's session works on; None if that has ended otherwise."""
+        number = _number_of(delivery)
+        try:
+            issue = await edit.get(number) if number is not None else None
+        except IssueNotFound:
+            return None
+        if issue is None or (issue.status, issue.assignee) != ("in_progress", delivery.session_id):
+            return None
+        return issue
+
+
+def _number_of(delivery: Delivery) -> int | None:
+    given = delivery.event.data.get("issue_id")
+    return None if given is None else read_number(given)
