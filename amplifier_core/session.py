@@ -351,7 +351,7 @@ class AmplifierSession:
             strict=self._strict,
             permissions=self.coordinator.permissions,
         )
-        for capability in ("session.working_dir", "mention_resolver"):
+        for capability in ("session.working_dir", "session.project", "mention_resolver"):
             value = self.coordinator.get_capability(capability)
             if value is not None:
                 child.coordinator.register_capability(capability, value)

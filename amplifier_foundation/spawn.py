@@ -22,6 +22,7 @@ from .bundle.prepared import PreparedBundle, spawners
 from .paths import project_of
 from .sessions.recording import shield_to_completion
 from .sessions.session_storage import as_session_store
+from .sessions.working_dir import find_project_folder
 from .spawning.child import Spawn, prepare_spawn, spawn_request
 from .spawning.family import TREE, Family, end_tasks
 from .spawning.inheritance import Depth, Inherit, Scope, child_config, inherit_history
@@ -292,7 +293,7 @@ async def _load_in_time(
         cause = late if limit.expired() else error
         if router is not None:
             session_id = session_id or new_session_id("session")
-            project = project_of(parent.coordinator.get_capability("session.working_dir"))
+            project = project_of(find_project_folder(parent.coordinator))
             await router.emit(*failure_event(session_id, parent.session_id, name, cause), session_id, project=project)
         raise cause from None
 

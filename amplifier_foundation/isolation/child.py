@@ -266,6 +266,7 @@ def make_spawn(job: Job, link: Link, blocking: socket.socket | None) -> Spawn:
         begun=job.begun,
         recorded=job.recorded,
         resumed=job.resumed,
+        project=job.project,
         store=cast("SessionStore | None", store),
         router=RouterAbove(link) if "router" in job.has else None,
         plugins=cast("Any", PluginsAbove(link)) if "plugins" in job.has else None,

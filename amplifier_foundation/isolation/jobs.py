@@ -63,6 +63,7 @@ class Job:
     acts: bool = False
     unattended: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    project: str = ""
     held: Mapping[str, Any] = field(default_factory=dict)
     cause: TriggerEvent | None = None
     capabilities: Mapping[str, Any] = field(default_factory=dict)
@@ -101,6 +102,7 @@ def make_job(spawn: Spawn, tree: Tree, listened: frozenset[str]) -> Job:
         acts=spawn.acts,
         unattended=spawn.unattended,
         metadata=dict(spawn.metadata),
+        project=spawn.project,
         held=dict(spawn.held),
         cause=spawn.cause,
         capabilities={name: value for name, value in spawn.capabilities.items() if name != TREE},

@@ -175,7 +175,7 @@ class Services:
 
         if not hasattr(self._store, "write_documents"):
             raise LookupError("the store keeps no documents")
-        project, publish = project_of(self._spawn.request.working_dir), getattr(self._spawn.router, "publish", None)
+        project, publish = project_of(self._spawn.project), getattr(self._spawn.router, "publish", None)
         if of not in (None, project):
             raise ValueError(f"the documents of project '{of}' are not those of this session's project, '{project}'")
         return SessionDocuments(self._store, project, session_id, **self._chain, publish=publish)
@@ -187,7 +187,7 @@ class Services:
         if spawn.router is None or session_id is None:
             raise LookupError("there is no router for this event")
         await self._check(session_id)
-        project = project_of(spawn.request.working_dir)
+        project = project_of(spawn.project)
         return write_value(await spawn.router.emit(name, data, session_id, **self._chain, project=project))
 
     @property

@@ -24,6 +24,7 @@ from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
 from ..sessions.stored_history import turns_so_far
 from ..sessions.untrusted import UNTRUSTED, taint_of
+from ..sessions.working_dir import PROJECT_CAPABILITY
 from .family import TREE, Tree
 from .runners import InProcessRunner
 
@@ -86,6 +87,8 @@ class Spawn:
     child: AmplifierSession | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The metadata of its record."""
+    project: str = ""
+    """The folder of its record and its events; '': the parent's project, or its own working folder."""
     usage: Usage | None = None
     ledger: Mapping[str, Any] | None = None
     """Its ledger at its end, for the metadata."""
@@ -103,6 +106,10 @@ class Spawn:
     """The marks of its cut calls with effects once."""
     taint: Mapping[str, Any] = field(default_factory=dict)
     """The member of the metadata for a session that has read text of strangers."""
+
+    def __post_init__(self) -> None:
+        inherited = self.parent.coordinator.get_capability(PROJECT_CAPABILITY)
+        self.project = self.project or str(inherited or self.request.working_dir)
 
     @property
     def asked(self) -> ApprovalSystem | None:
@@ -199,7 +206,7 @@ async def _create(spawn: Spawn, store: SessionStore, source: str | None) -> None
         fork_of=source,
         fork_at=spawn.recorded or None,
         name=str(spawn.request.metadata.get("name", "")),
-        project=spawn.request.working_dir,
+        project=spawn.project,
         config=spawn.request.config,
         event_id=spawn.cause.event_id if spawn.cause else None,
         metadata={ACCOUNTS: list(tree.accounts), **spawn.metadata} if tree is not None else spawn.metadata,

@@ -70,6 +70,7 @@ async def spawn_composed(
         prepared=child,
         request=replace(request, working_dir=str(session_cwd)) if session_cwd is not None else request,
         parent=parent_session,
+        project=str(session_cwd or ""),
         transcript=Transcript(parent_messages or ()),
         turns=len(turn_starts(parent_messages or ())),
         plugins=parent_session.plugins,

@@ -26,6 +26,7 @@ from ..sessions.once import with_marks
 from ..sessions.recording import read_since, record_session
 from ..sessions.untrusted import taint, taint_of
 from ..sessions.usage import Usage, UsageMeter, bridge_child_cost
+from ..sessions.working_dir import PROJECT_CAPABILITY
 from .approvals import ChildApprovals
 from .budget import BudgetGuard
 from .family import TREE, Tree, end_children
@@ -215,20 +216,21 @@ async def _create_session(spawn: Spawn, request: SpawnRequest) -> AmplifierSessi
         tree: Tree | None = spawn.capabilities.get(TREE)
         name = str(spawn.request.metadata.get("name") or spawn.request.bundle)
         approvals = ChildApprovals.of(outer, name, tree.asking if tree is not None else asyncio.Lock())
-    working_dir = request.working_dir or None
-    agents = AgentSpawner(spawn.prepared, spawn.store, spawn.router, spawn.plugins, working_dir=working_dir)
+    project = spawn.project or None
+    agents = AgentSpawner(spawn.prepared, spawn.store, spawn.router, spawn.plugins, working_dir=project)
     session = spawn.child = agents.session = await spawn.prepared.create_session(
         session_id=request.session_id,
         parent_id=request.parent_id,
         approval_system=approvals,
         display_system=spawn.parent.coordinator.display_system,
-        session_cwd=working_dir,
+        session_cwd=request.working_dir or None,
         is_resumed=spawn.resumed,
         config=dict(request.config),
         transcript=spawn.transcript,
         plugins=spawn.plugins,
         capabilities={
             "session.depth": request.depth,
+            **({PROJECT_CAPABILITY: spawn.project} if spawn.project != request.working_dir else {}),
             **agents.capabilities_of(request.session_id, spawn.cause),
             **spawn.capabilities,
         },
@@ -274,7 +276,7 @@ async def settle_spawn(spawn: Spawn, outcome: SpawnOutcome) -> None:
         try:
             if spawn.router is not None and outcome.status != "interrupted":
                 name, data = outcome_event(spawn, outcome)
-                project = project_of(spawn.request.working_dir)
+                project = project_of(spawn.project)
                 await spawn.router.emit(name, data, outcome.session_id, project=project)
         finally:
             if spawn.plugins is not None and outcome.status != "interrupted":
