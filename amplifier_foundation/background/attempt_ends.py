@@ -16,8 +16,10 @@ from .approvals import WAITS, make_due
 from .attempts import close_replaced
 from .budgets import BUDGET
 from .completion import completion_events
+from .git import GitError
 from .mistakes import is_exhausted, is_mistake
 from .outages import PROVIDER, asked_wait
+from .worktree_steps import WORKTREE, finish_worktree, forget_worktree, give_up_worktree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from .approval_inbox import ApprovalInbox
     from .approvals import Approval
     from .state import BackgroundSessionState, Engine
+    from .worktrees import Result
 
 POSTPONED = 60.0
 """Seconds at most until a plugin that refused a session is asked again, unless it named a time."""
@@ -49,14 +52,21 @@ class AttemptEnd:
 
     async def commit(self, spawn: Spawn, outcome: SpawnOutcome) -> None:
         """Store the result, its events and the end of the delivery together, then tell everybody."""
+        try:
+            worktree = await finish_worktree(self.engine, self.background, self.delivery, spawn, outcome)
+        except (GitError, OSError) as error:
+            outcome = replace(outcome, status="failed", error=str(error))
+            return await self.fail(f"its worktree cannot be finished: {error}", error, spawn, outcome)
         self._end_outage()
         self.background.outage.forget(self.delivery.delivery_id)
-        emits = self._make_events(spawn, outcome)
+        emits = self._make_events(spawn, outcome, worktree)
         stored = await self.background.tracking.commit(self.delivery, emits, record_changes(spawn, outcome))
         # Durable from here on: what fails below is reported, and the delivery stays done.
         for event in stored:
             self.engine.router.publish(event)
-        self.engine.notify("completed", self.background, delivery=self.delivery, outcome=outcome, emitted=stored)
+        await forget_worktree(self.delivery)
+        facts = {"outcome": outcome, "emitted": stored, "worktree": spawn.metadata.get(WORKTREE)}
+        self.engine.notify("completed", self.background, delivery=self.delivery, **facts)
         await self.engine.plugins.after_spawn(outcome)
         await self.engine.plugins.after_trigger(replace(self.delivery, state="done"))
 
@@ -101,9 +111,11 @@ class AttemptEnd:
         """
         reason = redact_text(str(refusal))
         if refusal.final:
+            await give_up_worktree(self.delivery)
             await self.engine.store.dead_letter(self.delivery, reason=reason)
             skipped = await self.engine.store.drop(self.delivery.delivery_id, reason=reason)
             self.engine.refuse(self.background, self.delivery.event, reason, self.delivery.trigger)
+            await forget_worktree(self.delivery)
             await self.engine.plugins.after_trigger(skipped)
             return
         soon = timedelta(seconds=self.engine.backoff(self.delivery.epoch, base=1.0, cap=POSTPONED))
@@ -183,19 +195,22 @@ class AttemptEnd:
         spawn: Spawn | None = None,
         outcome: SpawnOutcome | None = None,
     ) -> None:
+        worktree = await give_up_worktree(self.delivery, spawn)
         changes = self._find_changes(spawn, outcome)
         emits: list[SessionEvent] = []
         if spawn is not None and outcome is not None:
-            emits = self._make_events(spawn, outcome)
+            emits = self._make_events(spawn, outcome, worktree)
         for event in await self.background.tracking.give_up(self.delivery, reason, emits, changes):
             self.engine.router.publish(event)
+        await forget_worktree(self.delivery)
         self.background.outage.forget(self.delivery.delivery_id)
         self.background.given_up += 1
         self.engine.notify("dead", self.background, delivery=self.delivery, reason=reason)
         await self.engine.plugins.after_trigger(replace(self.delivery, state="dead", reason=reason))
 
-    def _make_events(self, spawn: Spawn, outcome: SpawnOutcome) -> list[SessionEvent]:
-        return completion_events(self.background.config, self.delivery, spawn, outcome, self.engine.clock.now())
+    def _make_events(self, spawn: Spawn, outcome: SpawnOutcome, worktree: Result | None) -> list[SessionEvent]:
+        facts = worktree.facts() if worktree is not None else {}
+        return completion_events(self.background.config, self.delivery, spawn, outcome, self.engine.clock.now(), facts)
 
     def _find_changes(self, spawn: Spawn | None, outcome: SpawnOutcome | None) -> dict[str, Any]:
         return record_changes(spawn, outcome) if spawn is not None and outcome is not None else {}

@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import AmplifierError, SpawnRefused
+from amplifier_core.errors import AmplifierError, SpawnRefused, StaleEpoch
 from amplifier_core.permissions import parse_rule
 from amplifier_core.transcript import Transcript
 
@@ -25,6 +25,7 @@ from ..spawning.own_loops import run_in_own_loop
 from ..spawning.runners import InProcessRunner, find_runner
 from .approval_inbox import ApprovalInbox
 from .shared_history import share_history
+from .worktree_steps import forget_worktree, give_up_worktree, open_worktree
 
 if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
@@ -98,6 +99,7 @@ async def prepare_attempt(
         spawn.metadata = {**spawn.metadata, RUN: run}
     if config.fork_from is not None:
         await share_history(spawn, engine.store, background, config.fork_from)
+    await open_worktree(engine, background, delivery, spawn)
     await prepare_spawn(spawn, resume=delivery.epoch > 1)  # the first claim made the id up
     if engine.loops is not None and isinstance(spawn.runner, InProcessRunner):
         run_in_own_loop(spawn, engine.loops, partial(_report_stall, engine, background, spawn.request.session_id))
@@ -150,7 +152,11 @@ def _report_stall(engine: Engine, background: BackgroundSessionState, session_id
 
 async def put_aside(engine: Engine, delivery: Delivery) -> None:
     """Give back a delivery that was cut before its session ran. Raises `StaleEpoch` when its end is stored already."""
-    await engine.store.nack(delivery, reason="interrupted", available_at=engine.clock.now(), counted=False)
+    try:
+        await engine.store.nack(delivery, reason="interrupted", available_at=engine.clock.now(), counted=False)
+    except StaleEpoch:
+        await close_replaced(engine, delivery)
+        raise
     await engine.store.update(str(delivery.session_id), status="interrupted")
 
 
@@ -159,4 +165,6 @@ async def close_replaced(engine: Engine, delivery: Delivery) -> None:
     session_id = str(delivery.session_id)
     found = await engine.store.deliveries(session_id=session_id, limit=1)
     if found and (found[0].delivery_id, found[0].state) == (delivery.delivery_id, "skipped"):
+        await give_up_worktree(delivery)
         await engine.store.update(session_id, status="cancelled")
+        await forget_worktree(delivery)

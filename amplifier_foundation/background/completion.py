@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import SessionEvent
@@ -10,6 +11,7 @@ from amplifier_core.events import SessionEvent
 from ..spawning.life import outcome_event
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from amplifier_core.hook_data import SpawnOutcome
@@ -20,11 +22,16 @@ if TYPE_CHECKING:
 
 
 def completion_events(
-    config: BackgroundSessionConfig, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome, now: datetime
+    config: BackgroundSessionConfig,
+    delivery: Delivery,
+    spawn: Spawn,
+    outcome: SpawnOutcome,
+    now: datetime,
+    work: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[SessionEvent]:
     """Return `session:completed` or `session:error`, and the bundle's own event, if it names one.
 
-    They come from the session, and continue the chain of the handled event.
+    They come from the session, and continue the chain of the handled event. `work` is what else they tell.
     """
 
     def make_event(name: str, data: dict[str, Any]) -> SessionEvent:
@@ -44,6 +51,7 @@ def completion_events(
         "trigger": dict(delivery.event.data),
         "trigger_id": delivery.event.event_id,
         "duration": outcome.duration,
+        **work,
     }
     events = [make_event(name, {**data, **facts})]
     failed = outcome.error is not None

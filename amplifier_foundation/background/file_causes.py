@@ -22,6 +22,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -34,7 +35,7 @@ from amplifier_core.frozen import frozen
 from amplifier_core.triggers import TriggerType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import Delivery, DurableStore
@@ -144,6 +145,24 @@ class FileCauses:
         hooks.register(TOOL_ERROR, end_tool, _LAST, "file-causes")
         hooks.register(ARTIFACT_WRITE, note_write, _LAST, "file-causes")
         session.coordinator.register_cleanup(end_all)
+
+    @contextmanager
+    def watch_merge(self, delivery: Delivery, folder: str) -> Iterator[Callable[[Iterable[str]], None]]:
+        """Suspect a delivery's session of changes in a folder while the block merges its work; yield to name them."""
+        place = delivery.project, delivery.queue
+        writer = Writer(str(delivery.session_id), place, delivery.event.event_id, delivery.event.depth)
+        run = ToolRun(writer, Path(folder).resolve(), time.time())
+        with self._lock:
+            self._runs.append(run)
+
+        def note(paths: Iterable[str]) -> None:
+            for path in paths:
+                self._remember(Path(path), _digest(Path(path)), writer)
+
+        try:
+            yield note
+        finally:
+            run.ended = time.time()
 
     def _remember(self, path: Path, digest: str | None, writer: Writer) -> None:
         if digest is None:

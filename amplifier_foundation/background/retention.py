@@ -149,7 +149,10 @@ async def bound_size(store: DurableStore, now: datetime, retention: Retention) -
 
 async def _delete_whole(store: DurableStore, session_ids: Sequence[str]) -> int:
     """Delete sessions with all sessions below them; return how many."""
+    from .worktree_steps import release_worktrees
+
     below = [each.session_id for above in session_ids for each in await read_below(store, above)]
+    await release_worktrees(session_ids)
     await asyncio.gather(*(store.delete(session_id) for session_id in (*session_ids, *below)))
     return len(session_ids) + len(below)
 

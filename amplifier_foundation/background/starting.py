@@ -22,6 +22,7 @@ from .keys import queue_key
 from .state import BackgroundSessionState
 from .status_log import StatusLog
 from .tracking import Tracking
+from .worktree_steps import begin_worktrees
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 async def prepare_state(
     engine: Engine, config: BackgroundSessionConfig, declared_in: PreparedBundle | None, project: str, number: int
 ) -> BackgroundSessionState:
-    """Return the state of a background session before its start. Raises `UnknownName`, `BundleError`."""
+    """Return the state of a background session before its start. Raises `UnknownName`, `BundleError`, `GitError`."""
     if config.runner is not None:
         find_runner(engine.plugins, config.runner)  # now, and not at the first event
     base = declared_in.bundle.base_path if declared_in is not None else None
@@ -57,7 +58,7 @@ async def prepare_state(
     if config.workflow is not None:
         find_runner(engine.plugins, WORKFLOW_RUNNER).check(prepared.bundle, config.workflow)  # type: ignore[attr-defined]
     session_id, queue = f"bg-{config.name}-{number:04d}", queue_key((declared_in or prepared).bundle.name, config.name)
-    return BackgroundSessionState(
+    background = BackgroundSessionState(
         session_id=session_id,
         queue=queue,
         project=project,
@@ -71,6 +72,9 @@ async def prepare_state(
         allowance=Allowance.of(config, prepared.bundle, project, queue),
         throttle=SlidingCount(config.throttle, engine.clock) if config.throttle else None,
     )
+    with suppress(StoreUnavailable):  # the triggers and workers wait for it
+        await begin_worktrees(engine, background)
+    return background
 
 
 async def _fetch_worker(source: str, declared_in: PreparedBundle | None) -> None:

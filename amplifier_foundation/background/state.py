@@ -59,6 +59,7 @@ ActivityKind = Literal[
     "trigger_failed",
     "store_failed",
     "stalled",
+    "unversioned",
     "failed",
     "state",
 ]

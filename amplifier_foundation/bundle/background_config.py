@@ -15,6 +15,7 @@ from .templates import check_template
 Mode = Literal["queued", "parallel", "single", "restart"]
 CatchUp = Literal["all", "latest", "skip"]
 Untrusted = Literal["ask", "act"]
+Finish = Literal["branch", "merge"]
 
 
 def _check_condition(text: str) -> str:
@@ -99,8 +100,8 @@ class Retry(BaseModel):
     """The largest bound, in seconds."""
 
 
-class Tracker(BaseModel):
-    """The tracker of the work that the events are about. A text is its name alone."""
+class TrackerConfig(BaseModel):
+    """The tracker of the work that the events are about."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -109,10 +110,26 @@ class Tracker(BaseModel):
     config: Config = Field(default_factory=dict)
     """Its configuration: `reopen: 2` for issues."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, data: Any) -> Any:
-        return {"name": data} if isinstance(data, str) else data
+
+def _expand_tracker(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class WorktreeConfig(BaseModel):
+    """A git worktree for each session; in a folder without a repository, sessions work in the project itself."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    branch: Template | None = None
+    """The template of the branch's name, such as `issue-{data.id}`; None: `amplifier/` and the session's id. A taken
+    name gets `-2`, `-3` and so on."""
+    finish: Finish = "branch"
+    """The end of a session that has completed: its commit stays on the branch (`branch`), or is merged into the branch
+    checked out in the project, unless there are conflicts (`merge`)."""
+
+
+def _expand_finish(value: Any) -> Any:
+    return {"finish": value} if isinstance(value, str) else value
 
 
 class BackgroundSessionConfig(BaseModel):
@@ -159,8 +176,17 @@ class BackgroundSessionConfig(BaseModel):
     """A session to share the history of: its id, or `last` for the run before."""
     runner: str | None = Field(default=None, pattern=MODULE_ID)
     """The registered name of the runner of its sessions; None: this process."""
-    tracker: Tracker | None = None
+    tracker: Annotated[
+        TrackerConfig | None,
+        BeforeValidator(_expand_tracker, json_schema_input_type=str | TrackerConfig | None),
+    ] = None
     """The tracker of the work that its events are about: `issue` begins, closes, reopens and escalates issues."""
+    worktree: Annotated[
+        WorktreeConfig | None,
+        BeforeValidator(_expand_finish, json_schema_input_type=Finish | WorktreeConfig | None),
+    ] = None
+    """The git worktrees of its sessions, each on a branch of its own: `branch`, `merge` or a mapping; None: its
+    sessions share the files of the project."""
     on_complete_emit: str | None = Field(default=None, min_length=1)
     """An event to emit, besides `session:completed`, when an event was handled."""
     on_error_emit: str | None = Field(default=None, min_length=1)

@@ -65,6 +65,7 @@ def _templates(config: BackgroundSessionConfig) -> Iterator[tuple[KeyPath, str]]
         (("instruction_template",), config.instruction_template),
         (("key",), config.key),
         (("debounce", "key"), config.debounce and config.debounce.key),
+        (("worktree", "branch"), config.worktree and config.worktree.branch),
     ]
     declared += [
         (("triggers", at, "instruction_template"), each.instruction_template) for at, each in enumerate(config.triggers)

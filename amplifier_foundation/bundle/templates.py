@@ -24,7 +24,7 @@ MAX_KEY = 1024
 """Characters of a key."""
 
 _NAME = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*(?:\.\w[\w-]*)*)\}", re.ASCII)
-ALWAYS = frozenset({"source", "event_data", "event_summary"})
+ALWAYS = frozenset({"source", "data", "event_data", "event_summary"})
 """Names of every event."""
 OWN = frozenset({"source", "event_summary", "change_type", "source_session_id"})
 """Names of values that no stranger writes, or that are fenced already."""
@@ -54,9 +54,9 @@ def build_instruction(event: TriggerEvent, template: str | None = None, *, untru
     """Return the instruction for `event`: the template with its names filled in, or the default text of its type.
 
     Names are substituted and nothing more: `{file_path}`, `{change_type}`, `{event_name}`, `{source}`, `{event_data}`
-    and the top-level fields of the event's data, such as `{src_path}` of a file event. Dots lead into a field, as in
-    `{body.version}`: mappings by key, lists by number; a missing inner value is empty. Mappings and lists are filled in
-    as JSON. `{{` and `}}` are braces. Raises `TriggerError` for other names.
+    and the top-level fields of the event's data, such as `{src_path}` of a file event; `{data.src_path}` is the same.
+    Dots lead into a field, as in `{body.version}`: mappings by key, lists by number; a missing inner value is empty.
+    Mappings and lists are filled in as JSON. `{{` and `}}` are braces. Raises `TriggerError` for other names.
 
     The data of an event from outside, and that of an `untrusted` one, is fenced: text in it is no instruction. Single
     words stay as they are. In the names of files, hidden characters and line breaks are shown as escapes.
@@ -142,7 +142,7 @@ def fill_names(template: str, names: Mapping[str, Any], fences: Fences | None = 
 
 def input_of(event: TriggerEvent) -> dict[str, Any]:
     """Return what a workflow has as its input: the names of an event, but for the text of all its data."""
-    names = {name: value for name, value in _names(event).items() if name != "event_data"}
+    names = {name: value for name, value in _names(event).items() if name not in ("data", "event_data")}
     plain: dict[str, Any] = json.loads(json.dumps(names, default=str))
     return plain
 
@@ -175,6 +175,7 @@ def _names(event: TriggerEvent) -> dict[str, Any]:
         "source_session_id": event.source_session_id,
     }
     return {
+        "data": event.data,
         **event.data,
         **{name: value for name, value in own.items() if value is not None},
         "source": event.source,

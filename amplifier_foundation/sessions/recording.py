@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core import events
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
     from amplifier_core.transcript import Message
+
+T = TypeVar("T")
 
 _BEFORE_ALL = -1_000_000
 _OUR_METADATA = {"timestamp", "finish_reason"}
@@ -139,11 +141,11 @@ async def record_session(
         raise recorder.failure
 
 
-async def shield_to_completion(work: Coroutine[Any, Any, Any]) -> None:
-    """Await `work` to its end also when cancelled meanwhile, then raise the cancellation."""
+async def shield_to_completion(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`, awaited to its end also when cancelled meanwhile: then raise the cancellation."""
     task = asyncio.ensure_future(work)
     try:
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})  # a second cancellation ends the wait and not the write
         if not task.cancelled() and task.exception() is not None:

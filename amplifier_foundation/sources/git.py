@@ -42,7 +42,7 @@ _OF_ONE_REPOSITORY = {
 }
 """Set by git's hooks and aliases: a fetch would go into their repository."""
 
-_SAFE = {
+SAFE_SETTINGS = {
     "core.askPass": "",
     "core.fsmonitor": "false",
     "core.hooksPath": "/dev/null",
@@ -112,7 +112,7 @@ class _Git:
         self._folder, self._deadline, self._environment = folder, deadline, environment
         # A git that outlives a killed fetch gives up on a silent server by itself.
         patience = {"http.lowSpeedLimit": "1", "http.lowSpeedTime": str(math.ceil(deadline.seconds) + 10)}
-        self._options = [part for key, value in (_SAFE | patience).items() for part in ("-c", f"{key}={value}")]
+        self._options = [part for key, value in (SAFE_SETTINGS | patience).items() for part in ("-c", f"{key}={value}")]
 
     def fetch(self, url: str, source: ParsedURI) -> str:
         """Fetch a branch, tag or commit, or the default branch; return the name to check out."""

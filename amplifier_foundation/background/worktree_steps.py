@@ -1,0 +1,186 @@
+"""Give the sessions of a background session worktrees, and finish these with their deliveries.
+
+Three calls do this: `open_worktree` before an attempt, `finish_worktree` before the store commits a result, and
+`give_up_worktree` before it gives a delivery up. The store is told afterwards, so a killed process repeats a step and
+never loses one; `forget_worktree` ends what the store knows. Worktrees of deliveries that ended otherwise are released
+at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amplifier_core.process_forks import close_in_forks
+
+from ..bundle.templates import fill_key
+from ..sessions.recording import shield_to_completion
+from .git import GitError, find_checkout, find_git
+from .worktrees import list_worktrees, plan_worktree, read_worktree
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from amplifier_core.hook_data import SpawnOutcome
+    from amplifier_core.storage import Delivery, DurableStore
+
+    from ..spawning.child import Spawn
+    from .state import BackgroundSessionState, Engine
+    from .worktrees import Result, Worktree
+
+logger = logging.getLogger(__name__)
+
+WORKTREE = "worktree"
+"""The member of a record's metadata with the worktree of its session."""
+LOOK_EVERY = 0.05
+"""Seconds."""
+
+
+async def begin_worktrees(engine: Engine, background: BackgroundSessionState) -> None:
+    """Release what earlier processes have left, and tell where there will be no worktrees. Raises `GitError`."""
+    if background.config.worktree is None:
+        return
+    find_git()
+    await release_leftovers(engine.store, background.project)
+    checkout = await asyncio.to_thread(find_checkout, background.project)
+    if isinstance(checkout, str):
+        text = f"{checkout}: its sessions work in {background.project} itself"
+        logger.info("background session '%s': %s", background.config.name, text)
+        engine.notify("unversioned", background, text=text)
+
+
+async def open_worktree(engine: Engine, background: BackgroundSessionState, delivery: Delivery, spawn: Spawn) -> None:
+    """Have a session work in its worktree, made now or by an earlier attempt. Raises `GitError` and `OSError`."""
+    config, session_id = background.config.worktree, str(delivery.session_id)
+    if config is None:
+        return
+    if background.config.mode == "restart":  # nobody has run the replaced ones meanwhile
+        await release_leftovers(engine.store, background.project)
+    worktree = await asyncio.to_thread(read_worktree, session_id)
+    if worktree is not None and not worktree.is_ready:
+        await asyncio.to_thread(worktree.undo)
+        worktree = None
+    if worktree is None:
+        checkout = await asyncio.to_thread(find_checkout, background.project)
+        if isinstance(checkout, str):
+            return
+        branch = fill_key(config.branch or "", delivery.event)
+        async with _lock_repository(checkout.common):
+            planned = await shield_to_completion(
+                asyncio.to_thread(plan_worktree, session_id, background.project, branch)
+            )
+            if isinstance(planned, str):
+                return
+            worktree = planned
+            await shield_to_completion(asyncio.to_thread(worktree.make))
+    await asyncio.to_thread(worktree.check_folder)
+    spawn.request = replace(spawn.request, working_dir=worktree.folder)
+    spawn.metadata = {**spawn.metadata, WORKTREE: worktree.metadata()}
+
+
+async def finish_worktree(
+    engine: Engine, background: BackgroundSessionState, delivery: Delivery, spawn: Spawn, outcome: SpawnOutcome
+) -> Result | None:
+    """Commit what a completed session has changed, merge it if asked, and remove the worktree; None without one.
+
+    Raises `GitError` and `OSError`; the worktree is as it was, then, or further.
+    """
+    worktree = await _read(delivery)
+    if worktree is None:
+        return None
+    said = next(filter(None, map(str.strip, outcome.output.splitlines())), "")
+    subject = said or str(delivery.event.data.get("title") or "")
+    config = background.config.worktree
+    merges = config is not None and config.finish == "merge"
+    with engine.files.watch_merge(delivery, worktree.top) if merges else nullcontext() as note:
+        result = await shield_to_completion(_finish(worktree, subject, merges=merges))
+        if result.merged and note is not None:
+            await asyncio.to_thread(lambda: note(worktree.list_changed()))
+    spawn.metadata = {**spawn.metadata, WORKTREE: worktree.metadata()}
+    return result
+
+
+async def give_up_worktree(delivery: Delivery, spawn: Spawn | None = None) -> Result | None:
+    """Commit what a session has changed that will not go on, and remove its worktree; None without one.
+
+    A failure is logged: the worktree stays for the next start.
+    """
+    worktree = await _read(delivery)
+    if worktree is None:
+        return None
+    subject = str(delivery.event.data.get("title") or delivery.event.source)
+    try:
+        result = await shield_to_completion(_finish(worktree, subject, merges=False, is_finished=False))
+    except (GitError, OSError) as error:
+        logger.warning("the worktree %s stays until the next start: %s", worktree.path, error)
+        return None
+    if spawn is not None:
+        spawn.metadata = {**spawn.metadata, WORKTREE: worktree.metadata()}
+    return result
+
+
+async def forget_worktree(delivery: Delivery) -> None:
+    """Remove the note about a worktree once the store knows what has become of it."""
+    worktree = await _read(delivery)
+    if worktree is not None and worktree.result is not None:
+        await asyncio.to_thread(worktree.forget)
+
+
+async def release_leftovers(store: DurableStore, project: str) -> None:
+    """Release the worktrees of a project's sessions that no waiting or running delivery has."""
+    noted = [read_worktree(session_id) for session_id in await asyncio.to_thread(list_worktrees)]
+    for worktree in noted:
+        if worktree is not None and worktree.project == project:
+            found = await store.deliveries(session_id=worktree.session_id, limit=1)
+            if not found or found[0].state not in ("pending", "claimed"):
+                await release_worktrees([worktree.session_id])
+
+
+async def release_worktrees(session_ids: Iterable[str]) -> None:
+    """Commit the changes of sessions that are over on their branches, and remove their worktrees.
+
+    A failure is logged: the worktree stays for the next start.
+    """
+    for session_id in session_ids:
+        worktree = await asyncio.to_thread(read_worktree, session_id)
+        if worktree is None:
+            continue
+        try:
+            if worktree.is_ready:
+                await shield_to_completion(_finish(worktree, f"session {session_id}", merges=False, is_finished=False))
+                await asyncio.to_thread(worktree.forget)
+            else:
+                await asyncio.to_thread(worktree.undo)
+        except (GitError, OSError) as error:
+            logger.warning("the worktree %s stays until the next start: %s", worktree.path, error)
+
+
+async def _read(delivery: Delivery) -> Worktree | None:
+    return await asyncio.to_thread(read_worktree, str(delivery.session_id))
+
+
+async def _finish(worktree: Worktree, subject: str, *, merges: bool, is_finished: bool = True) -> Result:
+    await asyncio.to_thread(worktree.commit_changes, subject, is_finished=is_finished)
+    async with _lock_repository(worktree.common):
+        result = await asyncio.to_thread(worktree.settle, merges=merges)
+        await asyncio.to_thread(worktree.remove)
+    return result
+
+
+@asynccontextmanager
+async def _lock_repository(common: str) -> AsyncIterator[None]:
+    """Hold a repository for one session at a time, in all processes, while the block runs."""
+    with Path(common, "amplifier.lock").open("a", encoding="utf-8") as file:  # noqa: ASYNC230 - a local file
+        close_in_forks(file)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(LOOK_EVERY)
+        yield

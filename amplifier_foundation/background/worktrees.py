@@ -1,0 +1,374 @@
+"""Make the git worktree of a session, commit its changes, merge its branch, and remove it.
+
+A note beside the worktree says how far it is. Each step is written there before the next one begins, and each may be
+repeated: whatever is killed when, the next attempt goes on from the note.
+
+    noted ─▶ ready ─▶ (the session works) ─▶ committed ─▶ merged, or left ─▶ removed ─▶ the note is forgotten
+
+The repository, the branch and the commit are those of the note, never those of a file in the worktree: the session may
+write whatever it likes there. Everything here blocks: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.utils.secrets import redact_text
+
+from ..documents.files import write_whole
+from ..paths import data_home, make_private
+from .git import Git, GitError, find_checkout, make_plain
+from .worktree_files import remove_folder, remove_nested
+
+if TYPE_CHECKING:
+    from .git import Checkout
+
+TRAILER = "Amplifier-Session"
+SUBJECT = 72
+"""Characters of the first line of a commit's message."""
+LONGEST_BRANCH = 150
+"""Characters."""
+MOST_NAMED = 20
+"""Files named in a commit's message or a reason."""
+PATIENCE = 10.0
+"""Seconds until another git has finished with the files of the project."""
+_WAIT = 0.05
+_TRIES = 5
+_IS_SKIPPED = re.compile(r"error: (?:invalid path|unable to add) '|warning: |hint: ")
+"""The complaints of git about a file with a name that no repository may have."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What has become of the changes of a session."""
+
+    branch: str | None = None
+    """None: there were no changes."""
+    commit: str | None = None
+    merged: bool = False
+    conflicts: list[str] = field(default_factory=list)
+    """Files with changes on both sides, or with uncommitted changes of the person."""
+    reason: str = ""
+    """Why it is not merged, where that was asked for."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the members of the completion events."""
+        return {"branch": self.branch, "commit": self.commit, "merged": self.merged, "conflicts": self.conflicts}
+
+
+class _NotMerged(Exception):
+    """The branch cannot be merged now; `files` are those in the way."""
+
+    def __init__(self, reason: str, files: list[str] | None = None) -> None:
+        self.files = files or []
+        super().__init__(reason)
+
+
+@dataclass(slots=True)
+class Worktree:
+    """The worktree of one session, as its note describes it."""
+
+    session_id: str
+    project: str
+    top: str
+    repository: str
+    common: str
+    prefix: str
+    branch: str
+    base: str
+    """The commit that it began with."""
+    is_ready: bool = False
+    commit: str | None = None
+    """The commit with all changes; None: it is not committed yet."""
+    result: Result | None = None
+
+    @property
+    def path(self) -> str:
+        """Return the folder of the worktree."""
+        return str(_home() / self.session_id)
+
+    @property
+    def folder(self) -> str:
+        """Return the working folder of the session."""
+        return str(Path(self.path, self.prefix))
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the member of the session's record."""
+        done = self.result.facts() if self.result is not None else {}
+        reason = {"reason": self.result.reason} if self.result is not None and self.result.reason else {}
+        return {"path": self.path, "base": self.base, "branch": self.branch, **done, **reason}
+
+    def save(self) -> None:
+        """Write the note, durable on return."""
+        write_whole(_note_of(self.session_id), json.dumps(asdict(self)))
+
+    @property
+    def _above(self) -> Git:
+        return Git(self.repository, self.top)
+
+    @property
+    def _ref(self) -> str:
+        return f"refs/heads/{self.branch}"
+
+    # To make it
+
+    def make(self) -> None:
+        """Make the branch and the worktree. Raises `GitError`."""
+        git = self._above
+        git.check_filters()
+        git.run("update-ref", self._ref, self.base, "")
+        git.run("worktree", "add", "--quiet", "--lock", self.path, self.branch)
+        self.is_ready = True
+        self.save()
+
+    def undo(self) -> None:
+        """Remove what a killed process has left of the making. Raises `GitError` and `OSError`."""
+        self._remove_files()
+        with suppress(GitError):  # it was not made, or is somebody's own
+            self._above.run("update-ref", "-d", self._ref, self.base)
+        self.forget()
+
+    def check_folder(self) -> None:
+        """Make the working folder where it is missing. Raises `GitError` for one outside of the worktree."""
+        Path(self.folder).mkdir(parents=True, exist_ok=True)  # it is finished, or its session has removed the folder
+        if os.path.realpath(self.folder) != self.folder:
+            raise GitError(f"{self.folder} leads elsewhere", is_final=True)
+
+    def list_changed(self) -> list[str]:
+        """Return the files of the project that the session has changed."""
+        wanted = ("diff-tree", "-r", "-z", "--name-only", self.base, self.commit or self.base)
+        return [str(Path(self.top, each)) for each in self._above.run(*wanted).split("\0") if each]
+
+    # To finish it
+
+    def commit_changes(self, subject: str, *, is_finished: bool = True) -> None:
+        """Commit all files on the branch, but for ignored ones. Raises `GitError`."""
+        if self.commit is not None:
+            return
+        above = self._above
+        known = above.find_commit(self._ref)
+        tip = known or self.base
+        if Path(self.path).is_dir():
+            nested = remove_nested(self.path)
+            tree, skipped = self._write_tree()
+            if tree != above.run("rev-parse", f"{tip}^{{tree}}").strip():
+                lines = [*(f"Without its own history: {each}" for each in nested[:MOST_NAMED])]
+                lines += [f"Left out: {each}" for each in skipped[:MOST_NAMED]]
+                message = self._describe(f"{'' if is_finished else 'unfinished: '}{subject}", lines)
+                tip = self._commit_tree(tree, [tip], message)
+        if tip != known:
+            above.run("update-ref", self._ref, tip, known or "")
+        self.commit = tip
+        self.save()
+
+    def _write_tree(self) -> tuple[str, list[str]]:
+        """Return the tree of all files, and the files that git does not take."""
+        own = self._find_own_folder()
+        index = Path(f"{self.path}.index")
+        with suppress(FileNotFoundError):
+            shutil.copyfile(Path(own, "index"), index)  # a lock of a killed git would hold up the worktree's own
+        index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
+        git = Git(own, self.path, {"GIT_INDEX_FILE": str(index)})
+        try:
+            git.check_filters()
+            try:
+                git.run("add", "--all", "--ignore-errors")
+            except GitError as error:
+                if error.status != 1 or not all(map(_IS_SKIPPED.match, error.problems)):
+                    raise
+            skipped = git.run("ls-files", "--others", "--exclude-standard", "-z").split("\0")
+            return git.run("write-tree").strip(), [make_plain(each) for each in skipped if each]
+        finally:
+            index.unlink(missing_ok=True)
+
+    def _find_own_folder(self) -> str:
+        """Return the git folder of the worktree: the repository says which one it is, not the worktree."""
+        for each in Path(self.common, "worktrees").glob("*/gitdir"):
+            if each.read_text(errors="surrogateescape").rstrip("\n") == f"{self.path}/.git":
+                return str(each.parent)
+        raise GitError(f"the repository {self.common} knows the worktree {self.path} no more; it stays as it is")
+
+    def _describe(self, subject: str, lines: list[str]) -> str:
+        first = make_plain(redact_text(subject))[:SUBJECT].strip() or f"Work of session {self.session_id}"
+        body = "".join(f"{line}\n" for line in lines)
+        return f"{first}\n\n{body}{chr(10) if body else ''}{TRAILER}: {self.session_id}\n"
+
+    def _commit_tree(self, tree: str, parents: list[str], message: str) -> str:
+        above = [part for parent in parents for part in ("-p", parent)]
+        return self._above.choose_author().run("commit-tree", tree, *above, "-F", "-", data=message).strip()
+
+    def settle(self, *, merges: bool) -> Result:
+        """Merge the branch, or leave it, and say so in the note; with `merges`, hold the lock of the repository.
+
+        The changes must be committed. Raises `GitError` when git cannot tell.
+        """
+        assert self.commit is not None
+        if self.result is None:
+            if self.commit == self.base:
+                self.result = Result()
+            elif merges:
+                self.result = self._merge(self.commit)
+            else:
+                self.result = Result(self.branch, self.commit)
+            self.save()
+        return self.result
+
+    def _merge(self, commit: str) -> Result:
+        """Merge a commit into the branch that is checked out in the project.
+
+        The merge is made beside the files of the project, which then move forward to it: they never hold a conflict.
+        """
+        try:
+            for _ in range(_TRIES):
+                if self._try_to_merge(commit):
+                    return Result(self.branch, commit, merged=True)
+        except _NotMerged as reason:
+            return Result(self.branch, commit, conflicts=reason.files, reason=str(reason))
+        return Result(self.branch, commit, reason="the project has got new commits each time")
+
+    def _try_to_merge(self, commit: str) -> bool:
+        """Return whether the project has a commit now; False: it has moved meanwhile. Raises `_NotMerged`."""
+        git = self._above
+        head = git.find_commit("HEAD")
+        if head is None or git.find("symbolic-ref", "--quiet", "HEAD") is None:
+            raise _NotMerged("no branch is checked out in the project")
+        if git.is_ancestor(commit, head):
+            return True
+        tree = self._merge_trees(head, commit)
+        merge = self._commit_tree(tree, [head, commit], self._describe(f"Merge branch '{self.branch}'", []))
+        try:
+            self._move_forward(merge)
+        except GitError as error:
+            if error.status is None:
+                raise
+            if git.find_commit("HEAD") != head:
+                return False
+            changed = [make_plain(line).strip() for line in error.problems if line.startswith("\t")]
+            reason = f"uncommitted changes of yours in {_name(changed)}" if changed else str(error)
+            raise _NotMerged(reason, changed) from error
+        return True
+
+    def _merge_trees(self, head: str, commit: str) -> str:
+        """Return the tree of a merge. Raises `_NotMerged`."""
+        wanted = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z")
+        try:
+            said = self._above.run(*wanted, head, commit, accepts=(0, 1)).split("\0")
+        except GitError as error:
+            if error.status is None:
+                raise
+            old = any(line.startswith("usage:") for line in error.problems)
+            raise _NotMerged("git is too old to merge; install 2.38 or newer" if old else str(error)) from error
+        conflicts = [make_plain(each) for each in said[1:] if each]
+        if conflicts:
+            raise _NotMerged(f"conflicts in {_name(conflicts)}", conflicts)
+        return said[0]
+
+    def _move_forward(self, merge: str) -> None:
+        """Have the project's branch and files move forward to a commit, once no other git holds them."""
+        git = Git(self.repository, self.top, {"GIT_REFLOG_ACTION": f"merge {self.branch}"})
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                git.run("merge", "--quiet", "--ff-only", "--no-autostash", merge)
+                return
+            except GitError as error:
+                if "index.lock" not in str(error) or time.monotonic() > until:
+                    raise
+            time.sleep(_WAIT)
+
+    # To remove it
+
+    def remove(self) -> None:
+        """Remove the worktree, and a branch that holds nothing of its own. Raises `GitError` and `OSError`."""
+        self._remove_files()
+        result = self.result
+        if self.commit is not None and result is not None and (result.branch is None or result.merged):
+            with suppress(GitError):  # somebody has gone on with it
+                self._above.run("update-ref", "-d", self._ref, self.commit)
+
+    def _remove_files(self) -> None:
+        remove_folder(self.path)
+        if Path(self.common).is_dir():
+            try:
+                self._above.run("worktree", "remove", "--force", "--force", self.path)
+            except GitError as error:
+                if "is not a working tree" not in str(error):
+                    raise
+
+    def forget(self) -> None:
+        """Remove the note."""
+        remove_folder(self.path)
+        _note_of(self.session_id).unlink(missing_ok=True)
+
+
+def plan_worktree(session_id: str, project: str, branch: str) -> Worktree | str:
+    """Return a new worktree of a session, with its note, or why there is none. Raises `GitError`.
+
+    Hold the lock of the repository meanwhile: nobody else takes the name of the branch.
+    """
+    checkout = find_checkout(project)
+    if isinstance(checkout, str):
+        return checkout
+    name = _choose_branch(checkout, branch, session_id)
+    place = (checkout.top, checkout.repository, checkout.common, checkout.prefix)
+    worktree = Worktree(session_id, project, *place, branch=name, base=checkout.head)
+    worktree.save()
+    return worktree
+
+
+def read_worktree(session_id: str) -> Worktree | None:
+    """Return the worktree of a session; None without a note of one."""
+    try:
+        noted = json.loads(_note_of(session_id).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    result = noted.pop("result")
+    return Worktree(**noted, result=Result(**result) if result is not None else None)
+
+
+def list_worktrees() -> list[str]:
+    """Return the sessions with worktrees in the data folder."""
+    return sorted(each.stem for each in (data_home() / "worktrees").glob("[A-Za-z0-9]*.json"))
+
+
+def _home() -> Path:
+    return Path(os.path.realpath(make_private(data_home() / "worktrees")))
+
+
+def _note_of(session_id: str) -> Path:
+    return _home() / f"{session_id}.json"
+
+
+def _choose_branch(checkout: Checkout, wanted: str, session_id: str) -> str:
+    """Return a valid name of a branch that no other one takes; compared without case, as some file systems do."""
+    listed = Git(checkout.repository, checkout.top).run("for-each-ref", "--format=%(refname)", "refs/heads")
+    taken = {line.removeprefix("refs/heads/").lower() for line in listed.splitlines()}
+    name = make_branch_name(wanted) or f"amplifier/{session_id}"
+    if any("/".join(name.lower().split("/")[:count]) in taken for count in range(1, name.count("/") + 1)):
+        name = name.replace("/", "-")
+    number, chosen = 1, name
+    while any(each == chosen.lower() or each.startswith(f"{chosen.lower()}/") for each in taken):
+        number += 1
+        chosen = f"{name}-{number}"
+    return chosen
+
+
+def make_branch_name(text: str) -> str:
+    """Return a text as the name of a branch: letters, digits, `.`, `_`, `-` and `/`; '' when nothing is left."""
+    parts = [re.sub(r"[^\w.-]+|\.{2,}", "-", each).strip(".-")[:LONGEST_BRANCH] for each in text.split("/")]
+    name = "/".join(re.sub(r"\.lock$", "-lock", each, flags=re.IGNORECASE) for each in parts if each)
+    name = name[:LONGEST_BRANCH].strip("./-")
+    return f"amplifier/{name}" if name.upper() == "HEAD" else name
+
+
+def _name(files: list[str]) -> str:
+    more = len(files) - MOST_NAMED
+    return ", ".join(files[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,206 @@
+"""Sessions in git worktrees of their own: real repositories, real git."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.programs import require
+
+from .repositories import Repository, Worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from amplifier_core import Delivery
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import DurableStore
+
+
+@pytest.fixture
+def repository(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """A repository with one commit; the project is its top, and git knows no user."""
+    require("git")
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    made = Repository(tmp_path / "project", tmp_path / "project")
+    made.git("init", "--quiet", "-b", "main")
+    made.write("a.txt", "one\ntwo\nthree\n")
+    made.commit("first")
+    return made
+
+
+@pytest.fixture
+def worker(repository: Repository, store: DurableStore, plugins: Plugins) -> Worker:
+    return Worker(repository, store, plugins)
+
+
+def sessions_of(deliveries: list[Delivery]) -> list[str]:
+    """Return the default branches of deliveries."""
+    return [f"amplifier/{each.session_id}" for each in deliveries]
+
+
+async def test_a_session_works_in_its_worktree_and_its_commit_is_merged(
+    repository: Repository, worker: Worker, home: Path
+) -> None:
+    [delivery] = await worker.handle("write new.txt hello")
+    assert delivery.state == "done", delivery.reason
+    assert repository.read("new.txt") == "hello\n"
+    assert (repository.branches, repository.is_clean()) == (["main"], True)
+    assert list((home / "worktrees").iterdir()) == []
+    merge = repository.git("log", "-1", "--format=%P|%s|%(trailers:key=Amplifier-Session,valueonly)")
+    assert merge.count(" ") >= 1
+    log = repository.git("log", "--format=%an <%ae> %s", "HEAD^2", "-1")
+    assert log == "amplifier <amplifier@localhost> Wrote new.txt"
+    record = await worker.store.get(str(delivery.session_id))
+    assert record.project == str(repository.project)
+    assert record.metadata["worktree"]["branch"] == f"amplifier/{delivery.session_id}"
+    [end] = await worker.ends()
+    assert (end["branch"], end["merged"], end["conflicts"]) == (f"amplifier/{delivery.session_id}", True, [])
+    assert end["commit"] == repository.git("rev-parse", "HEAD^2")
+
+
+async def test_parallel_sessions_on_one_file_lose_nothing(repository: Repository, worker: Worker) -> None:
+    repository.write("list.txt", "".join(f"line {number}\n" for number in range(60)))
+    repository.commit()
+    edit = (
+        "run import pathlib\npath = pathlib.Path(folder, 'list.txt')\n"
+        "path.write_text(path.read_text().replace('line {0}\\n', 'line {0}: done\\n'))"
+    )
+    deliveries = await worker.handle(*(edit.format(10 * number) for number in range(6)), pool_size=3)
+    assert {each.state for each in deliveries} == {"done"}
+    assert [line for line in repository.read("list.txt").splitlines() if line.endswith("done")] == [
+        f"line {10 * number}: done" for number in range(6)
+    ]
+    assert (repository.branches, repository.is_clean()) == (["main"], True)
+    assert all(end["merged"] for end in await worker.ends())
+
+
+async def test_a_conflict_leaves_the_branch_and_the_project_untouched(repository: Repository, worker: Worker) -> None:
+    await worker.handle(
+        "write a.txt mine", "write a.txt yours", pool_size=2, worktree={"branch": "issue-{data.id}", "finish": "merge"}
+    )
+    merged, left = sorted(await worker.ends(), key=lambda end: not end["merged"])
+    assert (merged["conflicts"], left["conflicts"], left["merged"]) == ([], ["a.txt"], False)
+    assert repository.branches == sorted([left["branch"], "main"])
+    assert repository.is_clean()
+    assert {repository.read("a.txt"), repository.show(left["branch"], "a.txt") + "\n"} == {"mine\n", "yours\n"}
+    assert not (repository.top / ".git" / "MERGE_HEAD").exists()
+    texts = [each.facts["worktree"].get("reason") for each in worker.activities if each.kind == "completed"]
+    assert sorted(map(str, texts)) == ["None", "conflicts in a.txt"]
+
+
+async def test_the_branch_stays_where_that_is_the_end(repository: Repository, worker: Worker) -> None:
+    before = repository.git("rev-parse", "HEAD")
+    deliveries = await worker.handle("write b.txt hello", worktree="branch")
+    [branch] = sessions_of(deliveries)
+    assert repository.branches == [branch, "main"]
+    assert repository.show(branch, "b.txt") == "hello"
+    assert (repository.git("rev-parse", "HEAD"), repository.is_clean()) == (before, True)
+    [end] = await worker.ends()
+    assert (end["branch"], end["merged"]) == (branch, False)
+
+
+async def test_without_a_change_there_is_neither_commit_nor_branch(repository: Repository, worker: Worker) -> None:
+    before = repository.git("rev-parse", "HEAD")
+    await worker.handle("look around")
+    assert (repository.branches, repository.git("rev-parse", "HEAD")) == (["main"], before)
+    assert repository.is_clean()
+    [end] = await worker.ends()
+    assert (end["branch"], end["commit"], end["merged"], end["conflicts"]) == (None, None, False, [])
+
+
+@pytest.mark.parametrize("worktree", ["branch", "merge"])
+async def test_where_there_is_no_repository_sessions_work_in_the_project(
+    tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins, worktree: str
+) -> None:
+    require("git")
+    worker = Worker(Repository(tmp_path / "project", tmp_path / "project"), store, plugins)
+    [delivery] = await worker.handle("write b.txt hello", worktree=worktree)
+    assert delivery.state == "done", delivery.reason
+    assert worker.repository.read("b.txt") == "hello\n"
+    [told] = [each.facts["text"] for each in worker.activities if each.kind == "unversioned"]
+    assert told == f"it is in no git repository: its sessions work in {worker.repository.project} itself"
+    [end] = await worker.ends()
+    assert "branch" not in end
+
+
+async def test_before_the_first_commit_sessions_work_in_the_project(
+    tmp_path: Path, home: Path, store: DurableStore, plugins: Plugins
+) -> None:
+    require("git")
+    repository = Repository(tmp_path / "project", tmp_path / "project")
+    repository.git("init", "--quiet", "-b", "main")
+    worker = Worker(repository, store, plugins)
+    [delivery] = await worker.handle("write b.txt hello")
+    assert delivery.state == "done", delivery.reason
+    assert (repository.read("b.txt"), repository.branches) == ("hello\n", [])
+
+
+async def test_a_detached_head_gets_branches_and_no_merges(repository: Repository, worker: Worker) -> None:
+    repository.git("checkout", "--quiet", "--detach")
+    deliveries = await worker.handle("write b.txt hello")
+    [branch] = sessions_of(deliveries)
+    [end] = await worker.ends()
+    assert (end["branch"], end["merged"]) == (branch, False)
+    assert repository.show(branch, "b.txt") == "hello"
+    [told] = [each.facts["worktree"] for each in worker.activities if each.kind == "completed"]
+    assert told["reason"] == "no branch is checked out in the project"
+
+
+async def test_a_project_in_a_subfolder_keeps_its_place(
+    repository: Repository, store: DurableStore, plugins: Plugins, home: Path
+) -> None:
+    inner = Repository(repository.top, repository.top / "services" / "api")
+    inner.write("main.txt", "start\n")
+    inner.commit()
+    worker = Worker(inner, store, plugins)
+    code = "run import pathlib; pathlib.Path(folder, 'where.txt').write_text(folder)"
+    [delivery] = await worker.handle(code)
+    assert delivery.state == "done", delivery.reason
+    folder = home.resolve() / "worktrees" / str(delivery.session_id) / "services" / "api"
+    assert inner.read("where.txt") == str(folder)
+    assert (await store.get(str(delivery.session_id))).project == str(inner.project)
+
+
+async def test_uncommitted_changes_of_the_person_are_never_overwritten(repository: Repository, worker: Worker) -> None:
+    repository.write("a.txt", "precious\n")
+    repository.write("b.txt", "new and precious\n")
+    await worker.handle("write a.txt mine", "write b.txt mine", "write c.txt mine")
+    assert [(end["merged"], end["conflicts"]) for end in await worker.ends()] == [
+        (False, ["a.txt"]),
+        (False, ["b.txt"]),
+        (True, []),
+    ]
+    assert [repository.read(name) for name in ("a.txt", "b.txt", "c.txt")] == [
+        "precious\n",
+        "new and precious\n",
+        "mine\n",
+    ]
+    assert len(repository.branches) == 3
+    assert repository.git("status", "--porcelain").split("\n") == ["M a.txt", "?? b.txt"]
+
+
+@pytest.mark.parametrize(
+    ("template", "taken", "branch"),
+    [
+        ("issue-{data.id}", ["issue-1"], "issue-1-2"),
+        ("issue-{data.id}", ["issue-1", "Issue-1-2"], "issue-1-3"),
+        ("work/{data.id}", ["work"], "work-1"),
+        ("work", ["work/1"], "work-2"),
+        ("{data.title}", [], "Task-1"),
+        ("../.. {data.none}~^:?*[\\ .lock/.x/", [], "lock/x"),
+        ("HEAD", [], "amplifier/HEAD"),
+        ("main", [], "main-2"),
+    ],
+)
+async def test_a_branch_gets_a_valid_name_of_its_own(
+    repository: Repository, worker: Worker, template: str, taken: list[str], branch: str
+) -> None:
+    for each in taken:
+        repository.git("branch", each)
+    [delivery] = await worker.handle("write b.txt hello", worktree={"branch": template})
+    assert delivery.state == "done", delivery.reason
+    assert [end["branch"] for end in await worker.ends()] == [branch]
+    assert set(repository.branches) == {*taken, "main", branch}
