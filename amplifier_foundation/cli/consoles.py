@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.segment import Segment
 
 from .running.terminal import plain
@@ -27,6 +27,17 @@ class PlainConsole(Console):
 
 class QuietCursor(PlainConsole):
     """Leaves the cursor visible: a killed program cannot bring it back."""
+
+    taken = 0
+    """Rows at the end of the screen that belong to others."""
+
+    @property
+    def options(self) -> ConsoleOptions:
+        """The options of all that is printed; the height is that of the free rows."""
+        options = super().options
+        options.max_height = max(1, options.size.height - self.taken)
+        options.size = ConsoleDimensions(options.size.width, options.max_height)
+        return options
 
     def show_cursor(self, show: bool = True) -> bool:
         """Change nothing."""

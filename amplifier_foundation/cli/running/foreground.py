@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .hearing import heard_at_once
+from .hearing import MainThread, heard_at_once
 from .stopping import handler_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Foreground:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._main_thread = MainThread()
         self._is_asking = False
         self._on_press: Callable[[int, object], None] | None = None
 
@@ -38,7 +39,7 @@ class Foreground:
         """Run `program` to its end and return its result or raise its error; call this in the main thread."""
         outcome: Future[Result] = Future()
         thread = Thread(target=self._live, args=(program, outcome), name="sessions", daemon=True)
-        with heard_at_once(signal.SIGINT, self._on_signal):
+        with heard_at_once(signal.SIGINT, self._on_signal) as self._main_thread:
             thread.start()
             while (job := self._jobs.get()) is not None:
                 self._do(*job)
@@ -78,6 +79,10 @@ class Foreground:
         outcome: Future[Result] = Future()
         self._jobs.put((function, outcome))
         return await asyncio.wrap_future(outcome)
+
+    def call_at_once(self, function: Callable[[], None]) -> None:
+        """Call `function` in the main thread, also while a question is open there; call this in another thread."""
+        self._main_thread.call(function)
 
     @contextmanager
     def interrupts_to(self, press: Callable[[], None]) -> Iterator[None]:

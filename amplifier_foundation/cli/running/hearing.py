@@ -1,12 +1,12 @@
-"""Handle a signal in the main thread at once, also while it waits in C code for a line."""
+"""Call functions and handle a signal in the main thread at once, also while it waits in C code for a line."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
+from collections import deque
 from contextlib import contextmanager
-from threading import Thread, main_thread
+from threading import Event, Thread, main_thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,25 +19,31 @@ AGAIN = 0.02
 
 
 @contextmanager
-def heard_at_once(number: int, handler: Callable[[int, object], None]) -> Iterator[None]:
+def heard_at_once(number: int, handler: Callable[[int, object], None]) -> Iterator[MainThread]:
     """Call `handler` for each signal while the block runs; enter the block in the main thread.
 
     `readline` notices signals only while it waits. A signal just before, while it draws the prompt or takes a key,
     would wait until the end of the line. So nudges follow each signal until one interrupts the wait; then `handler` is
     called, once for each signal.
     """
-    hearing = _Hearing(number, handler)
+    main = MainThread()
+
+    def hand_on() -> None:
+        while numbers := os.read(reading, 64):
+            for _ in range(numbers.count(number)):
+                main.call(lambda: handler(number, None))
+
     reading, told = os.pipe()
     os.set_blocking(told, False)
     before = (
-        signal.signal(NUDGE, hearing.on_nudge),
+        signal.signal(NUDGE, main.on_nudge),
         signal.signal(number, lambda *_: None),
     )  # with a handler, the number is written to the wake-up pipe
     descriptor = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    thread = Thread(target=hearing.nudge, args=(reading,), name="signals", daemon=True)
+    thread = Thread(target=hand_on, name="signals", daemon=True)
     thread.start()
     try:
-        yield
+        yield main
     finally:
         signal.set_wakeup_fd(descriptor)
         os.close(told)
@@ -47,31 +53,39 @@ def heard_at_once(number: int, handler: Callable[[int, object], None]) -> Iterat
         signal.signal(NUDGE, before[0])
 
 
-class _Hearing:
-    """One signal on its way to the main thread.
+class MainThread:
+    """Calls functions of other threads in the main thread.
 
-    It has no lock, because a handler may interrupt itself. `input` breaks when a handler runs after another one has
-    raised; so the nudge calls the handler: its signal has the higher number and runs last.
+    It has no lock, because a call may be interrupted by another one. `input` breaks when a handler runs after another
+    one has raised; so the nudge makes the calls: its signal has the higher number and runs last.
     """
 
-    def __init__(self, number: int, handler: Callable[[int, object], None]) -> None:
-        self._number = number
-        self._handler = handler
-        self._is_due = False
+    def __init__(self) -> None:
+        self._due: deque[Callable[[], None]] = deque()
 
     def on_nudge(self, number: int, frame: object) -> None:
-        """Call the handler if the signal is due."""
-        if self._is_due:
-            self._is_due = False
-            self._handler(self._number, frame)
+        """Make the next call, if one is due."""
+        try:
+            work = self._due.popleft()
+        except IndexError:
+            return
+        work()
 
-    def nudge(self, reading: int) -> None:
-        """Nudge the main thread for every signal until it is handled; return when the pipe is closed."""
+    def call(self, function: Callable[[], None]) -> None:
+        """Call `function` in the main thread, and return when it has ended; call this in another thread."""
+        begun, ended = Event(), Event()
+
+        def work() -> None:
+            begun.set()
+            try:
+                function()
+            finally:
+                ended.set()
+
+        self._due.append(work)
         main = main_thread().ident
         assert main is not None  # a started thread has one
-        while numbers := os.read(reading, 64):
-            for _ in range(numbers.count(self._number)):
-                self._is_due = True
-                while self._is_due:
-                    signal.pthread_kill(main, NUDGE)
-                    time.sleep(AGAIN)
+        while not begun.is_set():
+            signal.pthread_kill(main, NUDGE)
+            begun.wait(AGAIN)
+        ended.wait()

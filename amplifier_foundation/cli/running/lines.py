@@ -31,6 +31,7 @@ class LineEditor:
         self._history = str(history)
         self._words = list(words)
         self._known = 0
+        self._is_reading = False
         if self._readline is not None:
             self._set_up(self._readline)
 
@@ -57,10 +58,20 @@ class LineEditor:
         A backslash at the end continues a line in the next one; lines between `\"""` and `\"""` are one prompt. The end
         of the input ends a prompt; at the first line it raises `EOFError`. Raises `KeyboardInterrupt`.
         """
+        self._is_reading = True
         try:
             return self._read_rest(_line(PROMPT))
         finally:
+            self._is_reading = False
             self._save()
+
+    def count_more_rows(self, width: int) -> int:
+        """Return the rows of the screen that the line being typed takes after its first; call this in its thread."""
+        if self._readline is None or not self._is_reading:
+            return 0
+        from rich.cells import cell_len
+
+        return (len(PROMPT) + cell_len(self._readline.get_line_buffer())) // width
 
     def _read_rest(self, first: str) -> str:
         lines = [first]

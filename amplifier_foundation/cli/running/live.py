@@ -37,7 +37,8 @@ class LiveTerminal:
     """
 
     def __init__(self) -> None:
-        self._console = QuietCursor(file=sys.stdout, highlight=False)
+        self.console = QuietCursor(file=sys.stdout, highlight=False)
+        """The terminal, for others who draw at it."""
         self._live: Live | None = None
         self._rest = ""
         self._shown = ""
@@ -48,7 +49,7 @@ class LiveTerminal:
     @property
     def can_move(self) -> bool:
         """Whether the terminal can draw a line again."""
-        return self._console.is_terminal and not self._console.is_dumb_terminal
+        return self.console.is_terminal and not self.console.is_dumb_terminal
 
     def add(self, piece: str, block: Any) -> None:
         """Show a piece of the text, and print the blocks that it completes."""
@@ -76,7 +77,7 @@ class LiveTerminal:
     def show(self, text: str) -> None:
         """Print an answer as Markdown."""
         self.pause()
-        self._console.print(OurMarkdown(plain(text)))
+        self.console.print(OurMarkdown(plain(text)))
 
     def wait(self, label: str) -> None:
         """Show a moving sign with the label and the seconds since now; the text has been finished."""
@@ -85,7 +86,7 @@ class LiveTerminal:
     def take_line(self) -> None:
         """Put the cursor back to the last row of the moving part."""
         if self._live is not None:
-            self._console.control(Control.move(0, -1))
+            self.console.control(Control.move(0, -1))
 
     def pause(self) -> None:
         """Take away the moving part."""
@@ -95,9 +96,9 @@ class LiveTerminal:
 
     def _print(self, text: str) -> None:
         if self._has_blocks:
-            self._console.print()
+            self.console.print()
         self._has_blocks = True
-        self._console.print(OurMarkdown(text))
+        self.console.print(OurMarkdown(text))
 
     def _draw(self, moving: RenderableType) -> None:
         if self._live is not None:
@@ -105,7 +106,7 @@ class LiveTerminal:
             return
         self._live = Live(
             moving,
-            console=self._console,
+            console=self.console,
             refresh_per_second=REFRESHES,
             transient=True,
             redirect_stderr=sys.stderr.isatty(),  # lines for a person go above the moving part

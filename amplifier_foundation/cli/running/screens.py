@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from .terminal import plain
 
+if TYPE_CHECKING:
+    from ..consoles import QuietCursor
+
 
 class Screen(Protocol):
     """The place for the text of a turn."""
+
+    @property
+    def console(self) -> QuietCursor | None:
+        """The terminal, if it can move its cursor."""
+        ...
 
     def add(self, piece: str, block: Any) -> None:
         """Show a piece of the text; `block` is the index of its block."""
@@ -40,6 +48,8 @@ class Screen(Protocol):
 
 class Pipe:
     """Prints the answers alone, without characters that steer a terminal: the reader of a pipe may be one."""
+
+    console: QuietCursor | None = None
 
     def add(self, piece: str, block: Any) -> None:
         """Show nothing: the answer comes whole."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -17,6 +17,9 @@ from ...sessions.usage import Usage
 from ..output import print_json
 from .screens import open_screen
 from .terminal import one_line, plain, tell
+
+if TYPE_CHECKING:
+    from ..consoles import QuietCursor
 
 ARGUMENTS = 60
 """Characters of a tool call's arguments in a line."""
@@ -58,6 +61,11 @@ class PersonView:
         self._shown = ""
         """The streamed text since the last tool call or child session."""
         self._began = 0.0
+
+    @property
+    def console(self) -> QuietCursor | None:
+        """The terminal, if it can move its cursor and all is shown."""
+        return self._screen.console
 
     def begin(self, session_id: str) -> None:
         """Begin to count the seconds; the session is named at the end."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from amplifier_core.errors import AmplifierError, StoreError
 
+from ...background.tasks import run_beside
 from ...cli import exits
 from ...security import read_policy
 from ...sessions.failures import describe_failure
@@ -33,9 +36,16 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from amplifier_core.plugins import Plugins
+    from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
 
     from ...spawning.conversation import Conversation
+    from .panel import Panel
+
+PANEL = "conversation.panel"
+"""The capability of a session that always has something to show, such as the work of other sessions."""
+LOOK = 0.5
+"""Seconds between two looks for a panel during a turn: a loop may register it when it begins."""
 
 
 def talk(ctx: click.Context, wanted: Wanted) -> int:
@@ -44,7 +54,11 @@ def talk(ctx: click.Context, wanted: Wanted) -> int:
 
     editor = LineEditor(make_private(data_home()) / "prompts", list(COMMANDS))
     foreground = Foreground()
-    return foreground.run(Talk(ctx, foreground, editor).run(wanted))
+    talk = Talk(ctx, foreground, editor)
+    try:
+        return foreground.run(talk.run(wanted))
+    finally:
+        talk.close()
 
 
 class Talk:
@@ -59,6 +73,7 @@ class Talk:
         self._watch = FactReporter(self._view, waits=True)
         self._asking: Asking | None = None
         self._typed = TypedLines()
+        self._panel: Panel | None = None
         self._waiting: deque[str] = deque()
         """Commands that were typed during a turn."""
 
@@ -75,6 +90,11 @@ class Talk:
                 while chosen is not None:
                     chosen = await self._converse(chosen, wanted, store, plugins)
         return exits.OK
+
+    def close(self) -> None:
+        """Give the whole terminal back; call this in the main thread."""
+        if self._panel is not None:
+            self._panel.close()
 
     async def _confirm(self, question: str) -> bool:
         return await self._foreground.call(lambda: click.confirm(question, err=True))
@@ -103,7 +123,12 @@ class Talk:
             approvals.attach(conversation.session, conversation.record.name)
             await self._greet(conversation)
             commands = Commands(conversation, chosen.bundle, store, plugins)
-            following = await self._take_turns(conversation, commands, approvals, store, plugins)
+            try:
+                following = await self._take_turns(conversation, commands, approvals, store, plugins)
+            finally:
+                if self._panel is not None:
+                    self._foreground.call_at_once(self._panel.close)
+                    self._panel = None
             if conversation.is_stored and not self._quiet:
                 session_id = conversation.session.session_id
                 tell(f"{session_id}: {plural(conversation.turn_count, 'turn')}. amplifier run --resume {session_id}")
@@ -117,7 +142,10 @@ class Talk:
         store: SessionStore,
         plugins: Plugins,
     ) -> Chosen | None:
-        while (prompt := await self._prompt()) is not None:
+        while True:
+            self._look_for_panel(conversation.session)
+            if (prompt := await self._prompt()) is None:
+                return None
             try:
                 if not is_command(prompt):
                     await self._turn(conversation, prompt, approvals)
@@ -134,7 +162,6 @@ class Talk:
                 raise  # nothing after this could be stored
             except (Refused, AmplifierError, click.ClickException) as error:
                 tell(f"amplifier: {error.message if isinstance(error, click.ClickException) else error}")
-        return None
 
     async def _prompt(self) -> str | None:
         """Return the next prompt; None at the end of the conversation."""
@@ -164,7 +191,8 @@ class Talk:
         self._view.begin(result["session_id"])
         try:
             with self._foreground.interrupts_to(stops.press), self._steering(conversation):
-                turn = await stops.watch(conversation.session, conversation.say(prompt))
+                async with run_beside(self._await_panel(conversation.session), "panel"):
+                    turn = await stops.watch(conversation.session, conversation.say(prompt))
             if turn.status == "cancelled":
                 result["error"] = "stopped"
             result["output"], result["error"] = turn.output, result["error"] or turn.error
@@ -184,6 +212,27 @@ class Talk:
         self._view.end({**result, "usage": conversation.usage.since(before).to_dict()})
         if result["error"] is not None:
             tell(f"amplifier: {plain(result['error'])}", fg="yellow")
+
+    def _look_for_panel(self, session: AmplifierSession) -> None:
+        """Show the panel of a session, which its loop may register late; a panel that is shown is fitted."""
+        console, source = self._view.console, session.coordinator.get_capability(PANEL)
+        if console is None or source is None:
+            return
+        if self._panel is None:
+            from .panel import Panel
+
+            self._panel = Panel(source, console, self._foreground.call_at_once, self._editor.count_more_rows)
+            self._foreground.call_at_once(self._panel.open)
+        else:
+            self._foreground.call_at_once(partial(self._panel.draw, fit=True))
+        if self._panel.problem is not None:
+            tell(f"amplifier: the panel of this session failed: {plain(describe_failure(self._panel.problem))}")
+            self._panel.problem = None
+
+    async def _await_panel(self, session: AmplifierSession) -> None:
+        while self._panel is None and self._view.console is not None:
+            await asyncio.sleep(LOOK)
+            self._look_for_panel(session)
 
     def _steering(self, conversation: Conversation) -> AbstractContextManager[None]:
         """Send lines that are typed while the block runs into the turn; without a loop for it they are prompts."""
