@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import termios
 import time
 from contextlib import suppress
 from threading import Event, Thread
@@ -89,7 +90,7 @@ class Panel:
     def open(self) -> None:
         """Draw the panel, and again with its news, until `close`."""
         for number in (*ENDING, signal.SIGTSTP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: C code handles it
                 handler = self._on_suspend if number == signal.SIGTSTP else self._on_end
                 self._handlers[number] = signal.signal(number, handler)
         try:
@@ -192,9 +193,13 @@ class Panel:
 
     def _on_suspend(self, number: int, frame: object) -> None:
         self._hide()
+        descriptor = self._console.file.fileno()
+        modes = termios.tcgetattr(descriptor)
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)  # returns when the program goes on
         signal.signal(number, self._on_suspend)
+        if self._measure() is not None:
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, modes)  # the shell has set its own
         self.draw()
 
 
