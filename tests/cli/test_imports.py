@@ -61,4 +61,5 @@ def test_the_list_of_triggers_imports_nothing_of_sessions(folder: Path) -> None:
 
 def test_a_turn_without_mentions_and_background_sessions_imports_neither(folder: Path) -> None:
     unused = {"amplifier_foundation.mentions.loading", "amplifier_foundation.bundle.event_names", "html"}
+    unused |= {"amplifier_foundation.cli.running.panel", "amplifier_foundation.cli.running.talking"}
     assert modules_of("run", "hello", folder=folder) & ((HEAVY - {"tempfile"}) | unused) == set()

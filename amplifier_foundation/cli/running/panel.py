@@ -7,6 +7,7 @@ keeps the scrollback of most terminals.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import termios
@@ -46,7 +47,7 @@ _SPACES = str.maketrans("\t\n", "  ")
 
 
 class ConversationPanel(Protocol):
-    """The capability `conversation.panel` of a session."""
+    """The capability `conversation.panel` of a session, called in its event loop or while that waits."""
 
     def render(self, width: int, height: int) -> list[Text]:
         """Return at most `height` lines of at most `width` cells; an empty list: there is nothing to show."""
@@ -60,9 +61,10 @@ class ConversationPanel(Protocol):
 class Panel:
     """Draws `source` in the last rows of the terminal of `console`, below a line.
 
-    All methods are called in the main thread, so nothing is drawn while `readline` draws; `call` has it call a
-    function at once. Everything below the cursor belongs to the panel, except `rows_below(width)` rows of a typed line.
-    An error of `source` closes the panel; it is then the `problem`.
+    It is made in the session's event loop, which renders the news. All methods are called in the main thread, so
+    nothing is drawn while `readline` draws; `call` has it call a function at once, and waits for its end. Everything
+    below the cursor belongs to the panel, except `rows_below(width)` rows of a typed line. An error of `source` closes
+    the panel; it is then the `problem`.
     """
 
     def __init__(
@@ -77,18 +79,21 @@ class Panel:
         self._console = console
         self._call = call
         self._rows_below = rows_below
+        self._loop = asyncio.get_running_loop()
         self._unsubscribe: Callable[[], None] | None = None
+        self._lines: list[Text] = []
         self._size = os.terminal_size((0, 0))
         """The size of the screen at the last drawing."""
         self._rows = 0
         """Rows of the panel on the screen, with its line."""
         self._drawn = 0.0
         self._is_new = True
+        self._rendered = Event()
         self._closed = Event()
         self._handlers: dict[signal.Signals, signal.Handlers | Callable[..., object] | int | None] = {}
 
     def open(self) -> None:
-        """Draw the panel, and again with its news, until `close`."""
+        """Draw the panel, and again with its news, until `close`; the event loop waits."""
         for number in (*ENDING, signal.SIGTSTP):
             if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: C code handles it
                 handler = self._on_suspend if number == signal.SIGTSTP else self._on_end
@@ -96,8 +101,8 @@ class Panel:
         try:
             self._unsubscribe = self.source.subscribe(self._notify)
         except Exception as problem:
-            self._fail(problem)
-            return
+            self.problem = problem
+        self._render()
         self.draw()
         Thread(target=self._follow, name="panel", daemon=True).start()
 
@@ -114,31 +119,56 @@ class Panel:
             with suppress(Exception):  # the panel is gone, and the conversation goes on
                 self._unsubscribe()
 
+    def fit(self) -> None:
+        """Draw the panel with as many rows as it needs; the event loop waits."""
+        self._render()
+        self.draw(fit=True)
+
     def draw(self, *, fit: bool = False) -> None:
-        """Draw the panel; it grows as it needs, and shrinks to fit between turns alone, so the text stands still."""
+        """Draw the last lines; the panel grows as it needs, but shrinks to `fit` alone: the text stands still."""
         if self._closed.is_set() or (size := self._measure()) is None:
             return
-        self._is_new, self._drawn = False, time.monotonic()
-        most = min(MOST, size.lines // 3) if size.lines >= SMALLEST else 0
+        self._drawn = time.monotonic()
+        most = _count_rows(size)
         try:
-            lines = self._render(size.columns, most - 1) if most else []
-        except Exception as problem:
-            self._fail(problem)
+            rows = _style_rows(self._lines[: max(0, most - 1)], size.columns) if self.problem is None else []
+        except Exception as problem:  # a line may be anything
+            self.problem = problem
+        if self.problem is not None:
+            self.close()
             return
-        if lines and not fit and size == self._size:
-            lines += [""] * (self._rows - len(lines))
+        if rows and not fit and size == self._size:
+            rows += [""] * (self._rows - len(rows))
         self._console.taken = most
-        self._place(lines, size)
+        self._place(rows, size)
 
     def _notify(self) -> None:
         self._is_new = True
 
     def _follow(self) -> None:
-        """Have the panel drawn when it is due, in a thread of its own."""
+        """Have the panel rendered and drawn when it is due, in a thread of its own."""
         while not self._closed.wait(INTERVAL):
-            is_old = time.monotonic() - self._drawn >= REFRESH
-            if self._is_new or is_old or self._measure() not in (None, self._size):
-                self._call(self.draw)
+            if self._measure() not in (None, self._size):
+                self._is_new = True
+                self._call(self.draw)  # at once: the event loop may be busy
+            if self._is_new or time.monotonic() - self._drawn >= REFRESH:
+                self._rendered.clear()
+                with suppress(RuntimeError):  # the event loop has ended
+                    self._loop.call_soon_threadsafe(self._render)
+                if self._rendered.wait(INTERVAL):
+                    self._call(self.draw)
+
+    def _render(self) -> None:
+        """Ask for the lines; call this in the event loop, or while that waits."""
+        size = self._measure()
+        if size is not None and self.problem is None and not self._closed.is_set():
+            self._is_new = False
+            most = _count_rows(size)
+            try:
+                self._lines = self.source.render(size.columns, most - 1) if most else []
+            except Exception as problem:
+                self.problem = problem
+        self._rendered.set()
 
     def _measure(self) -> os.terminal_size | None:
         """Return the size of the screen; None while the terminal is not for this program."""
@@ -147,14 +177,6 @@ class Panel:
             return os.get_terminal_size(descriptor) if os.tcgetpgrp(descriptor) == os.getpgrp() else None
         except OSError:
             return None
-
-    def _render(self, width: int, height: int) -> list[str]:
-        """Return the rows of the panel as text with codes for colours."""
-        lines = self.source.render(width, height)[:height]
-        if not lines:
-            return []
-        canvas = QuietCursor(force_terminal=True, highlight=False, width=width, height=height)
-        return [_style_row(canvas, each) for each in (Text("─" * width, style="dim"), *map(_make_harmless, lines))]
 
     def _place(self, lines: list[str], size: os.terminal_size) -> None:
         """Write the rows at the end of the screen, and let the rows above scroll; the cursor stays in its text."""
@@ -183,10 +205,6 @@ class Panel:
         if (size := self._measure()) is not None:
             self._place([], size)
 
-    def _fail(self, problem: Exception) -> None:
-        self.problem = problem
-        self.close()
-
     def _on_end(self, number: int, frame: object) -> None:
         self.close()
         signal.raise_signal(number)
@@ -203,6 +221,11 @@ class Panel:
         self.draw()
 
 
+def _count_rows(size: os.terminal_size) -> int:
+    """Return the rows of the largest panel on a screen of this size, with its line."""
+    return min(MOST, size.lines // 3) if size.lines >= SMALLEST else 0
+
+
 def _make_room(rows: int) -> str:
     """Return codes that scroll until there are so many rows below the cursor; it stays in its text."""
     return "\x1bD" * rows + f"\x1b[{rows}A"
@@ -217,11 +240,14 @@ def _make_harmless(text: Text) -> Text:
     return line
 
 
-def _style_row(canvas: QuietCursor, text: Text) -> str:
-    """Return a line as text with codes for colours, cut at the width of the canvas; links are left out."""
-    text.no_wrap, text.overflow = True, "ellipsis"
-    [segments, *_] = canvas.render_lines(text, pad=False)
-    unlinked = [Segment(each.text, each.style and each.style.update_link(None)) for each in segments]
-    with canvas.capture() as captured:
-        canvas.print(Segments(unlinked), end="")
-    return captured.get()
+def _style_rows(lines: list[Text], width: int) -> list[str]:
+    """Return a rule and the lines as text with codes for colours, cut at the width; links are left out."""
+    canvas, rows = QuietCursor(force_terminal=True, highlight=False, width=width, height=MOST), []
+    for text in (Text("─" * width, style="dim"), *map(_make_harmless, lines)) if lines else ():
+        text.no_wrap, text.overflow = True, "ellipsis"
+        [segments, *_] = canvas.render_lines(text, pad=False)
+        with canvas.capture() as captured:
+            unlinked = (Segment(each.text, each.style and each.style.update_link(None)) for each in segments)
+            canvas.print(Segments(unlinked), end="")
+        rows.append(captured.get())
+    return rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -224,7 +223,7 @@ class Talk:
             self._panel = Panel(source, console, self._foreground.call_at_once, self._editor.count_more_rows)
             self._foreground.call_at_once(self._panel.open)
         else:
-            self._foreground.call_at_once(partial(self._panel.draw, fit=True))
+            self._foreground.call_at_once(self._panel.fit)
         if self._panel.problem is not None:
             tell(f"amplifier: the panel of this session failed: {plain(describe_failure(self._panel.problem))}")
             self._panel.problem = None
