@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -103,14 +104,14 @@ class Foreman:
 class Emulator:
     """A shell in a terminal of tmux."""
 
-    def __init__(self, name: str, width: int, height: int) -> None:
-        self._name = name
+    def __init__(self, path: str, width: int, height: int) -> None:
+        self._path = path
         shell = "env -u NO_COLOR LC_ALL=C.UTF-8 PS1='$ ' bash --norc"
         self._tmux("-f", os.devnull, "new-session", "-d", "-x", str(width), "-y", str(height), shell)
         self.until(lambda rows: "$" in rows)
 
     def _tmux(self, *arguments: str) -> str:
-        command = ["tmux", "-u", "-L", self._name, *arguments]
+        command = ["tmux", "-u", "-S", self._path, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def run(self, *arguments: str, before: str = "") -> None:
@@ -161,14 +162,15 @@ def foreman(project: Path, home: Path) -> Iterator[Foreman]:
 def emulate() -> Iterator[Callable[..., Emulator]]:
     """Opens terminals, which are closed with the test."""
     opened: list[Emulator] = []
+    with TemporaryDirectory(prefix="tmux-") as folder:  # the path of a socket must be short
 
-    def emulate(width: int = 120, height: int = 30) -> Emulator:
-        opened.append(Emulator(f"amplifier-{os.getpid()}-{len(opened)}", width, height))
-        return opened[-1]
+        def emulate(width: int = 120, height: int = 30) -> Emulator:
+            opened.append(Emulator(f"{folder}/{len(opened)}", width, height))
+            return opened[-1]
 
-    yield emulate
-    for each in opened:
-        each.close()
+        yield emulate
+        for each in opened:
+            each.close()
 
 
 def converse(terminal: Emulator, foreman: Foreman, *lines: str, arguments: str = "", before: str = "") -> None:
