@@ -23,7 +23,7 @@ def merge_module_lists(
 ) -> list[dict[str, Any]]:
     """Return the entries of both in the order first seen; two entries of one `entry_key` are merged deep.
 
-    A tool in a sandbox stays there, whatever a later bundle says.
+    A tool in a sandbox stays there, whatever a later bundle says; a provider that stands in gives way whole.
 
     Raises `TypeError` with the place of an entry that is not a mapping.
     """
@@ -34,7 +34,8 @@ def merge_module_lists(
                 raise TypeError(f"{name}[{number}]: a module must be a mapping, not {type(entry).__name__}")
             key = entry_key(entry)
             before = merged.get(key)
-            merged[key] = deep_merge(before, entry) if before is not None else deepcopy(entry)
+            gives_way = before is not None and before.get("stand_in") and not entry.get("stand_in")
+            merged[key] = deepcopy(entry) if before is None or gives_way else deep_merge(before, entry)
             if before is not None and before.get("sandbox"):
                 merged[key]["sandbox"] = before["sandbox"]
     return list(merged.values())

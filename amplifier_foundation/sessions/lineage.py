@@ -121,6 +121,8 @@ def _describe_event(event: TriggerEvent) -> str:
         return f"timer, tick {event.data.get('tick', '?')}"
     if event.type is TriggerType.SESSION_EVENT:
         return f"event {event.event_name} of {event.source_session_id or 'outside'}"
+    if event.type is TriggerType.ISSUE_EVENT and "issue_id" in event.data:
+        return f"issue {event.data['issue_id']} {event.data.get('state')}: {event.data.get('title')}"
     if event.type is TriggerType.MANUAL:
         return "by hand"
     return event.source

@@ -104,7 +104,7 @@ class Talk:
 
         approvals = Approvals(own_terminal(), self._view.pause, self._typed.leave)
         async with (
-            beside_conversation(chosen, store, plugins, wanted.working_dir) as workers,
+            beside_conversation(self._ctx, chosen, store, wanted.working_dir) as workers,
             open_conversation(
                 chosen.bundle,
                 store,

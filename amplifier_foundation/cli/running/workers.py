@@ -10,6 +10,7 @@ from amplifier_core.storage import DurableStore
 
 from ...cli import exits
 from ...paths import project_of
+from ..app import plugins_of
 from ..output import console
 from .stopping import interrupts_to
 from .terminal import tell
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from amplifier_core.plugins import Plugins
+    import click
+
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
 
@@ -96,11 +98,12 @@ class Workers:
 
 @asynccontextmanager
 async def beside_conversation(
-    chosen: Chosen, store: SessionStore, plugins: Plugins, working_dir: Path | None
+    ctx: click.Context, chosen: Chosen, store: SessionStore, working_dir: Path | None
 ) -> AsyncIterator[Workers]:
     """Offer the background sessions of a bundle to its conversation while the block runs; then stop them.
 
-    Their project is that of the conversation.
+    Their project is that of the conversation. They have plugins of their own: what shows the sessions below the
+    conversation is no business of theirs.
     """
     workers = Workers(store)
     if not chosen.bundle.background_sessions or not isinstance(store, DurableStore):
@@ -109,6 +112,7 @@ async def beside_conversation(
     from ...background.beside import BesideConversation
 
     project = chosen.record.project if chosen.record is not None else project_of(working_dir)
+    plugins = plugins_of(ctx)
     async with BesideConversation(chosen.bundle, store, plugins, project, workers.observe) as workers.host:
         yield workers
 
