@@ -21,11 +21,14 @@ from pydantic import BaseModel
 
 import amplifier_foundation
 from amplifier_core import TriggerContext, hookspecs, load_plugins, storage
-from amplifier_core.testing import check_trigger
+from amplifier_core.documents import DocumentStore
+from amplifier_core.testing import MemoryStore, check_trigger
+from amplifier_foundation import converse
 from amplifier_foundation import hookspecs as of_foundation
 from amplifier_foundation.bundle.background_config import BackgroundSessionConfig
 from amplifier_foundation.bundle.check import check_bundle
 from amplifier_foundation.bundle.first_provider import choose_provider
+from amplifier_foundation.bundle.load import read_bundle
 from amplifier_foundation.cli import cli, exits, invoke
 
 ROOT = Path(__file__).parents[1]
@@ -82,7 +85,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 def test_no_block_is_left_untested() -> None:
     assert sorted(kind for kind, _ in BLOCKS) == sorted(
-        ["console"] * 16 + ["text", "python", "toml", "python", "sh"] + ["yaml"] * 4 + ["markdown"] * 5
+        ["console"] * 16 + ["text", "python", "toml", "python", "python", "sh"] + ["yaml"] * 4 + ["markdown"] * 5
     )
 
 
@@ -297,6 +300,34 @@ def test_the_python_example_runs(folder: Path) -> None:
     assert re.fullmatch(r"notes-[0-9a-f]{12} You said: good morning\n", done.stdout)
 
 
+TODOS = """---
+bundle: {name: todos}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - {when: {tool: todo, output: '(?P<left>.*)'}, say: "{left}"}
+        - {when: {user: '(?P<what>.*)'}, call: {tool: todo, input: {what: "{what}"}}}
+tools: [{module: tool-todo, source: ./tools/todo.py}]
+---
+"""
+
+
+async def test_the_example_of_documents_runs(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "todo.py").write_text(block("python", "# tools/todo.py"), encoding="utf-8")
+    (tmp_path / "bundle.md").write_text(TODOS)
+    store, bundle = MemoryStore(), read_bundle(tmp_path / "bundle.md")
+    plugins = load_plugins()
+    turns = [await converse(bundle, what, store, plugins, working_dir=tmp_path) for what in ("milk", "tea", "milk")]
+    assert [turn.output for turn in turns] == ["open, 1 left", "open, 2 left", "done, 1 left"]
+    assert [(event.name, event.data["what"]) for event in await store.events() if event.name.startswith("todo:")] == [
+        ("todo:open", "milk"),
+        ("todo:open", "tea"),
+        ("todo:done", "milk"),
+    ]
+
+
 async def test_the_example_trigger_keeps_the_contract(tmp_path: Path) -> None:
     source = block("python", "amplifier_trigger_git_commit/__init__.py")
     body = source[source.index("class ") : source.index("@hookimpl")]
@@ -352,11 +383,11 @@ def test_the_defaults_of_a_background_session_are_those_of_the_code() -> None:
 
 
 def test_the_methods_of_a_store_are_those_of_the_code() -> None:
-    contracts = (storage.SessionStorage, storage.SessionStore, storage.Inbox, storage.PromptDeliveries)
+    contracts = (storage.SessionStorage, storage.SessionStore, storage.Inbox, storage.PromptDeliveries, DocumentStore)
     for row, contract in zip(table("| contract | methods |"), contracts, strict=True):
         methods = {name for name, each in vars(contract).items() if inspect.isfunction(each) and name[0] != "_"}
         assert row[0].startswith(f"`{contract.__name__}`")
-        assert set(re.findall(r"`(\w+)[`(]", row[1])) == methods
+        assert set(re.findall(r"`(\w+)[`(]", row[1])) == methods, contract
 
 
 def test_the_optional_methods_of_a_trigger_are_those_of_the_code() -> None:

@@ -11,10 +11,12 @@ from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_context_simple import SimpleContextManager
 from amplifier_core import ModuleCoordinator
+from amplifier_core.documents import DocumentChange
+from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation.sessions.stored_history import stored_transcript
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
+    from amplifier_core.documents import DocumentStore
     from amplifier_core.storage import SessionStore
 
     from .measure import Sample
@@ -55,6 +58,8 @@ ROOM = 10_000
 TURN_AT_MOST = 2.0  # goal: times one transaction of the same durability
 TURN_GROWTH_AT_MOST = 1.2  # goal: times one more turn of a short session
 FORK_AT_MOST = 3.0  # goal: times a one-row transaction of the same durability
+DOCUMENT_AT_MOST = 2.0  # goal: times a one-row transaction of the same durability
+DOCUMENTS_AT_MOST = 0.2  # goal: seconds
 FORK_GROWTH_AT_MOST = 1.5  # goal: times the fork of a short session
 TOGETHER_AT_MOST = 0.4  # goal: times a transaction of its own: 60 µs where that takes 150 µs
 LIST_AT_MOST = 0.2  # goal: seconds
@@ -65,13 +70,14 @@ FORK_SIZE_AT_MOST = 2048  # goal: bytes of the file
 TAIL_GROWTH_AT_MOST = 1.5
 RESUME_GROWTH_AT_MOST = 12.0  # a page is read, and decoded
 
+OPEN = {"state": ["open"]}
 PEERS = ("langgraph", "openai-agents")
 """Those that keep sessions in SQLite."""
 
 
 async def rows() -> AsyncIterator[Row]:
     """Measure each in a store of its own."""
-    for part in (_turns, _forks, _peers, _together, _tails, _resumes, _lists, _tree, _many_forks):
+    for part in (_turns, _forks, _documents, _peers, _together, _tails, _resumes, _lists, _tree, _many_forks):
         with TemporaryDirectory(prefix="amplifier-bench-") as folder:
             async for row in part(Path(folder)):
                 yield row
@@ -100,6 +106,31 @@ async def _forks(folder: Path) -> AsyncIterator[Row]:
             short, long, limit = await in_turns(*samples, rounds=ROUNDS)
     yield Row(f"durable fork, {LONGEST:,} messages / a one-row transaction", long, limit, at_most_ratio=FORK_AT_MOST)
     yield Row(f"durable fork, {LONGEST:,} / {SHORT} messages", long, short, at_most_ratio=FORK_GROWTH_AT_MOST)
+
+
+async def _documents(folder: Path) -> AsyncIterator[Row]:
+    """Change a document with its event; then look for a hundredth of many."""
+    async with _store(folder) as opened:
+        store = cast("DocumentStore", opened)
+        data = {"title": "x" * 100, "text": "y" * 100}
+
+        async def change_all() -> float:
+            version = getattr(await store.document("/p", "issues", "changing"), "version", 0)
+            start = perf_counter()
+            for at in range(version, version + CALLS):
+                change = DocumentChange("/p", "issues", "changing", data, at)
+                await store.write_documents([change], emits=[SessionEvent("issue:changed", {"key": "changing"})])
+            return (perf_counter() - start) / CALLS
+
+        with closing(_raw(folder)) as raw:
+            write, limit = await in_turns(change_all, _by_hand(raw, 200), rounds=ROUNDS)
+        many = [{**data, "state": "open" if number % 100 == 0 else "done"} for number in range(MANY)]
+        await store.write_documents(
+            [DocumentChange("/p", "many", f"{number:05}", each) for number, each in enumerate(many)]
+        )
+        [found] = await in_turns(awaited(lambda: store.documents("/p", "many", where=OPEN), 1), rounds=ROUNDS)
+    yield Row("change a document, with an event / a one-row transaction", write, limit, at_most_ratio=DOCUMENT_AT_MOST)
+    yield timed(f"the open ones of {MANY:,} documents, a hundredth", found, DOCUMENTS_AT_MOST)
 
 
 async def _peers(folder: Path) -> AsyncIterator[Row]:

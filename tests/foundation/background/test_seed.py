@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from amplifier_core import AmplifierSession, SpawnRefused, hookimpl
-from amplifier_core.errors import BundleValidationError
+from amplifier_core.documents import DocumentChange, DocumentStore
+from amplifier_core.errors import BundleValidationError, DocumentConflict
 from amplifier_core.plugins import Plugins
-from amplifier_core.storage import DurableStore
+from amplifier_core.storage import DurableStore, SessionRecord
+from amplifier_core.testing.store_checks import DOCUMENT_CHECKS
 from amplifier_foundation.background import BackgroundSessionConfig, BackgroundSessionManager, BackgroundSessionState
 from amplifier_foundation.background.draining import drain
+from amplifier_foundation.background.partial_store import complete_store
 from amplifier_foundation.events import EventRouter, SessionEvent
 from amplifier_foundation.triggers import TriggerEvent, TriggerSource, TriggerType
 
@@ -123,6 +126,25 @@ async def test_a_small_storage_keeps_the_sessions_and_the_rest_is_said_to_be_in_
     assert "Shelf keeps no inbox" in caplog.text
     assert {shelf.kept[each][1]["status"] for each in ids} == {"completed"}
     assert [message["role"] for message in shelf.kept[ids[0]][0]] == ["user", "assistant"]
+
+
+async def test_documents_are_kept_in_memory_beside_a_small_storage() -> None:
+    for check in DOCUMENT_CHECKS:
+        if "with_a_refused_change" not in check.__name__:  # type: ignore[attr-defined]  # a record is no part of this store
+            await check(complete_store(Shelf()))
+    store = complete_store(Shelf())
+    assert isinstance(store, DocumentStore)
+    await store.create(SessionRecord("s", name="before"))
+    await store.enqueue("/p", "queue", "t", TriggerEvent(TriggerType.CUSTOM, "test"))
+    claimed = await store.claim("/p", "queue", owner="me", lease=60, session_id="s")
+    assert claimed is not None
+    refused = [DocumentChange("/p", "issues", "1", {}, 7)]
+    with pytest.raises(DocumentConflict):
+        await store.commit(claimed, session={"name": "after"}, documents=refused)
+    assert (await store.get("s")).name == "before"
+    await store.commit(claimed, session={"name": "after"}, documents=[DocumentChange("/p", "issues", "1", {})])
+    assert (await store.get("s")).name == "after"
+    assert await store.document("/p", "issues", "1") is not None
 
 
 async def test_a_failure_is_recorded_in_a_small_storage_too(parent: AmplifierSession, tmp_path: Path) -> None:
