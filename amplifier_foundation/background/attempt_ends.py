@@ -11,6 +11,7 @@ from amplifier_core.errors import BudgetExceeded, StaleEpoch
 from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.failures import find_provider_error
+from ..sessions.records import describe_worktree
 from ..spawning.life import record_changes
 from .approvals import WAITS, make_due
 from .attempts import close_replaced
@@ -19,7 +20,7 @@ from .completion import completion_events
 from .git import GitError
 from .mistakes import is_exhausted, is_mistake
 from .outages import PROVIDER, asked_wait
-from .worktree_steps import WORKTREE, finish_worktree, forget_worktree, give_up_worktree
+from .worktree_steps import finish_worktree, forget_worktree, give_up_worktree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ class AttemptEnd:
         for event in stored:
             self.engine.router.publish(event)
         await forget_worktree(self.delivery)
-        facts = {"outcome": outcome, "emitted": stored, "worktree": spawn.metadata.get(WORKTREE)}
+        facts = {"outcome": outcome, "emitted": stored, "worktree": describe_worktree(spawn.metadata)}
         self.engine.notify("completed", self.background, delivery=self.delivery, **facts)
         await self.engine.plugins.after_spawn(outcome)
         await self.engine.plugins.after_trigger(replace(self.delivery, state="done"))

@@ -20,6 +20,7 @@ from amplifier_core.process_forks import close_in_forks
 
 from ..bundle.templates import fill_key
 from ..sessions.recording import shield_to_completion
+from ..sessions.records import WORKTREE
 from .git import GitError, find_checkout, find_git
 from .worktrees import list_worktrees, plan_worktree, read_worktree
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WORKTREE = "worktree"
-"""The member of a record's metadata with the worktree of its session."""
 LOOK_EVERY = 0.05
 """Seconds."""
 

@@ -11,6 +11,7 @@ from amplifier_core.frozen import frozen
 from ..background.approvals import WAITS
 from ..background.log_events import BACKGROUND_RELOADED, BACKGROUND_STALLED, BACKGROUND_STATE, TRIGGER_ERROR
 from ..sessions.history import describe_fallback, text_of
+from ..sessions.records import describe_worktree
 from .output import timestamp
 from .running.terminal import plain
 from .view import describe, first_line
@@ -104,6 +105,8 @@ def _steps(delivery: Delivery, record: SessionRecord | None, answer: str) -> Ite
     """Yield the time, the kind and the text of each step."""
     summary, reason = describe(delivery.event), first_line(delivery.reason or "")
     attempt = f" (attempt {delivery.attempts})" if delivery.attempts > 1 else ""
+    told = first_line(describe_worktree(record.metadata)) if record is not None else ""
+    worktree = f"; {told}" if told else ""
     if delivery.state in ("refused", "skipped"):
         if delivery.updated > delivery.created:
             yield delivery.created, "accepted", summary
@@ -121,6 +124,6 @@ def _steps(delivery: Delivery, record: SessionRecord | None, answer: str) -> Ite
         yield delivery.updated, "retried", f"{cause}; next attempt at {timestamp(delivery.available_at)}"
     if delivery.state == "done":
         text = answer if record is not None else "(its session is deleted)"
-        yield delivery.updated, "completed", text + attempt
+        yield delivery.updated, "completed", text + attempt + worktree
     elif delivery.state == "dead":
-        yield delivery.updated, "dead", f"given up: {reason}{attempt}"
+        yield delivery.updated, "dead", f"given up: {reason}{attempt}{worktree}"

@@ -238,10 +238,11 @@ class RunView:
         loop = asyncio.get_running_loop()  # that of the view; the session's may be another
         session.coordinator.hooks.register("tool:pre", on_tool, priority=1_000, name="run-view")
 
-    def _on_completed(self, row: Row, delivery: Any, outcome: Any, emitted: list[Any]) -> None:
+    def _on_completed(self, row: Row, delivery: Any, outcome: Any, emitted: list[Any], worktree: str) -> None:
         row["done"] += 1
         answer = first_line(outcome.output)
-        self._finish(row, delivery, "completed", answer, f"{answer} ({outcome.duration:.2f} s)")
+        done = f"; {one_line(worktree, LINE)}" if worktree else ""
+        self._finish(row, delivery, "completed", answer, f"{answer} ({outcome.duration:.2f} s){done}")
         for event in emitted:
             if not event.name.startswith("session:"):
                 self.say("emitted", row["background_session"], f"emitted {event.name}")
@@ -276,6 +277,9 @@ class RunView:
 
     def _on_stalled(self, row: Row, text: str) -> None:
         self.say("stalled", row["background_session"], one_line(text, 2 * LINE))
+
+    def _on_unversioned(self, row: Row, text: str) -> None:
+        self.say("armed", row["background_session"], one_line(text, 2 * LINE))
 
     def _on_failed(self, row: Row, reason: str) -> None:
         self.say("failed", row["background_session"], f"failed: {first_line(reason)}")

@@ -20,6 +20,10 @@ AGENT = "agent"
 """The member of a record's metadata with the agent of its session."""
 
 
+WORKTREE = "worktree"
+"""The member of a record's metadata with the git worktree of its session."""
+
+
 class RunningMetadata:
     """The metadata of a running session's record; its members change independently and are written together."""
 
@@ -70,3 +74,15 @@ def agent_of(record: SessionRecord) -> str:
     """Return the agent of a session; '' for a session without one."""
     agent = record.metadata.get(AGENT)
     return agent if isinstance(agent, str) else ""
+
+
+def describe_worktree(metadata: Mapping[str, Any]) -> str:
+    """Return what has become of the branch of a session; '' for a session without a worktree, or without changes."""
+    worktree = metadata.get(WORKTREE)
+    if not isinstance(worktree, dict) or not worktree.get("branch"):
+        return ""
+    if "merged" not in worktree:
+        return f"works on branch {worktree['branch']}"
+    if worktree["merged"]:
+        return f"merged {worktree['branch']}"
+    return f"left branch {worktree['branch']}" + (f": {worktree['reason']}" if worktree.get("reason") else "")

@@ -29,6 +29,7 @@ from ..output import plural, print_json, timestamp
 @run_in_loop
 async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> None:
     """Delete sessions; their forks keep the shared messages."""
+    from ...background.worktree_steps import release_worktrees
     from ...sessions.presence import refuse_deletion
 
     async with use_store(storage_plugins(ctx)) as store:
@@ -44,6 +45,7 @@ async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, fo
             kept = kept if forks[session_id] else "no fork shares them"
             click.echo(f"{session_id}: {plural(record.message_count, 'message')}; {kept}", err=True)
         deleted = list(records) if confirm(f"Delete {plural(len(records), 'session')}?", yes=yes) else []
+        await release_worktrees(deleted)
         for session_id in deleted:
             await store.delete(session_id)
     if as_json:
@@ -78,6 +80,7 @@ async def prune(
     from amplifier_core.storage import Inbox
 
     from ...background.retention import age, disposable
+    from ...background.worktree_steps import release_worktrees
 
     if older_than is None and not keep:
         raise click.UsageError("give --older-than 30d, or --keep 20, or both")
@@ -93,6 +96,7 @@ async def prune(
         delete_them = bool(chosen) and not dry_run and confirm(f"Delete {plural(len(chosen), 'session')}?", yes=yes)
         if delete_them and everywhere and before is not None and isinstance(store, Inbox):
             await store.purge(before=before)
+        await release_worktrees(record.session_id for record in chosen if delete_them)
         for record in chosen if delete_them else ():
             await store.delete(record.session_id)
     if as_json:

@@ -8,9 +8,11 @@ import click
 
 from amplifier_core.utils.secrets import redact_text
 
+from ...sessions.records import describe_worktree
 from ..app import find_session, json_option, read_sessions, storage_plugins, use_store
 from ..loops import run_reading
 from ..output import console, plural, print_json, print_table, timestamp
+from ..running.terminal import plain
 from .facts import facts, print_message, with_ids
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ async def show(ctx: click.Context, session_id: str, as_json: bool) -> None:
         ("fork of", fork),
         ("bundle", f"{record.bundle} ({record.bundle_source})" if record.bundle_source else record.bundle),
         ("folder", record.project),
+        ("worktree", plain(describe_worktree(record.metadata))),
         ("created", timestamp(record.created)),
         ("updated", timestamp(record.updated)),
     ):

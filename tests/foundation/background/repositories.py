@@ -110,13 +110,12 @@ class Worker:
         """Return its bundle."""
         source = self.repository.project.parent / "code.py"
         source.write_text(RUNS_CODE)
+        playbook = {"rules": RULES, "otherwise": {"say": "Nothing."}}
         coder = {"name": "coder", "instruction_template": "{task}", "retry": {"delay": 0.001, "max_delay": 0.001}}
         sections: dict[str, Any] = {
             "bundle": {"name": "crew"},
             "session": {"orchestrator": "loop-basic", "context": "context-simple"},
-            "providers": [
-                {"module": "provider-playbook", "config": {"rules": RULES, "otherwise": {"say": "Nothing."}}}
-            ],
+            "providers": [{"module": "provider-playbook", "config": playbook}],
             "tools": [{"module": "tool-filesystem"}, {"module": "tool-code", "source": str(source)}],
             "background_sessions": [{**coder, **keys}],
         }

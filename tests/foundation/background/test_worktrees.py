@@ -87,8 +87,8 @@ async def test_a_conflict_leaves_the_branch_and_the_project_untouched(repository
     assert repository.is_clean()
     assert {repository.read("a.txt"), repository.show(left["branch"], "a.txt") + "\n"} == {"mine\n", "yours\n"}
     assert not (repository.top / ".git" / "MERGE_HEAD").exists()
-    texts = [each.facts["worktree"].get("reason") for each in worker.activities if each.kind == "completed"]
-    assert sorted(map(str, texts)) == ["None", "conflicts in a.txt"]
+    texts = sorted(each.facts["worktree"] for each in worker.activities if each.kind == "completed")
+    assert texts == [f"left branch {left['branch']}: conflicts in a.txt", f"merged {merged['branch']}"]
 
 
 async def test_the_branch_stays_where_that_is_the_end(repository: Repository, worker: Worker) -> None:
@@ -146,7 +146,7 @@ async def test_a_detached_head_gets_branches_and_no_merges(repository: Repositor
     assert (end["branch"], end["merged"]) == (branch, False)
     assert repository.show(branch, "b.txt") == "hello"
     [told] = [each.facts["worktree"] for each in worker.activities if each.kind == "completed"]
-    assert told["reason"] == "no branch is checked out in the project"
+    assert told == f"left branch {branch}: no branch is checked out in the project"
 
 
 async def test_a_project_in_a_subfolder_keeps_its_place(
