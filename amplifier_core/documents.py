@@ -127,6 +127,8 @@ class Documents(Protocol):
     project: str
     session_id: str | None
     """The session; None for a person at a command line."""
+    depth: int
+    """The length of the chain of causes that its events continue."""
 
     async def get(self, collection: str, key: str) -> Document | None:
         """Return one document, None without it."""

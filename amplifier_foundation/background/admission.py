@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ANCESTORS = 200
 """Links of a chain of causes that are followed, at most."""
+_WORKED_ON = (TriggerType.FILE_CHANGE, TriggerType.ISSUE_EVENT)
 
 
 class Gate:
@@ -119,9 +120,9 @@ class SlidingCount:
 async def _descends_from_queue(store: DurableStore, place: tuple[str, str], event: TriggerEvent) -> bool:
     """Return whether a session of the queue at `place` is among the causes of `event`.
 
-    The search ends at a file: background sessions may work on each other's files, up to `max_depth`.
+    The search ends at a file or an issue: background sessions may work on each other's, up to `max_depth`.
     """
-    session_id = None if event.type is TriggerType.FILE_CHANGE else event.source_session_id
+    session_id = None if event.type in _WORKED_ON else event.source_session_id
     for _ in range(ANCESTORS):
         if session_id is None:
             return False
@@ -130,7 +131,7 @@ async def _descends_from_queue(store: DurableStore, place: tuple[str, str], even
             return True
         if not woken_by:
             session_id = await _parent_id(store, session_id)
-        elif woken_by[0].event.type is TriggerType.FILE_CHANGE:
+        elif woken_by[0].event.type in _WORKED_ON:
             return False
         else:
             session_id = woken_by[0].event.source_session_id

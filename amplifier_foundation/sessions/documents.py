@@ -32,6 +32,7 @@ class SessionDocuments:
     ) -> None:
         self.project = project
         self.session_id = session_id
+        self.depth = depth
         self._store = store
         self._chain: dict[str, Any] = {"cause": cause, "depth": depth, "project": project}
         self._publish = publish

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.storage import DurableStore
+from amplifier_core.utils.secrets import redact_text
 
 from ...cli import exits
 from ...paths import project_of
 from ..app import plugins_of
 from ..output import console
 from .stopping import interrupts_to
-from .terminal import tell
+from .terminal import plain, tell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 GRACE = 10.0
 """Seconds for running sessions to finish after the first Ctrl-C."""
+PATIENCE = 2.0
+"""Seconds until the panel has something to show, or has nothing."""
+LINES, WIDEST = 50, 200
+"""Lines of the panel that are printed, and columns of each, at most."""
 KEPT = 1000
 """Activities of the turn that are shown after it, at most."""
 
@@ -83,7 +88,7 @@ class Workers:
         self._view = None
         self._before.clear()
         if not quiet:
-            _print_panel(session)
+            await _print_panel(session)
         if is_done:
             return exits.OK if draining.result() else exits.FAILED
         self.host.grace = GRACE
@@ -117,10 +122,19 @@ async def beside_conversation(
         yield workers
 
 
-def _print_panel(session: AmplifierSession) -> None:
+async def _print_panel(session: AmplifierSession) -> None:
     """Print what the session shows beside a conversation, as it is now."""
     panel = session.coordinator.get_capability("conversation.panel")
-    if panel is not None:
-        out = console(err=True)
-        for line in panel.render(out.width, 1000):
-            out.print(line)
+    if panel is None:
+        return
+    news = asyncio.Event()
+    unsubscribe = panel.subscribe(news.set)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            await news.wait()
+    unsubscribe()
+    from rich.text import Text
+
+    out = console(err=True)
+    for line in panel.render(min(out.width, WIDEST), LINES):
+        out.print(Text(redact_text(plain(line.plain))))

@@ -79,6 +79,8 @@ class Issue:
     updated: str = ""
     created_by: str | None = None
     """The session that made it; None: a person."""
+    depth: int = 0
+    """The length of the chain of causes behind it, for its events: an issue that was unblocked has its own chain."""
     untrusted: str = ""
     """Why its text is not trusted: a session that has read text of strangers wrote some of it."""
     metadata: dict[str, Any] = field(default_factory=dict)

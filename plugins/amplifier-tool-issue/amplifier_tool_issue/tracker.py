@@ -95,8 +95,9 @@ class Edit:
     async def reopen(self, issue: Issue, **facts: Any) -> Issue:
         """Open an issue; a closed one blocks again."""
         was_closed = issue.status == "closed"
-        blocked = await self.is_blocked(issue)
+        blocked, is_person = await self.is_blocked(issue), self._documents.session_id is None
         facts = {"assignee": None, "queue": None, "resolution": "", **facts}
+        facts["depth"] = 0 if is_person else issue.depth + 1  # sessions that open it again and again come to an end
         opened = self.put(replace(issue, status="open", blocked=blocked, **facts))
         for number in opened.blocks if was_closed else ():
             waiting = await self.get(number)
@@ -180,6 +181,7 @@ class Tracker:
                 "created": edit.now,
                 "created_by": self._documents.session_id,
                 "untrusted": self._untrusted,
+                "depth": self._documents.depth,
             }
             issue = Issue(await edit.next_number(), **values, **about)
             for number in dict.fromkeys(blocked_by):

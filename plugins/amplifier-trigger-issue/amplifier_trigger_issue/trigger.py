@@ -78,7 +78,7 @@ class IssueTrigger(LogTrigger):
             dedupe_key=_dedupe_key(event.data),
             state=None if event.sequence is None else {"sequence": event.sequence},
             cause=event.event_id,
-            depth=event.depth + 1,
+            depth=_depth_of(event),
         )
 
     async def look_back(self) -> Sequence[TriggerEvent]:
@@ -129,6 +129,15 @@ def _becomes_ready(kind: str, data: Mapping[str, Any]) -> bool:
     if kind not in _READY or data.get("status") != "open" or data.get("blocked"):
         return False
     return kind != "updated" or "status" in (data.get("changed") or ())
+
+
+def _depth_of(event: SessionEvent) -> int:
+    """Return the length of the chain of causes: that of the issue, unless it is new.
+
+    The work on one issue unblocks another, which is no loop, however many wait for each other.
+    """
+    depth = event.data.get("depth")
+    return (depth if isinstance(depth, int) and event.name != f"{_PREFIX}created" else event.depth) + 1
 
 
 def _dedupe_key(data: Mapping[str, Any]) -> str:
