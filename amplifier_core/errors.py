@@ -25,6 +25,7 @@
     ├── StaleEpoch (RuntimeError)
     ├── DeliveryNotFound (LookupError)
     ├── DeliveryConflict (RuntimeError)
+    ├── DocumentConflict (RuntimeError)
     ├── TriggerError (RuntimeError)
     │   └── TriggerConfigError (ValueError)
     └── BundleError
