@@ -82,6 +82,8 @@ SPAWNERS = {
     "amplifier_foundation/isolation/processes.py:__aenter__": "`__aexit__` ends the process, and awaits them",
     "amplifier_foundation/isolation/runner.py:_run_child": "one task a process that ends, which kills it in the end",
     "amplifier_foundation/isolation/runner.py:_wait": "waits for one, and cancels both before it returns",
+    "amplifier_bundle_foreman/panel.py:subscribe": "one task a panel, which the end of its session cancels and awaits",
+    "amplifier_foundation/background/beside.py:start": "`__aexit__` has it end, and awaits it",
     "amplifier_acp/agent.py:_open_stored": "one task a followed session, which its end and that of the agent cancel",
     "amplifier_acp/editor_session.py:open": "the end of the session cancels it",
     "amplifier_acp/editor_session.py:prompt": "waits for it, also when it is cancelled itself",
@@ -136,6 +138,18 @@ BESIDE_ROOMS = {"__init__", "__main__", "hookspecs", "paths", "session", "spawn"
 SHARED = {"amplifier-orchestration", "amplifier-providers", "amplifier-sandbox"}
 """Packages that programs or plugins import; they offer no module, runner, storage or trigger."""
 BUILT_ON = {
+    "amplifier-bundle-foreman": {
+        "amplifier-loop-basic",
+        "amplifier-loop-streaming",
+        "amplifier-provider-playbook",
+        "amplifier-runner-subprocess",
+        "amplifier-tool-bash",
+        "amplifier-tool-filesystem",
+        "amplifier-tool-issue",
+        "amplifier-trigger-file-watcher",
+        "amplifier-trigger-issue",
+        "amplifier-trigger-session-event",
+    },
     "amplifier-loop-streaming": {"amplifier-loop-basic"},
     "amplifier-orchestration": {
         "amplifier-trigger-file-watcher",
@@ -150,11 +164,29 @@ BUILT_ON = {
     "amplifier-tool-bash": {"amplifier-sandbox"},
 }
 """Plugins that are built on other packages, and require them; these run on other kernels: they are no part of ours."""
-FOUNDED = {"amplifier-acp", "amplifier-orchestration", "amplifier-runner-subprocess"}
+FOUNDED = {
+    "amplifier-acp",
+    "amplifier-bundle-foreman",
+    "amplifier-orchestration",
+    "amplifier-runner-subprocess",
+    "amplifier-tool-issue",
+}
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
 
 APPLICATIONS = {"amplifier-acp"}
 """Plugins that are a command of their own name."""
+OTHER_OFFERS = {
+    "amplifier-bundle-foreman": {
+        ("amplifier", "bundle-foreman"): "amplifier_bundle_foreman",
+        ("amplifier.modules", "orchestrator-foreman"): "amplifier_bundle_foreman",
+    },
+    "amplifier-tool-issue": {
+        ("amplifier", "tool-issue"): "amplifier_tool_issue.plugin",
+        ("amplifier.commands", "issue"): "amplifier_tool_issue.command",
+        ("amplifier.modules", "tool-issue"): "amplifier_tool_issue",
+    },
+}
+"""What plugins offer besides a module or a plugin of their own name."""
 
 MODULE_PREFIXES = ("context-", "hooks-", "loop-", "provider-", "tool-")
 PLUGIN_PREFIXES = ("runner-", "storage-", "trigger-")
@@ -584,6 +616,9 @@ def test_a_plugin_has_one_name(plugin: Path) -> None:
         return
     if plugin.name in APPLICATIONS:
         assert offered == {("amplifier", name): f"{package}.plugin", ("amplifier.commands", name): f"{package}.command"}
+        return
+    if plugin.name in OTHER_OFFERS:
+        assert offered == OTHER_OFFERS[plugin.name]
         return
     group = "amplifier" if name.startswith(PLUGIN_PREFIXES) else "amplifier.modules"
     assert name.startswith(PLUGIN_PREFIXES + MODULE_PREFIXES)

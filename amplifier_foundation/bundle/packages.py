@@ -35,7 +35,9 @@ OURS = frozenset(
         "tool-delegate",
         "tool-emit",
         "tool-filesystem",
+        "tool-issue",
         "trigger-file-watcher",
+        "trigger-issue",
         "trigger-manual",
         "trigger-session-event",
         "trigger-timer",
@@ -43,6 +45,8 @@ OURS = frozenset(
     }
 )
 """The modules, runners, storages and triggers shipped with the project: NAME is in the package `amplifier-NAME`."""
+ELSEWHERE = {"orchestrator-foreman": "amplifier-bundle-foreman"}
+"""The packages of the project's modules with other names."""
 NO_SANDBOX = (
     "'sandbox: true' needs a sandbox, and no package offers one. Install it with: pip install amplifier-sandbox"
 )
@@ -64,7 +68,7 @@ def requirement_of(name: str, source: str | None = None, package: str | None = N
                 return f"git+{parsed.url}{'@' if parsed.written_ref else ''}{parsed.written_ref}{part}"
             if parsed.is_zip or parsed.path.partition("?")[0].lower().endswith(ARCHIVES):
                 return parsed.url + part
-    return package or (f"amplifier-{name}" if name in OURS else "")
+    return package or (f"amplifier-{name}" if name in OURS else ELSEWHERE.get(name, ""))
 
 
 def suggest(kind: str, name: str, installed: Iterable[str]) -> str:

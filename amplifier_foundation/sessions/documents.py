@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.events import SessionEvent
 
@@ -96,9 +96,8 @@ class SessionDocuments:
 
 def find_documents(store: object, project: str, **chain: Any) -> SessionDocuments | None:
     """Return the documents of a project, None for a store without any; `chain` goes to `SessionDocuments`."""
-    from amplifier_core.documents import DocumentStore
-
-    return SessionDocuments(store, project, **chain) if isinstance(store, DocumentStore) else None
+    keeps = hasattr(store, "write_documents")  # a store within another one has it without a class that says so
+    return SessionDocuments(cast("DocumentStore", store), project, **chain) if keeps else None
 
 
 def documents_of(store: object, project: str, **chain: Any) -> SessionDocuments:

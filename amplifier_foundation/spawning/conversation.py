@@ -256,13 +256,11 @@ async def open_conversation(
     """Open a new session made from `bundle`, or the stored one `resume`, while the block runs; then end it.
 
     A resumed session is the bundle's from then on: the bundle's instruction applies, and the record names the bundle. A
-    session of one of the bundle's agents resumes on its own terms (`own_terms`). A fork does not continue a provider's
-    own conversation with its source. `name` (default: the bundle's) and `working_dir` are for a new session. `observe`
-    is called with the session before its first turn, `attach` with the session and all sessions below it as soon as
-    their modules are mounted. `permissions` hold for all of them; `capabilities` are
-    further ones of the session. Whether the bundle is trusted is the decision of the
-    program that loaded it: nobody is asked. Raises `SessionConflict` while another conversation or process has the
-    session, or an approval is waited for in it.
+    session of one of the bundle's agents resumes on its own terms (`own_terms`). `name` (default: the bundle's) and
+    `working_dir` are for a new session. `observe` is called with the session before its first turn, `attach` with the
+    session and all sessions below it as soon as their modules are mounted. `permissions` hold for all of them, and
+    `capabilities` are further ones of the session. The program that loaded the bundle decides whether it is trusted.
+    Raises `SessionConflict` while another conversation or process has it, or an approval is waited for in it.
     """
     prepared = await prepared_bundle(bundle)
     name = name or prepared.bundle.name
@@ -272,12 +270,13 @@ async def open_conversation(
             record = await store.get(resume.session_id)  # another process may have resumed it meanwhile
             refuse_occupied(record)
         transcript = await resumed_transcript(store, record) if resume else Transcript()
-        observers = (attach,) if attach is not None else ()
-        tree = Tree.below(record.session_id, prepared.bundle, record.created, record.metadata, observers=observers)
+        attached = (attach,) if attach is not None else ()
+        tree = Tree.below(record.session_id, prepared.bundle, record.created, record.metadata, observers=attached)
         terms = await own_terms(prepared, store, record) if resume else OwnTerms(prepared)
         permissions, prepared = _tighten(permissions, prepared, terms), terms.prepared
         log = store if isinstance(store, Inbox) else None  # background sessions follow the log of the store
         agents = AgentSpawner(prepared, store, EventRouter(log), plugins, working_dir=record.project)
+        own = {TREE: tree, **agents.capabilities_of(record.session_id), **terms.capabilities}
         session = await prepared.create_session(
             session_id=record.session_id,
             parent_id=record.parent_id,
@@ -289,18 +288,13 @@ async def open_conversation(
             transcript=transcript,
             plugins=plugins,
             permissions=permissions,
-            capabilities={
-                TREE: tree,
-                **agents.capabilities_of(record.session_id),
-                **terms.capabilities,
-                **(capabilities or {}),
-            },
+            capabilities={**own, **(capabilities or {})},
         )
         agents.take(session)
         turns = turns_so_far(record, transcript) if resume else 0
         async with record_session(session, store, record.message_count, record.metadata) as recorder:
-            if attach is not None:
-                attach(session)
+            for each in attached:
+                each(session)
             assert recorder is not None  # there is a store
             yield Conversation(
                 session, prepared, store, recorder, record, is_stored=resume is not None, turns=turns, observe=observe
