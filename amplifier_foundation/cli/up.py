@@ -37,6 +37,7 @@ TICK = 1.0
 
 @click.command()
 @click.argument("bundles", nargs=-1, metavar="BUNDLE...")
+@click.option("-b", "--bundle", "more", multiple=True, metavar="BUNDLE", help="Another way to name a BUNDLE.")
 @click.option("--once", is_flag=True, help="Handle the present events, and end: with 1 if one was given up.")
 @click.option("--detach", is_flag=True, help="Run in the background; return after the start.")
 @click.option("--dry-run", is_flag=True, help="Check everything and list the background sessions.")
@@ -47,13 +48,15 @@ TICK = 1.0
 @trust_option
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context
-def up(ctx: click.Context, /, bundles: tuple[str, ...], detach: bool, trusts: bool, **options: Any) -> None:
+def up(
+    ctx: click.Context, /, bundles: tuple[str, ...], more: tuple[str, ...], detach: bool, trusts: bool, **options: Any
+) -> None:
     """Run the background sessions of each BUNDLE (default: bundle.md here).
 
     Ctrl-C or SIGTERM gives running sessions 10 seconds to finish; twice interrupts them, and the next start continues
     them. Changes of a bundle are applied while it runs; SIGHUP checks for them now.
     """
-    quiet = options.pop("quiet") or ctx.obj["quiet"]
+    bundles, quiet = (*bundles, *more), options.pop("quiet") or ctx.obj["quiet"]
     if not detach:
         ctx.exit(run_async(_up(ctx, bundles or (None,), quiet=quiet, trusts=trusts, **options)))
     from ..security.trust import is_checked

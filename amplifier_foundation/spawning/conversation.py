@@ -291,14 +291,13 @@ async def open_conversation(
             capabilities={**own, **(capabilities or {})},
         )
         agents.take(session)
-        turns = turns_so_far(record, transcript) if resume else 0
         async with record_session(session, store, record.message_count, record.metadata) as recorder:
+            assert recorder is not None  # there is a store
             for each in attached:
                 each(session)
-            assert recorder is not None  # there is a store
-            yield Conversation(
-                session, prepared, store, recorder, record, is_stored=resume is not None, turns=turns, observe=observe
-            )
+            turns, is_stored = turns_so_far(record, transcript) if resume else 0, resume is not None
+            parts = (session, prepared, store, recorder, record)
+            yield Conversation(*parts, is_stored=is_stored, turns=turns, observe=observe)
 
 
 async def converse(
