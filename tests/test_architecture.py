@@ -82,7 +82,7 @@ SPAWNERS = {
     "amplifier_foundation/isolation/processes.py:__aenter__": "`__aexit__` ends the process, and awaits them",
     "amplifier_foundation/isolation/runner.py:_run_child": "one task a process that ends, which kills it in the end",
     "amplifier_foundation/isolation/runner.py:_wait": "waits for one, and cancels both before it returns",
-    "amplifier_bundle_foreman/panel.py:subscribe": "one task a panel, which the end of its session cancels and awaits",
+    "amplifier_bundle_foreman/panel.py:__init__": "one task a panel, which the end of its session cancels and awaits",
     "amplifier_foundation/background/beside.py:start": "`__aexit__` has it end, and awaits it",
     "amplifier_acp/agent.py:_open_stored": "one task a followed session, which its end and that of the agent cancel",
     "amplifier_acp/editor_session.py:open": "the end of the session cancels it",

@@ -44,7 +44,7 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
             resumed = chosen.record.session_id if chosen.record is not None else None
             recorder = RunRecorder(wanted.record, chosen.bundle, resumed=resumed)
         async with (
-            beside_conversation(ctx, chosen, store, wanted.working_dir) as workers,
+            beside_conversation(ctx, chosen, store, wanted) as workers,
             open_conversation(
                 chosen.bundle,
                 store,

@@ -104,7 +104,7 @@ class Talk:
 
         approvals = Approvals(own_terminal(), self._view.pause, self._typed.leave)
         async with (
-            beside_conversation(self._ctx, chosen, store, wanted.working_dir) as workers,
+            beside_conversation(self._ctx, chosen, store, wanted) as workers,
             open_conversation(
                 chosen.bundle,
                 store,
@@ -128,6 +128,7 @@ class Talk:
                 if self._panel is not None:
                     self._foreground.call_at_once(self._panel.close)
                     self._panel = None
+            await workers.leave()
             if conversation.is_stored and not self._quiet:
                 session_id = conversation.session.session_id
                 tell(f"{session_id}: {plural(conversation.turn_count, 'turn')}. amplifier run --resume {session_id}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from .terminal import plain, tell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     import click
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...background.beside import BesideConversation
     from ...background.state import Activity
     from ..view import RunView
-    from .choosing import Chosen
+    from .choosing import Chosen, Wanted
 
 GRACE = 10.0
 """Seconds for running sessions to finish after the first Ctrl-C."""
@@ -43,8 +43,10 @@ KEPT = 1000
 class Workers:
     """The background sessions beside one conversation, for its orchestrator to start."""
 
-    def __init__(self, store: SessionStore) -> None:
+    def __init__(self, store: SessionStore, bundle: str | None) -> None:
+        """`bundle` is the bundle of the command line."""
         self.host: BesideConversation | None = None
+        self._up = "amplifier up" if bundle is None else f"amplifier up -b {shlex.quote(bundle)}"
         self._store = store
         self._view: RunView | None = None
         self._before: list[Activity] = []
@@ -92,8 +94,14 @@ class Workers:
         if is_done:
             return exits.OK if draining.result() else exits.FAILED
         self.host.grace = GRACE
-        tell(f"amplifier: stopping the workers; their work goes on with: amplifier up {running.bundle.name}")
+        tell(f"amplifier: stopping the workers; their work goes on with: {self._up}")
         return exits.INTERRUPTED
+
+    async def leave(self) -> None:
+        """Say what becomes of unfinished work at the end of a conversation."""
+        running = self.host.running if self.host is not None else None
+        if running is not None and not await running.manager.is_idle():
+            tell(f"The workers stop here; their work goes on with the next run, or with: {self._up}")
 
     @property
     def _durable(self) -> DurableStore:
@@ -103,20 +111,20 @@ class Workers:
 
 @asynccontextmanager
 async def beside_conversation(
-    ctx: click.Context, chosen: Chosen, store: SessionStore, working_dir: Path | None
+    ctx: click.Context, chosen: Chosen, store: SessionStore, wanted: Wanted
 ) -> AsyncIterator[Workers]:
     """Offer the background sessions of a bundle to its conversation while the block runs; then stop them.
 
     Their project is that of the conversation. They have plugins of their own: what shows the sessions below the
     conversation is no business of theirs.
     """
-    workers = Workers(store)
+    workers = Workers(store, wanted.bundle)
     if not chosen.bundle.background_sessions or not isinstance(store, DurableStore):
         yield workers
         return
     from ...background.beside import BesideConversation
 
-    project = chosen.record.project if chosen.record is not None else project_of(working_dir)
+    project = chosen.record.project if chosen.record is not None else project_of(wanted.working_dir)
     plugins = plugins_of(ctx)
     async with BesideConversation(chosen.bundle, store, plugins, project, workers.observe) as workers.host:
         yield workers

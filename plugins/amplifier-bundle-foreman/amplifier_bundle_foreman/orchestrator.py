@@ -51,7 +51,9 @@ class ForemanOrchestrator(StreamingOrchestrator):
         await self._start(coordinator)
         documents: Documents | None = coordinator.get_capability("documents")
         report = Report(documents) if documents is not None else None
-        self._report = await report.read() if report is not None else ""
+        news, self._report = await report.read() if report is not None else ("", "")
+        if news and coordinator.display_system is not None:
+            coordinator.display_system.show_message(news, "info", "foreman")
         answer = await super().execute(prompt, context, providers, tools, hooks, **kwargs)
         if report is not None:
             await report.keep()

@@ -32,7 +32,10 @@ MARKS = {
 
 
 class WorkersPanel:
-    """The capability `conversation.panel` of a foreman. It looks at the issues while somebody shows them."""
+    """The capability `conversation.panel` of a foreman. It looks at the issues while somebody shows them.
+
+    Make it in the event loop of the session; `subscribe` may be called in another thread.
+    """
 
     def __init__(self, documents: Documents, host: Any) -> None:
         self._documents = documents
@@ -40,21 +43,17 @@ class WorkersPanel:
         self._issues: list[Issue] = []
         self._workers: list[tuple[str, str, int]] = []
         self._shown: list[Callable[[], None]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._task = asyncio.create_task(self._look(), name="foreman-panel")
 
     def subscribe(self, notify: Callable[[], None]) -> Callable[[], None]:
-        """Call `notify` after each change; return a function that ends it. Call this in the session's event loop."""
+        """Call `notify` after each change; return a function that ends it."""
         self._shown.append(notify)
-        if self._task is None:
-            self._task = asyncio.create_task(self._look(), name="foreman-panel")
         return lambda: self._shown.remove(notify) if notify in self._shown else None
 
     async def close(self) -> None:
         """Stop looking."""
-        self._shown.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        self._task.cancel()
+        await asyncio.wait({self._task})
 
     def render(self, width: int, height: int) -> list[Text]:
         """Return the issues, and the workers beside them, or below on a narrow terminal."""
@@ -108,13 +107,17 @@ class WorkersPanel:
 
     async def _look(self) -> None:
         while True:
-            with suppress(StoreError):
-                issues, workers = await self._read_issues(), self._read_workers()
-                if (issues, workers) != (self._issues, self._workers):
-                    self._issues, self._workers = issues, workers
-                    for notify in list(self._shown):
-                        notify()
+            if self._shown:
+                with suppress(StoreError):
+                    await self._refresh()
             await asyncio.sleep(LOOK_EVERY)
+
+    async def _refresh(self) -> None:
+        issues, workers = await self._read_issues(), self._read_workers()
+        if (issues, workers) != (self._issues, self._workers):
+            self._issues, self._workers = issues, workers
+            for notify in list(self._shown):
+                notify()
 
     async def _read_issues(self) -> list[Issue]:
         """Return the issues that are not closed, those in work first, then the last closed ones."""

@@ -1,4 +1,4 @@
-"""Tell a foreman what became of its issues since its last answer."""
+"""Tell a person and the foreman what became of the issues since the last answer."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Report:
         self._version = 0
         self._until = ""
 
-    async def read(self) -> str:
-        """Return the news for the model, '' without any: what was closed and escalated since, and the rest as numbers.
+    async def read(self) -> tuple[str, str]:
+        """Return the news for the person, what was closed and escalated since; and those for the model, with numbers.
 
-        A new session is told the numbers alone.
+        '' stands for none. A new session is told the numbers alone.
         """
         session = str(self._documents.session_id)
         last = await self._documents.get(REPORTS, session)
@@ -38,14 +38,15 @@ class Report:
         since = str(last.data["until"]) if last is not None else None
         issues = [Issue.of(each) for each in await self._documents.find(ISSUES)]
         if not issues:
-            return ""
+            return "", ""
         self._until = max(each.updated for each in issues)
         news = [each for each in issues if since is not None and each.updated > since]
         ended = sorted((each for each in news if each.state in ("closed", "escalated")), key=lambda each: each.updated)
         counts = Counter(each.state.replace("_", " ") for each in issues)
         now = ", ".join(f"{counts[state]} {state}" for state in sorted(counts))
-        lines = ["Since your last answer:", *_describe(ended)] if ended else []
-        return "\n".join(["<system-reminder>", *lines, f"Issues now: {now}.", "</system-reminder>"])
+        told = "\n".join(_describe(ended))
+        lines = ["Since your last answer (the person has seen these lines):", told] if ended else []
+        return told, "\n".join(["<system-reminder>", *lines, f"Issues now: {now}.", "</system-reminder>"])
 
     async def keep(self) -> None:
         """Note that the news are told."""
