@@ -61,6 +61,7 @@ class WorkersPanel:
             return []
         workers = self._draw_workers()
         if width < WIDE:
+            workers = [line for line in workers if not line.plain.endswith(" idle")]
             rows = self._draw_issues(width, max(1, height - len(workers)))
             return [_fit(row, width) for row in (*rows, *workers)][:height]
         side = min(44, width // 3)

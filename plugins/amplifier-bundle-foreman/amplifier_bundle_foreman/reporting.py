@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import DocumentConflict
-from amplifier_tool_issue.issues import ISSUES, Issue, cut
+from amplifier_tool_issue.issues import ISSUES, Issue, cut, present
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,10 +37,10 @@ class Report:
         last = await self._documents.get(REPORTS, session)
         self._version = last.version if last is not None else 0
         since = str(last.data["until"]) if last is not None else None
+        self._until = present()
         issues = [Issue.of(each) for each in await self._documents.find(ISSUES)]
         if not issues:
             return "", ""
-        self._until = max(each.updated for each in issues)
         news = [each for each in issues if since is not None and each.updated > since]
         ended = sorted((each for each in news if each.state in ("closed", "escalated")), key=lambda each: each.updated)
         counts = Counter(each.state.replace("_", " ") for each in issues)
@@ -50,14 +51,11 @@ class Report:
 
     async def keep(self) -> None:
         """Note that the news are told."""
-        if self._until:
-            change = self._documents.change(
-                REPORTS, str(self._documents.session_id), {"until": self._until}, self._version
+        session = str(self._documents.session_id)
+        with suppress(DocumentConflict):  # another process goes on with the session, and has told them
+            await self._documents.write(
+                [self._documents.change(REPORTS, session, {"until": self._until}, self._version)]
             )
-            try:
-                await self._documents.write([change])
-            except DocumentConflict:  # a fork of the process has told them: they are told twice at most
-                return
 
 
 def _describe(issues: Sequence[Issue]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, field, fields
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from amplifier_core.errors import AmplifierError
@@ -116,6 +117,11 @@ class Issue:
 
 
 _FIELDS = frozenset(each.name for each in fields(Issue))
+
+
+def present() -> str:
+    """Return the present time as issues keep it: RFC 3339 in UTC, to the microsecond."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def cut(text: str, longest: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core.documents import DocumentEdit
@@ -25,6 +24,7 @@ from .issues import (
     check_text,
     check_values,
     key_of,
+    present,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Edit:
         self._found: dict[int, tuple[Issue, int]] = {}
         self._changes: dict[tuple[str, str], tuple[Mapping[str, Any], int]] = {}
         self._events: list[tuple[str, Mapping[str, Any]]] = []
-        self.now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        self.now = present()
 
     async def get(self, number: int) -> Issue:
         """Return an issue as this edit leaves it so far. Raises `IssueNotFound`."""
