@@ -298,10 +298,12 @@ async def _load_in_time(
         raise cause from None
 
 
-async def prepared_bundle(bundle: PreparedBundle | Bundle | str) -> PreparedBundle:
-    """Load a bundle from a path, and prepare one that is not prepared."""
+async def prepared_bundle(
+    bundle: PreparedBundle | Bundle | str, names: Mapping[str, str] | None = None
+) -> PreparedBundle:
+    """Load a bundle from a path, or a place in one of `names`, and prepare one that is not prepared."""
     if isinstance(bundle, str):
-        bundle = await load_bundle(bundle)
+        bundle = await load_bundle(bundle, registry=names)
     return await bundle.prepare() if isinstance(bundle, Bundle) else bundle
 
 

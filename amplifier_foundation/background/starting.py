@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import BundleValidationError, StoreUnavailable
 
+from ..bundle.registry import BundleRegistry
 from ..bundle.sections import WORKFLOW_RUNNER
 from ..documents.local_paths import is_remote
 from ..paths import fetched_root
@@ -49,7 +50,8 @@ async def prepare_state(
     if config.bundle:
         await _fetch_worker(config.bundle, declared_in)
         is_beside = base is not None and config.bundle.startswith(("./", "../"))
-        prepared = await prepared_bundle(f"{base}/{config.bundle}" if is_beside else config.bundle)
+        names = BundleRegistry(plugins=engine.plugins).names()
+        prepared = await prepared_bundle(f"{base}/{config.bundle}" if is_beside else config.bundle, names)
         if declared_in is not None and (guard := declared_in.bundle.guard) is not None:
             guard.check_bundle(prepared.bundle)
             prepared = await prepared.bundle.prepare()  # its code is guarded from now on

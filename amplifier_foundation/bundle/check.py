@@ -12,7 +12,7 @@ from amplifier_core import search_path
 from amplifier_core.errors import BundleError
 from amplifier_core.triggers import TriggerContext
 
-from ..documents.local_paths import is_path
+from ..documents.local_paths import is_remote
 from ..documents.problems import BundleProblemsError, Problem, as_errors, error_at, has_errors, warning_at
 from .agents import problems_of_agent_file
 from .code_check import check_code
@@ -24,6 +24,7 @@ from .names import check_names, place_of
 from .origins import origin
 from .packages import NO_SANDBOX
 from .references import find_bundle
+from .registry import BundleRegistry
 from .sections import DEFAULT_SESSION, MODULE_LISTS, SECTIONS, WORKFLOW_RUNNER
 
 if TYPE_CHECKING:
@@ -123,9 +124,10 @@ def check_loaded(bundle: Bundle, plugins: Plugins, leave_out: LeaveOut | None = 
     runs_itself = any(not each.bundle for each in bundle.background_sessions)
     if not bundle.providers and (runs_itself or (bundle.instruction and not bundle.background_sessions)):
         problems.append(_warn_no_provider(bundle))
+    names = BundleRegistry(plugins=plugins).names()
     for name, source in local_workers(bundle):
         try:
-            worker, found = read_leniently(source, leave_out=leave_out)
+            worker, found = read_leniently(source, registry=names, leave_out=leave_out)
         except BundleError as error:
             worker, found = None, [error_at(place_of(bundle, "background_sessions", name), "AMP108", str(error))]
         if worker is not None:
@@ -271,5 +273,5 @@ def local_workers(bundle: Bundle) -> list[tuple[str, str]]:
     return [
         (config.name, config.bundle)
         for config in bundle.background_sessions
-        if config.bundle and is_path(config.bundle)
+        if config.bundle and not is_remote(config.bundle)
     ]

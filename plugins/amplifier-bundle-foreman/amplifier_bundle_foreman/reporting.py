@@ -45,8 +45,8 @@ class Report:
         ended = sorted((each for each in news if each.state in ("closed", "escalated")), key=lambda each: each.updated)
         counts = Counter(each.state.replace("_", " ") for each in issues)
         now = ", ".join(f"{counts[state]} {state}" for state in sorted(counts))
-        told = "\n".join(_describe(ended))
-        lines = ["Since your last answer (the person has seen these lines):", told] if ended else []
+        told = "\n".join(["since your last answer:", *_describe(ended)]) if ended else ""
+        lines = ["The person has seen these lines.", told] if told else []
         return told, "\n".join(["<system-reminder>", *lines, f"Issues now: {now}.", "</system-reminder>"])
 
     async def keep(self) -> None:
