@@ -35,7 +35,7 @@ from amplifier_core.frozen import frozen
 from amplifier_core.triggers import TriggerType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import Delivery, DurableStore
@@ -147,17 +147,20 @@ class FileCauses:
         session.coordinator.register_cleanup(end_all)
 
     @contextmanager
-    def watch_merge(self, delivery: Delivery, folder: str) -> Iterator[Callable[[Iterable[str]], None]]:
-        """Suspect a delivery's session of changes in a folder while the block merges its work; yield to name them."""
+    def watch_merge(self, delivery: Delivery, folder: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
+        """Suspect a delivery's session of changes in a folder while the block merges its work.
+
+        Yields a function that takes the digests of the files it is about to write, by their paths.
+        """
         place = delivery.project, delivery.queue
         writer = Writer(str(delivery.session_id), place, delivery.event.event_id, delivery.event.depth)
         run = ToolRun(writer, Path(folder).resolve(), time.time())
         with self._lock:
             self._runs.append(run)
 
-        def note(paths: Iterable[str]) -> None:
-            for path in paths:
-                self._remember(Path(path), _digest(Path(path)), writer)
+        def note(digests: Mapping[str, str]) -> None:
+            for path, digest in digests.items():
+                self._remember(Path(path), digest, writer)
 
         try:
             yield note

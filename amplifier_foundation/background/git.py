@@ -193,14 +193,14 @@ def _run(
         stdin=subprocess.PIPE if data is not None else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        errors="surrogateescape",
         start_new_session=True,
     )
     with child:
         try:
-            output, problem = child.communicate(data, timeout=TIME_LIMIT)
+            given = data.encode("utf-8", "surrogateescape") if data is not None else None
+            output, problem = (
+                said.decode("utf-8", "surrogateescape") for said in child.communicate(given, timeout=TIME_LIMIT)
+            )
         except BaseException as error:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)

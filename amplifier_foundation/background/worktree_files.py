@@ -51,7 +51,9 @@ def _walk(top: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         for entry in entries:
             yield folder, entry
             needed = 0o700 if entry.is_dir(follow_symlinks=False) else 0o400
-            if not entry.is_symlink() and (mode := entry.stat(follow_symlinks=False).st_mode) & needed != needed:
-                Path(entry.path).chmod(stat.S_IMODE(mode) | needed)
+            with suppress(FileNotFoundError):  # removed meanwhile
+                mode = entry.stat(follow_symlinks=False).st_mode
+                if not entry.is_symlink() and mode & needed != needed:
+                    Path(entry.path).chmod(stat.S_IMODE(mode) | needed)
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(entry.path)

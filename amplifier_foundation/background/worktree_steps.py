@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ..spawning.child import Spawn
     from .state import BackgroundSessionState, Engine
-    from .worktrees import Result, Worktree
+    from .worktrees import Announce, Result, Worktree
 
 logger = logging.getLogger(__name__)
 
@@ -96,10 +96,11 @@ async def finish_worktree(
     subject = said or str(delivery.event.data.get("title") or "")
     config = background.config.worktree
     merges = config is not None and config.finish == "merge"
-    with engine.files.watch_merge(delivery, worktree.top) if merges else nullcontext() as note:
-        result = await shield_to_completion(_finish(worktree, subject, merges=merges))
-        if result.merged and note is not None:
-            await asyncio.to_thread(lambda: note(worktree.list_changed()))
+    if merges:
+        with engine.files.watch_merge(delivery, worktree.top) as announce:
+            result = await shield_to_completion(_finish(worktree, subject, announce=announce))
+    else:
+        result = await shield_to_completion(_finish(worktree, subject))
     spawn.metadata = {**spawn.metadata, WORKTREE: worktree.metadata()}
     return result
 
@@ -114,7 +115,7 @@ async def give_up_worktree(delivery: Delivery, spawn: Spawn | None = None) -> Re
         return None
     subject = str(delivery.event.data.get("title") or delivery.event.source)
     try:
-        result = await shield_to_completion(_finish(worktree, subject, merges=False, is_finished=False))
+        result = await shield_to_completion(_finish(worktree, subject, is_finished=False))
     except (GitError, OSError) as error:
         logger.warning("the worktree %s stays until the next start: %s", worktree.path, error)
         return None
@@ -151,7 +152,7 @@ async def release_worktrees(session_ids: Iterable[str]) -> None:
             continue
         try:
             if worktree.is_ready:
-                await shield_to_completion(_finish(worktree, f"session {session_id}", merges=False, is_finished=False))
+                await shield_to_completion(_finish(worktree, f"session {session_id}", is_finished=False))
                 await asyncio.to_thread(worktree.forget)
             else:
                 await asyncio.to_thread(worktree.undo)
@@ -163,10 +164,13 @@ async def _read(delivery: Delivery) -> Worktree | None:
     return await asyncio.to_thread(read_worktree, str(delivery.session_id))
 
 
-async def _finish(worktree: Worktree, subject: str, *, merges: bool, is_finished: bool = True) -> Result:
+async def _finish(
+    worktree: Worktree, subject: str, *, announce: Announce | None = None, is_finished: bool = True
+) -> Result:
+    """Commit, merge with `announce`, and remove a worktree; each step that is done already is left out."""
     await asyncio.to_thread(worktree.commit_changes, subject, is_finished=is_finished)
     async with _lock_repository(worktree.common):
-        result = await asyncio.to_thread(worktree.settle, merges=merges)
+        result = await asyncio.to_thread(worktree.settle, announce)
         await asyncio.to_thread(worktree.remove)
     return result
 

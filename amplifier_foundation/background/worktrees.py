@@ -18,6 +18,7 @@ import shutil
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,11 @@ from .git import Git, GitError, find_checkout, make_plain
 from .worktree_files import remove_folder, remove_nested
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .git import Checkout
+
+    Announce = Callable[[dict[str, str]], None]
 
 TRAILER = "Amplifier-Session"
 SUBJECT = 72
@@ -38,6 +43,8 @@ LONGEST_BRANCH = 150
 """Characters."""
 MOST_NAMED = 20
 """Files named in a commit's message or a reason."""
+MOST_ANNOUNCED = 1000
+"""Files announced before a merge."""
 PATIENCE = 10.0
 """Seconds until another git has finished with the files of the project."""
 _WAIT = 0.05
@@ -142,11 +149,6 @@ class Worktree:
         if os.path.realpath(self.folder) != self.folder:
             raise GitError(f"{self.folder} leads elsewhere", is_final=True)
 
-    def list_changed(self) -> list[str]:
-        """Return the files of the project that the session has changed."""
-        wanted = ("diff-tree", "-r", "-z", "--name-only", self.base, self.commit or self.base)
-        return [str(Path(self.top, each)) for each in self._above.run(*wanted).split("\0") if each]
-
     # To finish it
 
     def commit_changes(self, subject: str, *, is_finished: bool = True) -> None:
@@ -205,36 +207,37 @@ class Worktree:
         above = [part for parent in parents for part in ("-p", parent)]
         return self._above.choose_author().run("commit-tree", tree, *above, "-F", "-", data=message).strip()
 
-    def settle(self, *, merges: bool) -> Result:
-        """Merge the branch, or leave it, and say so in the note; with `merges`, hold the lock of the repository.
+    def settle(self, announce: Announce | None = None) -> Result:
+        """Merge the branch with `announce`, else leave it, and say so in the note. Hold the lock of the repository.
 
-        The changes must be committed. Raises `GitError` when git cannot tell.
+        The changes must be committed. `announce` hears before which files of the project a merge writes, and their
+        digests. Raises `GitError` when git cannot tell.
         """
         assert self.commit is not None
         if self.result is None:
             if self.commit == self.base:
                 self.result = Result()
-            elif merges:
-                self.result = self._merge(self.commit)
+            elif announce is not None:
+                self.result = self._merge(self.commit, announce)
             else:
                 self.result = Result(self.branch, self.commit)
             self.save()
         return self.result
 
-    def _merge(self, commit: str) -> Result:
+    def _merge(self, commit: str, announce: Announce) -> Result:
         """Merge a commit into the branch that is checked out in the project.
 
         The merge is made beside the files of the project, which then move forward to it: they never hold a conflict.
         """
         try:
             for _ in range(_TRIES):
-                if self._try_to_merge(commit):
+                if self._try_to_merge(commit, announce):
                     return Result(self.branch, commit, merged=True)
         except _NotMerged as reason:
             return Result(self.branch, commit, conflicts=reason.files, reason=str(reason))
         return Result(self.branch, commit, reason="the project has got new commits each time")
 
-    def _try_to_merge(self, commit: str) -> bool:
+    def _try_to_merge(self, commit: str, announce: Announce) -> bool:
         """Return whether the project has a commit now; False: it has moved meanwhile. Raises `_NotMerged`."""
         git = self._above
         head = git.find_commit("HEAD")
@@ -244,6 +247,7 @@ class Worktree:
             return True
         tree = self._merge_trees(head, commit)
         merge = self._commit_tree(tree, [head, commit], self._describe(f"Merge branch '{self.branch}'", []))
+        announce(self._digest_changes(head, merge))
         try:
             self._move_forward(merge)
         except GitError as error:
@@ -270,6 +274,20 @@ class Worktree:
         if conflicts:
             raise _NotMerged(f"conflicts in {_name(conflicts)}", conflicts)
         return said[0]
+
+    def _digest_changes(self, before: str, after: str) -> dict[str, str]:
+        """Return the SHA-256 of the files in which a commit differs from another, by their paths in the project."""
+        git = self._above
+        listed = git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=AM", before, after).split("\0")
+        names = [each for each in listed if each and "\n" not in each][:MOST_ANNOUNCED]
+        said = git.run("cat-file", "--batch", data="".join(f"{after}:{each}\n" for each in names))
+        rest, digests = said.encode("utf-8", "surrogateescape"), {}
+        for name in names:
+            head, _, rest = rest.partition(b"\n")
+            size = int(head.rpartition(b" ")[2])
+            digests[str(Path(self.top, name))] = sha256(rest[:size]).hexdigest()
+            rest = rest[size + 1 :]
+        return digests
 
     def _move_forward(self, merge: str) -> None:
         """Have the project's branch and files move forward to a commit, once no other git holds them."""

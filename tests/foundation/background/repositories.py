@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import subprocess
 from contextlib import asynccontextmanager
@@ -10,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 from amplifier_foundation import Bundle
 from amplifier_foundation.background.draining import drain
 from amplifier_foundation.background.up import run_background
+from amplifier_foundation.paths import data_home
+from tests.programs import require
+
+PATIENCE = 60
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    import pytest
 
     from amplifier_core import Delivery
     from amplifier_core.plugins import Plugins
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
     from amplifier_foundation.background.up import Up
 
 RUNS_CODE = """
-import os
+import asyncio, os
 from amplifier_core import ToolResult
 
 class Code:
@@ -34,15 +42,29 @@ class Code:
         exec(input["code"], {"folder": self.folder})
         return ToolResult(success=True, output="ran")
 
+class Hold:
+    name, description = "hold", "Wait while a file exists."
+    input_schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    accesses = {}
+    async def execute(self, input):
+        while os.path.exists(input["path"]):
+            await asyncio.sleep(0.01)
+        return ToolResult(success=True, output="on")
+
 async def mount(coordinator, config):
     await coordinator.mount("tools", Code(coordinator.get_capability("session.working_dir")))
+    await coordinator.mount("tools", Hold())
 """
-"""A tool that does what a session without a sandbox could do."""
+"""Tools that do what a session without a sandbox could do, and wait for the test."""
 
 RULES = [
     {"when": {"user": r"write (?P<path>\S+) (?P<text>.*)"},
      "call": {"tool": "write_file", "input": {"file_path": "{path}", "content": "{text}\n"}}},
     {"when": {"user": r"run (?P<code>[\s\S]*)"}, "call": {"tool": "code", "input": {"code": "{code}"}}},
+    {"when": {"user": r"hold (?P<path>\S+) (?P<text>.*)"},
+     "call": [{"tool": "write_file", "input": {"file_path": "{path}", "content": "{text}\n"}},
+              {"tool": "hold", "input": {"path": "HOLD"}}]},
+    {"when": {"tool": "hold"}, "say": "Wrote {path}"},
     {"when": {"tool": "write_file"}, "say": "Wrote {path}"},
     {"when": {"tool": "code"}, "say": "Ran it"},
 ]  # fmt: skip
@@ -54,6 +76,18 @@ class Repository:
     def __init__(self, top: Path, project: Path) -> None:
         self.top, self.project = top, project
         project.mkdir(parents=True, exist_ok=True)
+
+    @classmethod
+    def make(cls, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+        """Make a repository with one commit; the project is its top, and git knows no user."""
+        require("git")
+        monkeypatch.setenv("HOME", str(folder / "nobody"))
+        monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+        made = cls(folder / "project", folder / "project")
+        made.git("init", "--quiet", "-b", "main")
+        made.write("a.txt", "one\ntwo\nthree\n")
+        made.commit("first")
+        return made
 
     def git(self, *arguments: str, fails: bool = False) -> str:
         """Run git as the person does."""
@@ -105,12 +139,15 @@ class Worker:
     def __init__(self, repository: Repository, store: DurableStore, plugins: Plugins) -> None:
         self.repository, self.store, self.plugins = repository, store, plugins
         self.activities: list[Activity] = []
+        self.hold = repository.top.parent / "hold"
+        """While this file exists, `hold` waits."""
 
-    def bundle(self, **keys: Any) -> Bundle:
-        """Return its bundle."""
+    def bundle(self, model: dict[str, Any] | None = None, **keys: Any) -> Bundle:
+        """Return its bundle; `model` is what its model's config has besides."""
         source = self.repository.project.parent / "code.py"
         source.write_text(RUNS_CODE)
-        playbook = {"rules": RULES, "otherwise": {"say": "Nothing."}}
+        rules = json.loads(json.dumps(RULES).replace("HOLD", str(self.hold)))
+        playbook = {"rules": rules, "otherwise": {"say": "Nothing."}, **(model or {})}
         coder = {"name": "coder", "instruction_template": "{task}", "retry": {"delay": 0.001, "max_delay": 0.001}}
         sections: dict[str, Any] = {
             "bundle": {"name": "crew"},
@@ -136,8 +173,12 @@ class Worker:
         async with self.run(worktree=worktree, **keys) as up:
             for number, task in enumerate(tasks, 1):
                 await up.manager.fire("coder", {"id": number, "task": task, "title": f"Task {number}"})
-            await drain([up.manager])
+            await self.drain(up)
         return await self.deliveries()
+
+    async def drain(self, up: Up) -> None:
+        """Wait until everything is handled."""
+        await drain([up.manager])
 
     async def deliveries(self) -> list[Delivery]:
         """Return all deliveries, the oldest first."""
@@ -147,3 +188,21 @@ class Worker:
         """Return the data of the completion events."""
         names = ("session:completed", "session:error")
         return [dict(event.data) for event in await self.store.events(limit=1000) if event.name in names]
+
+    async def wait_for(self, is_there: Callable[[], Any]) -> None:
+        """Wait until a condition holds."""
+        async with asyncio.timeout(PATIENCE):
+            while not is_there():
+                await asyncio.sleep(0.01)
+
+    async def leave_unfinished(self, name: str, text: str) -> Delivery:
+        """Have a session write a file in its worktree, and interrupt it then; return its waiting delivery."""
+        self.hold.touch()
+        async with self.run(worktree="merge") as up:
+            await up.manager.fire("coder", {"id": 0, "task": f"hold {name} {text}", "title": "Held"})
+            await self.wait_for(lambda: list(data_home().glob(f"worktrees/*/{name}")))
+            await up.manager.stop_all(grace=0)
+        self.hold.unlink()
+        [delivery] = await self.deliveries()
+        assert delivery.state == "pending"
+        return delivery

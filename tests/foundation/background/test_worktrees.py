@@ -20,15 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def repository(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    """A repository with one commit; the project is its top, and git knows no user."""
-    require("git")
-    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    made = Repository(tmp_path / "project", tmp_path / "project")
-    made.git("init", "--quiet", "-b", "main")
-    made.write("a.txt", "one\ntwo\nthree\n")
-    made.commit("first")
-    return made
+    return Repository.make(tmp_path, monkeypatch)
 
 
 @pytest.fixture

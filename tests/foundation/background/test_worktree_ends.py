@@ -1,0 +1,276 @@
+"""The ends of worktrees besides success: retries, dead letters, replaced and deleted sessions, hostile ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from amplifier_foundation.background import git as git_module
+from amplifier_foundation.background.worktree_steps import release_worktrees
+from amplifier_foundation.background.worktrees import read_worktree
+from tests.programs import require
+
+from .repositories import Repository, Worker
+
+if TYPE_CHECKING:
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import DurableStore
+
+
+@pytest.fixture
+def repository(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    return Repository.make(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def worker(repository: Repository, store: DurableStore, plugins: Plugins) -> Worker:
+    return Worker(repository, store, plugins)
+
+
+def assert_nothing_is_left(repository: Repository, home: Path, *branches: str) -> None:
+    """Assert that there are these branches beside main, and no worktree."""
+    assert sorted(repository.branches) == sorted([*branches, "main"])
+    assert repository.is_clean()
+    assert [each.name for each in (home / "worktrees").iterdir()] == []
+
+
+async def test_a_retry_goes_on_in_the_worktree_and_a_dead_letter_leaves_its_work_on_the_branch(
+    repository: Repository, worker: Worker, home: Path
+) -> None:
+    code = (
+        "run import pathlib\nlog = pathlib.Path(folder, 'log.txt')\n"
+        "log.write_text((log.read_text() if log.exists() else '') + 'again ')"
+    )
+    fails = {"when": {"tool": "code"}, "say": "{unknown}"}
+    asks = {"when": {"user": r"run (?P<code>[\s\S]*)"}, "call": {"tool": "code", "input": {"code": "{code}"}}}
+    [delivery] = await worker.handle(code, max_attempts=3, model={"rules": [asks, fails]})
+    assert delivery.state == "dead"
+    branch = f"amplifier/{delivery.session_id}"
+    assert_nothing_is_left(repository, home, branch)
+    assert repository.show(branch, "log.txt") == "again"
+    assert repository.git("log", "-1", "--format=%s", branch) == "unfinished: Task 1"
+    [end] = await worker.ends()
+    assert (end["status"], end["branch"], end["merged"]) == ("failed", branch, False)
+
+
+async def test_a_replaced_session_leaves_its_work_on_its_branch(
+    repository: Repository, worker: Worker, home: Path
+) -> None:
+    worker.hold.touch()
+    async with worker.run(worktree="merge", mode="restart") as up:
+        await up.manager.fire("coder", {"task": "hold first.txt x", "title": "First"})
+        await worker.wait_for(lambda: list(home.glob("worktrees/*/first.txt")))
+        await up.manager.fire("coder", {"task": "write b.txt hello", "title": "Second"})
+        await worker.drain(up)
+    first, second = await worker.deliveries()
+    assert (first.state, second.state) == ("skipped", "done")
+    branch = f"amplifier/{first.session_id}"
+    assert_nothing_is_left(repository, home, branch)
+    assert repository.show(branch, "first.txt") == "x"
+    assert repository.read("b.txt") == "hello\n"
+
+
+async def test_leftovers_are_committed_and_removed_at_the_next_start(
+    repository: Repository, worker: Worker, home: Path
+) -> None:
+    delivery = await worker.leave_unfinished("b.txt", "hello")
+    worktree = read_worktree(str(delivery.session_id))
+    assert worktree is not None
+    assert Path(worktree.path, "b.txt").read_text() == "hello\n"
+    await worker.store.drop(delivery.delivery_id, reason="by hand")
+    await worker.handle(worktree="merge")
+    branch = f"amplifier/{delivery.session_id}"
+    assert_nothing_is_left(repository, home, branch)
+    assert repository.show(branch, "b.txt") == "hello"
+    assert repository.git("log", "-1", "--format=%s", branch) == f"unfinished: session {delivery.session_id}"
+
+
+async def test_the_worktree_of_a_waiting_delivery_is_no_leftover(
+    repository: Repository, worker: Worker, home: Path
+) -> None:
+    await worker.leave_unfinished("b.txt", "hello")
+    [delivery] = await worker.handle(worktree="merge")
+    assert delivery.state == "done", delivery.reason
+    assert_nothing_is_left(repository, home)
+    assert repository.read("b.txt") == "hello\n"
+
+
+async def test_a_deleted_session_leaves_no_worktree(repository: Repository, worker: Worker, home: Path) -> None:
+    delivery = await worker.leave_unfinished("b.txt", "hello")
+    await release_worktrees([str(delivery.session_id), "unknown"])
+    branch = f"amplifier/{delivery.session_id}"
+    assert_nothing_is_left(repository, home, branch)
+    assert repository.show(branch, "b.txt") == "hello"
+
+
+PLANTS = {
+    "a file .git that leads elsewhere": """
+import pathlib
+evil = pathlib.Path(folder, 'evil')
+git('init', '-q', str(evil))
+git('-C', str(evil), 'config', 'core.fsmonitor', f'touch {mark}; false')
+git('-C', str(evil), 'config', 'filter.x.clean', f'touch {mark}; cat')
+pathlib.Path(folder, '.gitattributes').write_text('* filter=x\\n')
+pathlib.Path(folder, '.git').unlink()
+pathlib.Path(folder, '.git').write_text(f'gitdir: {evil}/.git\\n')
+""",
+    "a folder .git": """
+import pathlib
+pathlib.Path(folder, '.git').unlink()
+git('init', '-q', folder)
+git('-C', folder, 'config', 'core.fsmonitor', f'touch {mark}; false')
+""",
+    "no .git": """
+import pathlib
+pathlib.Path(folder, '.git').unlink()
+""",
+    "a nested repository with a monitor": """
+import pathlib
+inner = pathlib.Path(folder, 'inner')
+git('init', '-q', str(inner))
+(inner / 'file.txt').write_text('inner')
+git('-C', str(inner), 'add', '.')
+who = ['-c', 'user.name=x', '-c', 'user.email=x@y']
+git('-C', str(inner), *who, 'commit', '-qm', 'x')
+git('-C', str(inner), 'config', 'core.fsmonitor', f'touch {mark}; false')
+""",
+    "a bare repository": """
+import pathlib
+bare = pathlib.Path(folder, 'bare')
+git('init', '-q', '--bare', str(bare))
+git('-C', str(bare), 'config', 'core.fsmonitor', f'touch {mark}; false')
+""",
+    "links": """
+import os, pathlib
+os.symlink(elsewhere, pathlib.Path(folder, 'link'))
+os.symlink('/etc', pathlib.Path(folder, 'etc'))
+""",
+    "closed folders": """
+import os, pathlib
+closed = pathlib.Path(folder, 'closed')
+closed.mkdir()
+(closed / 'file.txt').write_text('x')
+closed.chmod(0)
+""",
+    "names that no repository may have": """
+import pathlib
+odd = pathlib.Path(folder, 'git~1')
+odd.mkdir()
+(odd / 'config').write_text('x')
+""",
+    "a program called git": """
+import pathlib
+program = pathlib.Path(folder, 'git')
+program.write_text(f'#!/bin/sh\\ntouch {mark}\\n')
+program.chmod(0o755)
+""",
+    "attributes of a filter that nobody has set": """
+import pathlib
+pathlib.Path(folder, '.gitattributes').write_text(f'* filter=touch diff=x merge=x\\n')
+""",
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+async def test_nothing_that_a_session_plants_makes_git_run_or_write_elsewhere(
+    repository: Repository, worker: Worker, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: str
+) -> None:
+    hooks = repository.top / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    mark, elsewhere = tmp_path / "mark", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for hook in ("pre-commit", "post-checkout", "post-merge", "pre-merge-commit", "reference-transaction"):
+        (hooks / hook).write_text(f"#!/bin/sh\ntouch {mark}\n")
+        (hooks / hook).chmod(0o755)
+    monkeypatch.setenv("PATH", f".:{os.environ['PATH']}")
+    monkeypatch.setenv("GIT_DIR", str(elsewhere))
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", f"touch {mark}")
+    names = f"mark, elsewhere = {str(mark)!r}, {str(elsewhere)!r}\n"
+    clean = (
+        "import os, subprocess\nplain = {name: value for name, value in os.environ.items() if name != 'GIT_DIR'}\n"
+        "def git(*arguments): subprocess.run(['git', *map(str, arguments)], check=True, env=plain)\n"
+    )
+    keep = "import pathlib\npathlib.Path(folder, 'kept.txt').write_text('kept')\n"
+    [delivery] = await worker.handle(f"run {clean}{names}{PLANTS[plant]}{keep}")
+    monkeypatch.delenv("GIT_DIR")
+    assert delivery.state == "done", delivery.reason
+    [end] = await worker.ends()
+    assert end["merged"]
+    assert not mark.exists()
+    assert list(elsewhere.iterdir()) == []
+    assert repository.read("kept.txt") == "kept"
+    assert [each.name for each in (home / "worktrees").iterdir()] == []
+    assert "160000" not in repository.git("ls-tree", "-r", "HEAD")
+    if "nested" in plant:
+        assert repository.show("HEAD", "inner/file.txt") == "inner"
+        assert "Without its own history: inner" in repository.git("log", "-1", "--format=%b", "HEAD^2")
+    if "no repository may have" in plant:
+        assert "Left out: git~1/config" in repository.git("log", "-1", "--format=%b", "HEAD^2")
+
+
+async def test_the_persons_filter_runs_but_no_filter_of_the_worktree(
+    repository: Repository, worker: Worker, tmp_path: Path
+) -> None:
+    repository.git("config", "filter.shout.clean", "tr a-z A-Z")
+    repository.write(".gitattributes", "*.loud filter=shout\n")
+    repository.commit()
+    await worker.handle("write b.loud hello")
+    assert repository.show("HEAD", "b.loud") == "HELLO"
+    repository.write("tools/clean.sh", "cat\n")
+    repository.commit()
+    repository.git("config", "filter.shout.clean", "sh tools/clean.sh")
+    *_, refused = await worker.handle("write c.loud hello")
+    assert refused.state == "dead"
+    assert "git's setting filter.shout.clean runs 'tools/clean.sh' of the checked-out files" in str(refused.reason)
+
+
+async def test_a_git_that_hangs_stops_its_session_alone(
+    repository: Repository, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, folder = require("git"), tmp_path / "bin"
+    folder.mkdir()
+    (folder / "git").write_text(
+        f'#!/bin/sh\ncase "$* $GIT_WORK_TREE" in *commit-tree*) cat >{tmp_path}/message;'
+        f' if grep -q slow.txt {tmp_path}/message; then sleep 600; fi; exec {real} "$@" <{tmp_path}/message;; esac\n'
+        f'exec {real} "$@"\n'
+    )
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(git_module, "TIME_LIMIT", 3.0)
+    slow, fast = await worker.handle("write slow.txt x", "write fast.txt x", max_attempts=1)
+    assert (slow.state, fast.state) == ("dead", "done")
+    assert slow.reason == "its worktree cannot be finished: git commit-tree took longer than 3 s, and was ended"
+    assert repository.read("fast.txt") == "x\n"
+
+
+async def test_without_git_the_start_says_what_to_install(
+    repository: Repository, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(git_module.GitError, match="git is not installed. Install it: apt-get install git"):
+        await worker.handle()
+
+
+async def test_a_session_cannot_write_into_the_project_or_another_worktree(
+    repository: Repository, worker: Worker, home: Path
+) -> None:
+    first = await worker.leave_unfinished("b.txt", "hello")
+    other = home.resolve() / "worktrees" / str(first.session_id) / "b.txt"
+    *_, one, two = await worker.handle(f"write {other} mine", f"write {repository.top}/a.txt mine")
+    assert {one.state, two.state} <= {"done", "dead"}
+    assert repository.git("log", "--format=%s", "--no-merges").splitlines() == ["Wrote b.txt", "first"]
+    assert repository.read("a.txt") == "one\ntwo\nthree\n"
+    assert repository.read("b.txt") == "hello\n"
+
+
+async def test_a_merged_file_does_not_wake_its_own_session(repository: Repository, worker: Worker) -> None:
+    trigger = {"type": "file_change", "config": {"patterns": ["*.txt"], "debounce_ms": 20}}
+    async with worker.run(worktree="merge", triggers=[trigger], instruction_template="write out.txt again") as up:
+        repository.write("in.txt", "x\n")
+        await worker.wait_for((repository.project / "out.txt").exists)
+        await worker.drain(up)
+    done = [each.event.file_path for each in await worker.deliveries() if each.state == "done"]
+    assert set(done) <= {"a.txt", "in.txt"}
