@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 from contextlib import asynccontextmanager
@@ -44,16 +43,17 @@ class Code:
 
 class Hold:
     name, description = "hold", "Wait while a file exists."
-    input_schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    input_schema = {"type": "object", "properties": {}}
     accesses = {}
+    def __init__(self, path): self.path = path
     async def execute(self, input):
-        while os.path.exists(input["path"]):
+        while os.path.exists(self.path):
             await asyncio.sleep(0.01)
         return ToolResult(success=True, output="on")
 
 async def mount(coordinator, config):
     await coordinator.mount("tools", Code(coordinator.get_capability("session.working_dir")))
-    await coordinator.mount("tools", Hold())
+    await coordinator.mount("tools", Hold(config["hold"]))
 """
 """Tools that do what a session without a sandbox could do, and wait for the test."""
 
@@ -63,7 +63,7 @@ RULES = [
     {"when": {"user": r"run (?P<code>[\s\S]*)"}, "call": {"tool": "code", "input": {"code": "{code}"}}},
     {"when": {"user": r"hold (?P<path>\S+) (?P<text>.*)"},
      "call": [{"tool": "write_file", "input": {"file_path": "{path}", "content": "{text}\n"}},
-              {"tool": "hold", "input": {"path": "HOLD"}}]},
+              {"tool": "hold", "input": {}}]},
     {"when": {"tool": "hold"}, "say": "Wrote {path}"},
     {"when": {"tool": "write_file"}, "say": "Wrote {path}"},
     {"when": {"tool": "code"}, "say": "Ran it"},
@@ -146,14 +146,16 @@ class Worker:
         """Return its bundle; `model` is what its model's config has besides."""
         source = self.repository.project.parent / "code.py"
         source.write_text(RUNS_CODE)
-        rules = json.loads(json.dumps(RULES).replace("HOLD", str(self.hold)))
-        playbook = {"rules": rules, "otherwise": {"say": "Nothing."}, **(model or {})}
+        playbook = {"rules": RULES, "otherwise": {"say": "Nothing."}, **(model or {})}
         coder = {"name": "coder", "instruction_template": "{task}", "retry": {"delay": 0.001, "max_delay": 0.001}}
         sections: dict[str, Any] = {
             "bundle": {"name": "crew"},
             "session": {"orchestrator": "loop-basic", "context": "context-simple"},
             "providers": [{"module": "provider-playbook", "config": playbook}],
-            "tools": [{"module": "tool-filesystem"}, {"module": "tool-code", "source": str(source)}],
+            "tools": [
+                {"module": "tool-filesystem"},
+                {"module": "tool-code", "source": str(source), "config": {"hold": str(self.hold)}},
+            ],
             "background_sessions": [{**coder, **keys}],
         }
         return Bundle.from_dict(sections, self.repository.project)
