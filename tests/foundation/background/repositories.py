@@ -17,7 +17,7 @@ from tests.programs import require
 PATIENCE = 60
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     import pytest
@@ -142,8 +142,8 @@ class Worker:
         self.hold = repository.top.parent / "hold"
         """While this file exists, `hold` waits."""
 
-    def bundle(self, model: dict[str, Any] | None = None, **keys: Any) -> Bundle:
-        """Return its bundle; `model` is what its model's config has besides."""
+    def bundle(self, model: dict[str, Any] | None = None, tools: Sequence[dict[str, Any]] = (), **keys: Any) -> Bundle:
+        """Return its bundle; `model` is what its model's config has besides, and `tools` are further tools."""
         source = self.repository.project.parent / "code.py"
         source.write_text(RUNS_CODE)
         playbook = {"rules": RULES, "otherwise": {"say": "Nothing."}, **(model or {})}
@@ -155,6 +155,7 @@ class Worker:
             "tools": [
                 {"module": "tool-filesystem"},
                 {"module": "tool-code", "source": str(source), "config": {"hold": str(self.hold)}},
+                *tools,
             ],
             "background_sessions": [{**coder, **keys}],
         }

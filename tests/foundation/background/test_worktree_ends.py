@@ -274,3 +274,34 @@ async def test_a_merged_file_does_not_wake_its_own_session(repository: Repositor
         await worker.drain(up)
     done = [each.event.file_path for each in await worker.deliveries() if each.state == "done"]
     assert set(done) <= {"a.txt", "in.txt"}
+
+
+async def test_in_the_sandbox_a_session_writes_its_worktree_alone_and_git_reads(
+    repository: Repository, worker: Worker, home: Path
+) -> None:
+    require("bwrap")
+    other = await worker.leave_unfinished("b.txt", "hello")
+    foreign = home.resolve() / "worktrees" / str(other.session_id) / "b.txt"
+    (home / "settings.yaml").write_text("permissions: {allow: [bash]}\n")
+    targets = (repository.top / "a.txt", repository.top / ".git" / "config", foreign)
+    repository.write(
+        "try.py",
+        f"for path in {list(map(str, targets))!r}:\n    try:\n        open(path, 'a').write('evil')\n"
+        "    except OSError:\n        print('refused')\n",
+    )
+    repository.commit()
+    command = "echo mine >a.txt; git status --short >status.txt; git diff >diff.txt; python3 try.py >refused.txt"
+    rules = [
+        {"when": {"user": "shell"}, "call": {"tool": "bash", "input": {"command": command}}},
+        {"when": {"tool": "bash"}, "say": "Ran it"},
+        {"when": {"tool": "hold"}, "say": "Wrote it"},
+    ]
+    tools = [{"module": "tool-bash"}]
+    *_, delivery = await worker.handle("shell", model={"rules": rules}, tools=tools)
+    assert delivery.state == "done", delivery.reason
+    assert repository.read("a.txt") == "mine\n"
+    assert repository.read("status.txt").splitlines()[0] == " M a.txt"
+    assert "+mine" in repository.read("diff.txt")
+    assert "evil" not in (repository.top / ".git" / "config").read_text()
+    assert repository.read("b.txt") == "hello\n"
+    assert "refused" in repository.read("refused.txt")
