@@ -85,7 +85,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 def test_no_block_is_left_untested() -> None:
     assert sorted(kind for kind, _ in BLOCKS) == sorted(
-        ["console"] * 16 + ["text", "python", "toml", "python", "python", "sh"] + ["yaml"] * 4 + ["markdown"] * 5
+        ["console"] * 17 + ["text", "python", "toml", "python", "python", "sh"] + ["yaml"] * 4 + ["markdown"] * 6
     )
 
 
@@ -110,6 +110,16 @@ def test_a_workflow_runs_as_documented(project: Path, home: Path, capsys: pytest
     for command, output in commands(block("console", "amplifier flow run")):
         out, _ = here(command, capsys)
         assert output == [] or out.splitlines() == output
+
+
+def test_issues_are_kept_and_worked_on_as_documented(
+    project: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command, output in commands(block("console", "amplifier issue create")):
+        assert here(command, capsys)[0].splitlines() == output
+    (project / "bundle.md").write_text(block("markdown", "name: coders"), encoding="utf-8")
+    here("amplifier up --once", capsys)
+    assert "result:\nDone: Release 1.1" in here("amplifier issue show 2", capsys)[0]
 
 
 def test_an_editor_is_served_as_documented(project: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ first = documents.change('issues', '1\\udce9', {'title': 'Größe 🙂', 'state'
 logged = await documents.write([first], [('issue:opened', {'by': coordinator.session_id})])
 found = await documents.get('issues', '1\\udce9')
 missing = await documents.get('issues', '2')
-listed = await documents.list('issues', where={'state': ['open']}, prefix='1', newest=True, limit=5)
+listed = await documents.find('issues', where={'state': ['open']}, prefix='1', newest=True, limit=5)
 try:
     await documents.write([documents.change('issues', '2', {}), first], [('issue:opened', {})])
 except DocumentConflict as conflict:

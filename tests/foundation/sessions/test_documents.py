@@ -39,10 +39,10 @@ async def test_documents_are_read_and_listed_within_the_project(store: MemorySto
     found = await mine.get("issues", "2")
     assert found is not None
     assert (found.data, found.version) == ({"state": "done"}, 2)
-    listed = await mine.list("issues", where={"state": ["open", "done"]}, newest=True, limit=2)
+    listed = await mine.find("issues", where={"state": ["open", "done"]}, newest=True, limit=2)
     assert [each.key for each in listed] == ["2", "1"]
-    assert [each.key for each in await mine.list("issues", prefix="1")] == ["1"]
-    assert (await others.get("issues", "1"), await others.list("issues")) == (None, [])
+    assert [each.key for each in await mine.find("issues", prefix="1")] == ["1"]
+    assert (await others.get("issues", "1"), await others.find("issues")) == (None, [])
 
 
 async def test_a_change_of_another_project_is_refused_with_all_others(store: MemoryStore) -> None:
@@ -50,7 +50,7 @@ async def test_a_change_of_another_project_is_refused_with_all_others(store: Mem
     changes = [documents.change("issues", "1", {}), DocumentChange("/q", "issues", "2", {})]
     with pytest.raises(ValueError, match="document '2' of 'issues' belongs to project '/q'.* of '/p'"):
         await documents.write(changes, [("issue:opened", {})])
-    assert (await documents.list("issues"), await store.events()) == ([], [])
+    assert (await documents.find("issues"), await store.events()) == ([], [])
 
 
 async def test_secrets_reach_neither_a_document_nor_an_event(store: MemoryStore) -> None:
