@@ -85,7 +85,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 def test_no_block_is_left_untested() -> None:
     assert sorted(kind for kind, _ in BLOCKS) == sorted(
-        ["console"] * 17 + ["text", "python", "toml", "python", "python", "sh"] + ["yaml"] * 4 + ["markdown"] * 6
+        ["console"] * 17 + ["text", "python", "toml", "python", "python", "sh"] + ["yaml"] * 5 + ["markdown"] * 6
     )
 
 
@@ -277,6 +277,13 @@ def test_the_key_commands_work_as_shown(
 
 async def test_the_preferences_are_valid_as_shown(folder: Path) -> None:
     (folder / "bundle.yaml").write_text("bundle: {name: b}\n" + block("yaml", "provider_preferences"), encoding="utf-8")
+    assert {problem.code for problem in await check_bundle("bundle.yaml", load_plugins(environ={}))} <= {"AMP115"}
+
+
+async def test_the_worktrees_are_valid_as_shown(folder: Path) -> None:
+    trigger = "    triggers: [{type: manual}]\n"
+    text = "bundle: {name: b}\n" + block("yaml", "worktree:") + trigger
+    (folder / "bundle.yaml").write_text(text, encoding="utf-8")
     assert {problem.code for problem in await check_bundle("bundle.yaml", load_plugins(environ={}))} <= {"AMP115"}
 
 

@@ -23,6 +23,11 @@ def remove_folder(path: str) -> None:
         shutil.rmtree(path)
 
 
+def has_files(folder: str) -> bool:
+    """Return whether there is anything in a folder."""
+    return next(_walk(folder), None) is not None
+
+
 def remove_nested(top: str) -> list[str]:
     """Remove the repositories below a worktree, so that their files are plain ones; return their folders."""
     found = []

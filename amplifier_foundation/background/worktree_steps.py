@@ -22,7 +22,7 @@ from ..bundle.templates import fill_key
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import WORKTREE
 from .git import GitError, find_checkout, find_git
-from .worktrees import list_worktrees, plan_worktree, read_worktree
+from .worktrees import has_worktree, list_worktrees, plan_worktree, read_worktree
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -60,7 +60,7 @@ async def open_worktree(engine: Engine, background: BackgroundSessionState, deli
         return
     if background.config.mode == "restart":  # nobody has run the replaced ones meanwhile
         await release_leftovers(engine.store, background.project)
-    worktree = await asyncio.to_thread(read_worktree, session_id)
+    worktree = await _read(delivery)
     if worktree is not None and not worktree.is_ready:
         await asyncio.to_thread(worktree.undo)
         worktree = None
@@ -73,10 +73,10 @@ async def open_worktree(engine: Engine, background: BackgroundSessionState, deli
             planned = await shield_to_completion(
                 asyncio.to_thread(plan_worktree, session_id, background.project, branch)
             )
-            if isinstance(planned, str):
-                return
-            worktree = planned
-            await shield_to_completion(asyncio.to_thread(worktree.make))
+        if isinstance(planned, str):
+            return
+        worktree = planned
+        await shield_to_completion(asyncio.to_thread(worktree.make))
     await asyncio.to_thread(worktree.check_folder)
     spawn.request = replace(spawn.request, working_dir=worktree.folder)
     spawn.metadata = {**spawn.metadata, WORKTREE: worktree.metadata()}
@@ -113,13 +113,8 @@ async def give_up_worktree(delivery: Delivery, spawn: Spawn | None = None) -> Re
     worktree = await _read(delivery)
     if worktree is None:
         return None
-    subject = str(delivery.event.data.get("title") or delivery.event.source)
-    try:
-        result = await shield_to_completion(_finish(worktree, subject, is_finished=False))
-    except (GitError, OSError) as error:
-        logger.warning("the worktree %s stays until the next start: %s", worktree.path, error)
-        return None
-    if spawn is not None:
+    result = await _release(worktree, str(delivery.event.data.get("title") or delivery.event.source))
+    if spawn is not None and result is not None:
         spawn.metadata = {**spawn.metadata, WORKTREE: worktree.metadata()}
     return result
 
@@ -133,7 +128,7 @@ async def forget_worktree(delivery: Delivery) -> None:
 
 async def release_leftovers(store: DurableStore, project: str) -> None:
     """Release the worktrees of a project's sessions that no waiting or running delivery has."""
-    noted = [read_worktree(session_id) for session_id in await asyncio.to_thread(list_worktrees)]
+    noted = [read_worktree(session_id) for session_id in list_worktrees()]
     for worktree in noted:
         if worktree is not None and worktree.project == project:
             found = await store.deliveries(session_id=worktree.session_id, limit=1)
@@ -146,22 +141,26 @@ async def release_worktrees(session_ids: Iterable[str]) -> None:
 
     A failure is logged: the worktree stays for the next start.
     """
-    for session_id in session_ids:
+    for session_id in sorted(set(session_ids).intersection(list_worktrees())):
         worktree = await asyncio.to_thread(read_worktree, session_id)
-        if worktree is None:
-            continue
-        try:
-            if worktree.is_ready:
-                await shield_to_completion(_finish(worktree, f"session {session_id}", is_finished=False))
-                await asyncio.to_thread(worktree.forget)
-            else:
-                await asyncio.to_thread(worktree.undo)
-        except (GitError, OSError) as error:
-            logger.warning("the worktree %s stays until the next start: %s", worktree.path, error)
+        if worktree is not None and await _release(worktree, f"session {session_id}") is not None:
+            await asyncio.to_thread(worktree.forget)
+
+
+async def _release(worktree: Worktree, subject: str) -> Result | None:
+    """Commit what there is, and remove the worktree; None for one that no session has seen, and after a failure."""
+    try:
+        if worktree.is_ready:
+            return await shield_to_completion(_finish(worktree, subject, is_finished=False))
+        await asyncio.to_thread(worktree.undo)
+    except (GitError, OSError) as error:
+        logger.warning("the worktree %s stays until the next start: %s", worktree.path, error)
+    return None
 
 
 async def _read(delivery: Delivery) -> Worktree | None:
-    return await asyncio.to_thread(read_worktree, str(delivery.session_id))
+    session_id = str(delivery.session_id)
+    return await asyncio.to_thread(read_worktree, session_id) if has_worktree(session_id) else None
 
 
 async def _finish(

@@ -27,7 +27,7 @@ from amplifier_core.utils.secrets import redact_text
 from ..documents.files import write_whole
 from ..paths import data_home, make_private
 from .git import Git, GitError, find_checkout, make_plain
-from .worktree_files import remove_folder, remove_nested
+from .worktree_files import has_files, remove_folder, remove_nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +115,7 @@ class Worktree:
 
     def save(self) -> None:
         """Write the note, durable on return."""
+        make_private(_home())
         write_whole(_note_of(self.session_id), json.dumps(asdict(self)))
 
     @property
@@ -128,11 +129,8 @@ class Worktree:
     # To make it
 
     def make(self) -> None:
-        """Make the branch and the worktree. Raises `GitError`."""
-        git = self._above
-        git.check_filters()
-        git.run("update-ref", self._ref, self.base, "")
-        git.run("worktree", "add", "--quiet", "--lock", self.path, self.branch)
+        """Make the worktree of the branch. Raises `GitError`."""
+        self._above.run("worktree", "add", "--quiet", "--lock", self.path, self.branch)
         self.is_ready = True
         self.save()
 
@@ -187,6 +185,9 @@ class Worktree:
                 if error.status != 1 or not all(map(_IS_SKIPPED.match, error.problems)):
                     raise
             skipped = git.run("ls-files", "--others", "--exclude-standard", "-z").split("\0")
+            staged = git.run("ls-files", "--stage", "-z").split("\0")
+            modules = [each.partition("\t")[2] for each in staged if each.startswith("160000 ")]
+            skipped += [each for each in modules if has_files(f"{self.path}/{each}")]
             return git.run("write-tree").strip(), [make_plain(each) for each in skipped if each]
         finally:
             index.unlink(missing_ok=True)
@@ -328,17 +329,20 @@ class Worktree:
 
 
 def plan_worktree(session_id: str, project: str, branch: str) -> Worktree | str:
-    """Return a new worktree of a session, with its note, or why there is none. Raises `GitError`.
+    """Return a worktree for a session, with its note and its branch, or why there is none. Raises `GitError`.
 
     Hold the lock of the repository meanwhile: nobody else takes the name of the branch.
     """
     checkout = find_checkout(project)
     if isinstance(checkout, str):
         return checkout
+    git = Git(checkout.repository, checkout.top)
+    git.check_filters()
     name = _choose_branch(checkout, branch, session_id)
     place = (checkout.top, checkout.repository, checkout.common, checkout.prefix)
     worktree = Worktree(session_id, project, *place, branch=name, base=checkout.head)
     worktree.save()
+    git.run("update-ref", f"refs/heads/{name}", checkout.head, "")
     return worktree
 
 
@@ -357,8 +361,13 @@ def list_worktrees() -> list[str]:
     return sorted(each.stem for each in (data_home() / "worktrees").glob("[A-Za-z0-9]*.json"))
 
 
+def has_worktree(session_id: str) -> bool:
+    """Return whether there is a note of a session's worktree; at once."""
+    return _note_of(session_id).is_file()
+
+
 def _home() -> Path:
-    return Path(os.path.realpath(make_private(data_home() / "worktrees")))
+    return Path(os.path.realpath(data_home() / "worktrees"))
 
 
 def _note_of(session_id: str) -> Path:

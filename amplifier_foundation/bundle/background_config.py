@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -129,6 +129,8 @@ class WorktreeConfig(BaseModel):
 
 
 def _expand_finish(value: Any) -> Any:
+    if isinstance(value, str) and value not in get_args(Finish):
+        raise ValueError(f"'{value}' is neither 'branch' nor 'merge', nor a mapping")
     return {"finish": value} if isinstance(value, str) else value
 
 

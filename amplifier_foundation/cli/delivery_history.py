@@ -105,8 +105,8 @@ def _steps(delivery: Delivery, record: SessionRecord | None, answer: str) -> Ite
     """Yield the time, the kind and the text of each step."""
     summary, reason = describe(delivery.event), first_line(delivery.reason or "")
     attempt = f" (attempt {delivery.attempts})" if delivery.attempts > 1 else ""
-    told = first_line(describe_worktree(record.metadata)) if record is not None else ""
-    worktree = f"; {told}" if told else ""
+    told = describe_worktree(record.metadata) if record is not None else ""
+    worktree = f"; {first_line(told)}" if told else ""
     if delivery.state in ("refused", "skipped"):
         if delivery.updated > delivery.created:
             yield delivery.created, "accepted", summary

@@ -153,11 +153,11 @@ class Project:
             argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False
         )
 
-    async def fire(self) -> None:
+    async def fire(self, number: int = 7, task: str = "write it") -> None:
         """Give it one event."""
         store = open_inbox(load_plugins(environ={}), path=self.home / "amplifier.db")
         try:
-            event = TriggerEvent(TriggerType.MANUAL, "trigger-manual", data={"id": 7, "task": "write it"})
+            event = TriggerEvent(TriggerType.MANUAL, "trigger-manual", data={"id": number, "task": task})
             trigger = "crew/coder/trigger-manual#1"
             assert await store.enqueue(str(self.folder.resolve()), "crew/coder", trigger, event)
         finally:
@@ -228,3 +228,45 @@ async def test_a_session_killed_in_its_turn_goes_on_in_the_same_worktree(tmp_pat
     project.assert_merged_once()
     assert (project.folder / "same.txt").read_text() == "True"
     assert (project.folder / "new.txt").read_text() == "hello\n"
+
+
+async def test_processes_of_their_own_change_one_file_and_everything_is_told(tmp_path: Path) -> None:
+    require("git")
+    change = {
+        "file_path": "lines.txt",
+        "old_string": "line {number}\n",
+        "new_string": "line {number}: done\n",
+    }
+    rules = [
+        {"when": {"user": "^change (?P<number>[0-9]+)"}, "call": {"tool": "edit_file", "input": change}},
+        {
+            "when": {"user": "^over"},
+            "call": {"tool": "write_file", "input": {"file_path": "lines.txt", "content": "x"}},
+        },
+        {"when": {"tool": "edit_file"}, "say": "Changed line {number}"},
+        {"when": {"tool": "write_file"}, "say": "Wrote over it"},
+    ]
+    [declared] = BUNDLE["background_sessions"]
+    sections = [{**declared, "pool_size": 4, "runner": "subprocess", "retry": {"delay": 0.1}}]
+    project = Project(tmp_path, rules, background_sessions=sections)
+    (project.folder / "lines.txt").write_text("".join(f"line {number}\n" for number in range(0, 50)))
+    project.git("add", "--all")
+    project.git("-c", "user.name=Ann", "-c", "user.email=ann@example.org", "commit", "--quiet", "-m", "lines")
+    for number in (5, 15, 25, 35):
+        await project.fire(number, f"change {number}")
+    done = project.run("up", "--once")
+    assert done.returncode == 0, done.stderr
+    lines = (project.folder / "lines.txt").read_text().splitlines()
+    assert [line for line in lines if "done" in line] == [f"line {number}: done" for number in (5, 15, 25, 35)]
+    assert project.git("for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
+    told = project.run("logs").stdout
+    assert all(f"Changed line {number}; merged issue-{number}" in told for number in (5, 15, 25, 35))
+    await project.fire(1, "over")
+    await project.fire(2, "change 45")
+    assert project.run("up", "--once").returncode == 0
+    branches = project.git("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
+    [left] = [each for each in branches if each != "main"]
+    assert f"left branch {left}: conflicts in lines.txt" in project.run("logs").stdout
+    sessions = json.loads(project.run("session", "list", "--json").stdout)["data"]
+    shown = [project.run("session", "show", each["session_id"]).stdout for each in sessions]
+    assert sum(f"left branch {left}: conflicts in lines.txt" in each for each in shown) == 1

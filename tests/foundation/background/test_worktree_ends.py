@@ -227,6 +227,23 @@ async def test_the_persons_filter_runs_but_no_filter_of_the_worktree(
     assert "git's setting filter.shout.clean runs 'tools/clean.sh' of the checked-out files" in str(refused.reason)
 
 
+async def test_a_submodule_stays_as_it_is_and_files_in_it_are_named(
+    repository: Repository, worker: Worker, tmp_path: Path
+) -> None:
+    inner = Repository(tmp_path / "inner", tmp_path / "inner")
+    inner.git("init", "--quiet")
+    inner.write("x.txt", "x")
+    commit = inner.commit()
+    allow = ("-c", "protocol.file.allow=always")
+    repository.git(*allow, "submodule", "--quiet", "add", str(inner.top), "vendor")
+    repository.commit()
+    code = "run import pathlib\nfor each in ('vendor/y.txt', 'z.txt'): pathlib.Path(folder, each).write_text('y')"
+    await worker.handle(code)
+    assert repository.git("ls-tree", "HEAD", "vendor").split()[:3] == ["160000", "commit", commit]
+    assert repository.read("z.txt") == "y"
+    assert "Left out: vendor" in repository.git("log", "-1", "--format=%b", "HEAD^2")
+
+
 async def test_a_git_that_hangs_stops_its_session_alone(
     repository: Repository, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,7 +104,7 @@ MANUAL = "      - {type: manual}\n"
         (TIMER, "{tick}", "tick > 1", "{tick}", ["7:9: unknown name 'tick'; did you mean 'data.tick'?"]),
         (TIMER, "{tick}", "dept > 1", "{tick}", ["7:9: unknown name 'dept'; did you mean 'depth'?"]),
         (TIMER, "{file_path}", "depth == 0", "{tick}", [
-            "6:27: no trigger provides 'file_path'; known here: at, cron, event_data, event_summary, interval, "
+            "6:27: no trigger provides 'file_path'; known here: at, cron, data, event_data, event_summary, interval, "
             "scheduled, source, tick",
         ]),
         (TIMER + FILES, "{file_path}", "data.path == 'x'", "{path}", []),
