@@ -239,12 +239,7 @@ async def test_processes_of_their_own_change_one_file_and_everything_is_told(tmp
     }
     rules = [
         {"when": {"user": "^change (?P<number>[0-9]+)"}, "call": {"tool": "edit_file", "input": change}},
-        {
-            "when": {"user": "^over"},
-            "call": {"tool": "write_file", "input": {"file_path": "lines.txt", "content": "x"}},
-        },
         {"when": {"tool": "edit_file"}, "say": "Changed line {number}"},
-        {"when": {"tool": "write_file"}, "say": "Wrote over it"},
     ]
     [declared] = BUNDLE["background_sessions"]
     sections = [{**declared, "pool_size": 4, "runner": "subprocess", "retry": {"delay": 0.1}}]
@@ -261,12 +256,12 @@ async def test_processes_of_their_own_change_one_file_and_everything_is_told(tmp
     assert project.git("for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
     told = project.run("logs").stdout
     assert all(f"Changed line {number}; merged issue-{number}" in told for number in (5, 15, 25, 35))
-    await project.fire(1, "over")
-    await project.fire(2, "change 45")
+    (project.folder / "lines.txt").write_text("mine")
+    await project.fire(45, "change 45")
     assert project.run("up", "--once").returncode == 0
-    branches = project.git("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
-    [left] = [each for each in branches if each != "main"]
-    assert f"left branch {left}: conflicts in lines.txt" in project.run("logs").stdout
+    assert (project.folder / "lines.txt").read_text() == "mine"
+    left = "left branch issue-45: uncommitted changes of yours in lines.txt"
+    assert f"Changed line 45; {left}" in project.run("logs").stdout
     sessions = json.loads(project.run("session", "list", "--json").stdout)["data"]
     shown = [project.run("session", "show", each["session_id"]).stdout for each in sessions]
-    assert sum(f"left branch {left}: conflicts in lines.txt" in each for each in shown) == 1
+    assert sum(left in each for each in shown) == 1

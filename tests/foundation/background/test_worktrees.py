@@ -69,18 +69,25 @@ async def test_parallel_sessions_on_one_file_lose_nothing(repository: Repository
     assert all(end["merged"] for end in await worker.ends())
 
 
-async def test_a_conflict_leaves_the_branch_and_the_project_untouched(repository: Repository, worker: Worker) -> None:
-    await worker.handle(
-        "write a.txt mine", "write a.txt yours", pool_size=2, worktree={"branch": "issue-{data.id}", "finish": "merge"}
-    )
-    merged, left = sorted(await worker.ends(), key=lambda end: not end["merged"])
-    assert (merged["conflicts"], left["conflicts"], left["merged"]) == ([], ["a.txt"], False)
-    assert repository.branches == sorted([left["branch"], "main"])
-    assert repository.is_clean()
-    assert {repository.read("a.txt"), repository.show(left["branch"], "a.txt") + "\n"} == {"mine\n", "yours\n"}
-    assert not (repository.top / ".git" / "MERGE_HEAD").exists()
-    texts = sorted(each.facts["worktree"] for each in worker.activities if each.kind == "completed")
-    assert texts == [f"left branch {left['branch']}: conflicts in a.txt", f"merged {merged['branch']}"]
+async def test_a_conflict_leaves_the_branch_and_the_project_untouched(
+    repository: Repository, worker: Worker, home: Path
+) -> None:
+    worker.hold.touch()
+    async with worker.run(worktree={"branch": "issue-{data.id}", "finish": "merge"}) as up:
+        await up.manager.fire("coder", {"id": 7, "task": "hold a.txt mine"})
+        await worker.wait_for(lambda: "mine\n" in [each.read_text() for each in home.glob("worktrees/*/a.txt")])
+        repository.write("a.txt", "yours\n")
+        head = repository.commit()
+        worker.hold.unlink()
+        await worker.drain(up)
+    [end] = await worker.ends()
+    assert (end["branch"], end["conflicts"], end["merged"]) == ("issue-7", ["a.txt"], False)
+    assert (repository.branches, repository.git("rev-parse", "HEAD")) == (["issue-7", "main"], head)
+    assert (repository.is_clean(), repository.read("a.txt")) == (True, "yours\n")
+    assert repository.show("issue-7", "a.txt") == "mine"
+    assert end["commit"] == repository.git("rev-parse", "issue-7")
+    [told] = [each.facts["worktree"] for each in worker.activities if each.kind == "completed"]
+    assert told == "left branch issue-7: conflicts in a.txt"
 
 
 async def test_the_branch_stays_where_that_is_the_end(repository: Repository, worker: Worker) -> None:
@@ -196,3 +203,26 @@ async def test_a_branch_gets_a_valid_name_of_its_own(
     assert delivery.state == "done", delivery.reason
     assert [end["branch"] for end in await worker.ends()] == [branch]
     assert set(repository.branches) == {*taken, "main", branch}
+
+
+async def test_sessions_below_a_worker_belong_to_the_project_and_work_in_its_worktree(
+    repository: Repository, worker: Worker
+) -> None:
+    delegate = {"tool": "delegate", "input": {"agent": "self", "instruction": "write"}}
+    write = {"tool": "write_file", "input": {"file_path": "b.txt", "content": "below"}}
+    rules = [
+        {"when": {"user": "^delegate"}, "call": delegate},
+        {"when": {"user": "^write"}, "call": write},
+        {"when": {"tool": "write_file"}, "say": "Wrote it"},
+        {"when": {"tool": "delegate"}, "say": "It wrote"},
+    ]
+    for runner in (None, "subprocess"):
+        tools = [{"module": "tool-delegate"}]
+        *_, delivery = await worker.handle("delegate it", tools=tools, model={"rules": rules}, runner=runner)
+        assert delivery.state == "done", delivery.reason
+        [below] = await worker.store.sessions(parent_id=str(delivery.session_id))
+        assert below.project == str(repository.project)
+        assert {event.project for event in await worker.store.events(limit=100)} == {str(repository.project)}
+        assert repository.read("b.txt") == "below"
+        repository.git("rm", "--quiet", "b.txt")
+        repository.git("commit", "--quiet", "-m", "without it")
