@@ -12,7 +12,8 @@
 | `admission`, `file_causes`, `refusals` | decide about an event, find the session behind a file, report refusals |
 | `worker`, `attempts`, `shared_history` | claim a delivery, run its session |
 | `attempt_ends`, `completion` | commit the result, put the delivery back, or give it up |
-| `worktree_steps`, `worktrees`, `worktree_files`, `git` | give sessions git worktrees, and merge their changes |
+| `worktree_steps`, `worktrees`, `worktree_files` | give sessions git worktrees, and merge their changes |
+| `git`, `branch_names` | run git where sessions write; name branches |
 | `mistakes`, `outages`, `budgets` | classify errors; wait for a provider that is out, or for the next day |
 | `draining` | waits until everything is handled |
 | `keys`, `state`, `status_log`, `log_events` | names in the store; state; activities of observers, events of the log |

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from amplifier_core.errors import SessionNotFound
 from amplifier_core.process_forks import close_in_forks
 
 from ..bundle.templates import fill_key
@@ -69,9 +70,13 @@ async def open_worktree(engine: Engine, background: BackgroundSessionState, deli
         if isinstance(checkout, str):
             return
         branch = fill_key(config.branch or "", delivery.event)
+        earlier: dict[str, Any] = {}
+        with suppress(SessionNotFound):
+            record = await engine.store.get(session_id) if delivery.epoch > 1 else None
+            earlier = record.metadata.get(WORKTREE) or {} if record is not None else {}
         async with _lock_repository(checkout.common):
             planned = await shield_to_completion(
-                asyncio.to_thread(plan_worktree, session_id, background.project, branch)
+                asyncio.to_thread(plan_worktree, session_id, background.project, branch, earlier)
             )
         if isinstance(planned, str):
             return

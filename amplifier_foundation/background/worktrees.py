@@ -26,21 +26,18 @@ from amplifier_core.utils.secrets import redact_text
 
 from ..documents.files import write_whole
 from ..paths import data_home, make_private
+from .branch_names import choose_branch
 from .git import Git, GitError, find_checkout, make_plain
 from .worktree_files import has_files, remove_folder, remove_nested
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .git import Checkout
+    from collections.abc import Callable, Mapping
 
     Announce = Callable[[dict[str, str]], None]
 
 TRAILER = "Amplifier-Session"
 SUBJECT = 72
 """Characters of the first line of a commit's message."""
-LONGEST_BRANCH = 150
-"""Characters."""
 MOST_NAMED = 20
 """Files named in a commit's message or a reason."""
 MOST_ANNOUNCED = 1000
@@ -158,7 +155,7 @@ class Worktree:
         tip = known or self.base
         if Path(self.path).is_dir():
             nested = remove_nested(self.path)
-            tree, skipped = self._write_tree()
+            tree, skipped = self._write_tree(tip)
             if tree != above.run("rev-parse", f"{tip}^{{tree}}").strip():
                 lines = [*(f"Without its own history: {each}" for each in nested[:MOST_NAMED])]
                 lines += [f"Left out: {each}" for each in skipped[:MOST_NAMED]]
@@ -169,15 +166,17 @@ class Worktree:
         self.commit = tip
         self.save()
 
-    def _write_tree(self) -> tuple[str, list[str]]:
+    def _write_tree(self, tip: str) -> tuple[str, list[str]]:
         """Return the tree of all files, and the files that git does not take."""
         own = self._find_own_folder()
         index = Path(f"{self.path}.index")
-        with suppress(FileNotFoundError):
-            shutil.copyfile(Path(own, "index"), index)  # a lock of a killed git would hold up the worktree's own
         index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
         git = Git(own, self.path, {"GIT_INDEX_FILE": str(index)})
         try:
+            try:
+                shutil.copyfile(Path(own, "index"), index)  # a lock of a killed git would hold up the worktree's own
+            except FileNotFoundError:
+                git.run("read-tree", tip)
             git.check_filters()
             try:
                 git.run("add", "--all", "--ignore-errors")
@@ -328,21 +327,30 @@ class Worktree:
         _note_of(self.session_id).unlink(missing_ok=True)
 
 
-def plan_worktree(session_id: str, project: str, branch: str) -> Worktree | str:
+def plan_worktree(session_id: str, project: str, branch: str, earlier: Mapping[str, Any]) -> Worktree | str:
     """Return a worktree for a session, with its note and its branch, or why there is none. Raises `GitError`.
 
-    Hold the lock of the repository meanwhile: nobody else takes the name of the branch.
+    A session that was given up and is delivered again goes on with the commit of its `earlier` worktree, as in its
+    record. Hold the lock of the repository meanwhile: nobody else takes the name of the branch.
     """
     checkout = find_checkout(project)
     if isinstance(checkout, str):
         return checkout
     git = Git(checkout.repository, checkout.top)
     git.check_filters()
-    name = _choose_branch(checkout, branch, session_id)
+    old = f"refs/heads/{earlier.get('branch')}"
+    trailer = f"--format=%(trailers:key={TRAILER},valueonly)"
+    tip = git.find_commit(old) if earlier.get("branch") else None
+    if tip is not None and git.run("log", "-1", trailer, tip).strip() != session_id:
+        tip = None  # it is somebody else's by now
+    goes_on = tip is not None and git.find("for-each-ref", "--format=%(worktreepath)", old) is None
+    name = str(earlier["branch"]) if goes_on else choose_branch(git, branch, f"amplifier/{session_id}")
     place = (checkout.top, checkout.repository, checkout.common, checkout.prefix)
-    worktree = Worktree(session_id, project, *place, branch=name, base=checkout.head)
+    base = checkout.head if tip is None else str(earlier["base"])
+    worktree = Worktree(session_id, project, *place, branch=name, base=base)
     worktree.save()
-    git.run("update-ref", f"refs/heads/{name}", checkout.head, "")
+    if not goes_on:
+        git.run("update-ref", f"refs/heads/{name}", tip or checkout.head, "")
     return worktree
 
 
@@ -372,28 +380,6 @@ def _home() -> Path:
 
 def _note_of(session_id: str) -> Path:
     return _home() / f"{session_id}.json"
-
-
-def _choose_branch(checkout: Checkout, wanted: str, session_id: str) -> str:
-    """Return a valid name of a branch that no other one takes; compared without case, as some file systems do."""
-    listed = Git(checkout.repository, checkout.top).run("for-each-ref", "--format=%(refname)", "refs/heads")
-    taken = {line.removeprefix("refs/heads/").lower() for line in listed.splitlines()}
-    name = make_branch_name(wanted) or f"amplifier/{session_id}"
-    if any("/".join(name.lower().split("/")[:count]) in taken for count in range(1, name.count("/") + 1)):
-        name = name.replace("/", "-")
-    number, chosen = 1, name
-    while any(each == chosen.lower() or each.startswith(f"{chosen.lower()}/") for each in taken):
-        number += 1
-        chosen = f"{name}-{number}"
-    return chosen
-
-
-def make_branch_name(text: str) -> str:
-    """Return a text as the name of a branch: letters, digits, `.`, `_`, `-` and `/`; '' when nothing is left."""
-    parts = [re.sub(r"[^\w.-]+|\.{2,}", "-", each).strip(".-")[:LONGEST_BRANCH] for each in text.split("/")]
-    name = "/".join(re.sub(r"\.lock$", "-lock", each, flags=re.IGNORECASE) for each in parts if each)
-    name = name[:LONGEST_BRANCH].strip("./-")
-    return f"amplifier/{name}" if name.upper() == "HEAD" else name
 
 
 def _name(files: list[str]) -> str:

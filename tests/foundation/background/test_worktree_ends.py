@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,26 @@ async def test_a_retry_goes_on_in_the_worktree_and_a_dead_letter_leaves_its_work
     assert repository.git("log", "-1", "--format=%s", branch) == "unfinished: Task 1"
     [end] = await worker.ends()
     assert (end["status"], end["branch"], end["merged"]) == ("failed", branch, False)
+
+
+@pytest.mark.parametrize("looks", [False, True])
+async def test_a_dead_letter_that_is_delivered_again_goes_on_with_its_branch(
+    repository: Repository, worker: Worker, home: Path, looks: bool
+) -> None:
+    asks = {"when": {"user": "hold"}, "call": {"tool": "write_file", "input": {"file_path": "b.txt", "content": "x"}}}
+    fails = {"when": {"tool": "write_file"}, "say": "{unknown}"}
+    [delivery] = await worker.handle("hold b.txt x", max_attempts=1, model={"rules": [asks, fails]})
+    branch = f"amplifier/{delivery.session_id}"
+    assert (delivery.state, repository.branches) == ("dead", [branch, "main"])
+    if looks:
+        repository.git("worktree", "add", "--quiet", "../look", branch)
+    await worker.store.redeliver(delivery.delivery_id, now=datetime.now(UTC))
+    [delivery] = await worker.handle()
+    assert delivery.state == "done", delivery.reason
+    assert repository.read("b.txt") == "x"
+    [_, end] = await worker.ends()
+    assert (end["merged"], end["branch"]) == (True, f"{branch}-2" if looks else branch)
+    assert repository.branches == ([branch, "main"] if looks else ["main"])
 
 
 async def test_a_replaced_session_leaves_its_work_on_its_branch(
