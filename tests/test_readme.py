@@ -29,6 +29,7 @@ from amplifier_foundation.bundle.background_config import BackgroundSessionConfi
 from amplifier_foundation.bundle.check import check_bundle
 from amplifier_foundation.bundle.first_provider import choose_provider
 from amplifier_foundation.bundle.load import read_bundle
+from amplifier_foundation.bundle.registry import BundleRegistry
 from amplifier_foundation.cli import cli, exits, invoke
 
 ROOT = Path(__file__).parents[1]
@@ -522,5 +523,6 @@ async def test_the_bundle_in_a_plugins_readme_is_valid(plugin: str, project: Pat
     (project / "src").mkdir()
     for example in examples:
         (project / "bundle.md").write_text(example, encoding="utf-8")
-        problems = await check_bundle("bundle.md", load_plugins(environ={}))
+        plugins = load_plugins(environ={})
+        problems = await check_bundle("bundle.md", plugins, registry=BundleRegistry(plugins=plugins).names())
         assert [str(each) for each in problems if each.code != "AMP115"] == []  # the reader adds a provider

@@ -21,7 +21,7 @@ from ..documents.secrets import find_secrets
 from .fetched import find_strays
 from .merge import entry_key
 from .model import Bundle
-from .sections import DEFAULT_SESSION, FIELD_SPELLING, SECTIONS
+from .sections import DEFAULT_SESSION, FIELD_SPELLING, FOREMAN, SECTIONS
 from .sources import module_entries, take_context, take_sources
 
 if TYPE_CHECKING:
@@ -75,16 +75,23 @@ def build_bundle(document: Document, base: Path | None, *, strict: bool = False)
 
 
 def _spell_out_pools(data: dict[str, Any], positions: Positions) -> list[Problem]:
-    """Add the background sessions of a foreman's pools of workers to the others of its config; return the problems."""
-    config = at_path(data, FIELD_SPELLING[:-1])
+    """Add the background sessions of a foreman's pools of workers to the others of its config; return the problems.
+
+    A declared background session of the same name counts instead. An orchestrator from another place has its own ways
+    with pools.
+    """
+    orchestrator, config = at_path(data, FIELD_SPELLING[:-2]), at_path(data, FIELD_SPELLING[:-1])
     if not isinstance(config, dict) or config.get("worker_pools") is None:
+        return []
+    if orchestrator.get("module") != FOREMAN or orchestrator.get("source"):
         return []
     from .validation import check_pools
 
     entries, problems = check_pools(config, positions)
+    names = {entry.get("name") for entry, _ in _background_entries(data)}
     declared = config.get(FIELD_SPELLING[-1])
-    if entries and (declared is None or isinstance(declared, list)):
-        config[FIELD_SPELLING[-1]] = [*(declared or ()), *entries]
+    if declared is None or isinstance(declared, list):
+        config[FIELD_SPELLING[-1]] = [*(declared or ()), *(each for each in entries if each["name"] not in names)]
     return problems
 
 

@@ -70,7 +70,10 @@ class BundleRegistry:
         include_source_resolver: Callable[[str], str | None] | None = None,
     ) -> None:
         self._path = (home or data_home()) / FILE
-        self._offered = plugins.registry_of("bundle") if plugins is not None else None
+        self._offered = None
+        if plugins is not None:
+            with suppress(KeyError):  # plugins without the hooks of the foundation
+                self._offered = plugins.registry_of("bundle")
         self._strict = strict
         self._include_source_resolver = include_source_resolver
         self._states = self._read_states()

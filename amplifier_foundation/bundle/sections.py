@@ -131,6 +131,8 @@ SECTIONS = (
 
 WORKFLOW_RUNNER = "runner-workflow"
 """The runner of sessions that are runs of workflows; it knows the section `workflows`."""
+FOREMAN = "orchestrator-foreman"
+"""The orchestrator whose pools of workers are background sessions."""
 FIELD_SPELLING: KeyPath = ("session", "orchestrator", "config", "background_sessions")
 """The path of background sessions in bundles of other programs."""
 MODULE_LISTS = tuple(each.name for each in SECTIONS if each.modules)

@@ -42,9 +42,11 @@ NEEDED = {
     "AgentFile": {"meta": {"name": "demo"}},
     "BundleSection": {"name": "demo"},
     "ModuleEntry": {"module": "tool-x"},
+    "ProviderEntry": {"module": "provider-x"},
     "ToolEntry": {"module": "tool-x"},
     "Include": {"bundle": "./x"},
     "BackgroundSessionConfig": {"name": "demo"},
+    "TrackerConfig": {"name": "issue"},
     "TriggerConfig": {"module": "trigger-timer"},
 }
 WRITTEN_AS_TEXT = {("bundle", "name"), ("bundle", "version")}
@@ -99,7 +101,9 @@ def wrong_for(key: Key) -> list[Any]:
     if key.path[-1] in SIZES:
         return [1.5, True, [], {}]
     plain = [_plain(kind) for kind in kinds]
-    named = key.path[-1] in ("orchestrator", "context") or (len(key.path) > 1 and key.path[-2:] == ("includes", 0))
+    named = key.path[-1] in ("orchestrator", "context", "tracker", "worktree") or (
+        len(key.path) > 1 and key.path[-2:] == ("includes", 0)
+    )
     taken = {type(value) for kind in plain for value in _right(kind)} | ({str} if named else set())
     candidates = [value for kind in plain for value in WRONG[kind]]
     return [value for value in candidates if type(value) not in taken and not (taken == {float, int} and value == 0)]

@@ -12,7 +12,7 @@ import pytest
 from amplifier_core.errors import BundleValidationError
 from amplifier_foundation.bundle import check_names, load_bundle_sync
 from amplifier_foundation.bundle.installing import missing_from, pip_command
-from amplifier_foundation.bundle.packages import OURS, describe_unknown, requirement_of
+from amplifier_foundation.bundle.packages import ELSEWHERE, OURS, describe_unknown, requirement_of
 
 INSTALLED = {"loop-basic", "context-simple"}
 
@@ -78,7 +78,8 @@ def test_the_names_of_our_packages_are_those_of_the_plugins() -> None:
     root = Path(__file__).parents[3]
     plugins = [each for each in root.glob("plugins/*/pyproject.toml") if "entry-points" in each.read_text("utf-8")]
     shipped = {each.parent.name.removeprefix("amplifier-") for each in plugins}
-    assert shipped - {"acp", "sandbox"} == OURS  # these are no names in a bundle
+    assert shipped - {"acp", "bundle-foreman", "sandbox"} == OURS  # these are no names in a bundle
+    assert {each.removeprefix("amplifier-") for each in ELSEWHERE.values()} <= shipped
     assert requirement_of("trigger-timer") == "amplifier-trigger-timer"
 
 

@@ -105,6 +105,7 @@ async def test_checking_a_file_checks_the_bundles_that_its_background_sessions_r
         ("worker/bundle.md", 3, "AMP110", "background_sessions[0].triggers[0].type"),
         ("broken.md", 3, "AMP103", "tools"),
         ("bundle.md", 6, "AMP108", "background_sessions[2].bundle"),
+        ("bundle.md", 7, "AMP108", "background_sessions[3].bundle"),
     ]
 
 

@@ -186,7 +186,7 @@ def test_every_code_that_is_used_is_in_the_table() -> None:
         ("file_watcher", "trigger-file-watcher"),
         ("session_event", "trigger-session-event"),
         ("manual", "trigger-manual"),
-        ("issue_event", "trigger-issue-event"),
+        ("issue_event", "trigger-issue"),
     ],
 )
 def test_the_type_of_a_trigger_is_another_spelling_of_its_module(kind: str, module: str) -> None:

@@ -238,7 +238,7 @@ async def main():
     session = await PreparedBundle.of(bundle).create_session(session_cwd={str(work)!r})
     result = await session.coordinator.get("tools", "write_file").execute({{"file_path": "a", "content": "x"}})
     await session.cleanup()
-    print(result.success, [name for name in sys.modules if name.startswith("amplifier_tool")])
+    print(result.success, [name for name in sys.modules if name.startswith("amplifier_tool_filesystem")])
 
 asyncio.run(main())
 """
