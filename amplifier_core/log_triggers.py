@@ -41,6 +41,8 @@ class LogTrigger(ABC):
     """Names of events, prefixes (`work:*`) or `*`."""
     sources: Sequence[str] | None = None
     """The sessions to follow; None: all."""
+    no_events = "there are no session events to follow here"
+    """The error without a log and a router."""
 
     def __init__(self) -> None:
         import asyncio
@@ -108,7 +110,7 @@ class LogTrigger(ABC):
             return self.context.events.follow(self.names, sources=self.sources, since=since)
         if self._router is not None:
             return self._router.subscribe(self.names, self.sources, None)
-        raise TriggerError(self.name, "there are no session events to follow here; run the bundle with: amplifier up")
+        raise TriggerError(self.name, self.no_events)
 
     async def _next(self, stream: AsyncIterator[SessionEvent]) -> SessionEvent | None:
         """Return the next event; None at the end of the stream, or after `stop`."""

@@ -67,8 +67,7 @@ def _find(source: str | Path, base: Path | None, names: Mapping[str, str | Path]
         path, _ = local_path(source, base)
     except ValueError as error:
         raise BundleLoadError(f"not a path of a bundle: {error}") from error
-    hint = did_you_mean(source, names)
-    if hint and not kind_of(path) and "/" not in source:
+    if not kind_of(path) and "/" not in source and (hint := did_you_mean(source, names)):
         message = f"{source}: no such file or folder in {path.parent}, and no bundle is registered as '{source}'{hint}"
         raise BundleNotFoundError(message)
     return _file_at(path) if root is None else _keep_in(root, _file_at(path), source)

@@ -75,7 +75,7 @@ def test_a_chain_is_drawn_from_its_first_event_with_every_decision(
 ) -> None:
     asked = next(link["id"] for link in links if link["asked"])
     rules = (
-        "duration, event_data, event_name, event_summary, output, session_id, session_name, source, "
+        "data, duration, event_data, event_name, event_summary, output, session_id, session_name, source, "
         "source_session_id, trigger, trigger_id"
     )
     fault = f"TriggerError: trigger-session-event: instruction_template names {{nothing}}; this event has only: {rules}"

@@ -31,6 +31,7 @@ class IssueTrigger(LogTrigger):
     """
 
     name = NAME
+    no_events = "there are no issues to follow here; run the bundle with: amplifier up"
     names: Sequence[str] = (f"{_PREFIX}*",)
 
     def __init__(self) -> None:

@@ -21,6 +21,7 @@ class SessionEventTrigger(LogTrigger):
     """A trigger by events of sessions; see `LogTrigger`."""
 
     name = NAME
+    no_events = "there are no session events to follow here; run the bundle with: amplifier up"
 
     def __init__(self) -> None:
         super().__init__()
