@@ -23,10 +23,20 @@ Status = Literal["open", "in_progress", "escalated", "closed"]
 """`escalated`: a person has to decide; nobody works on it meanwhile."""
 STATUSES: tuple[Status, ...] = get_args(Status)
 
-LONGEST = {"title": 200, "description": 100_000, "text": 100_000, "reason": 10_000, "resolution": 200, "type": 64}
+LONGEST = {
+    "title": 200,
+    "description": 100_000,
+    "text": 100_000,
+    "result": 100_000,
+    "reason": 10_000,
+    "resolution": 200,
+    "type": 64,
+}
 """Characters of the texts of an issue, at most."""
 LABELS, LABEL = 20, 64
 """Labels of an issue, and characters of each, at most."""
+WAITS = 500
+"""Issues that one waits for, and that wait for one, at most: each of them is in its document and its events."""
 TOLD = 8_000
 """Characters of a text of an issue in an event, at most."""
 PRIORITIES = 5
@@ -136,7 +146,7 @@ def key_of(number: int) -> str:
 
 def read_number(given: object) -> int:
     """Return the number of an issue from `3`, `"3"` or `"#3"`. Raises `IssueError`."""
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+    if isinstance(given, int) and not isinstance(given, bool) and 0 < given < 10**10:
         return given
     text = given.strip().lstrip("#") if isinstance(given, str) else ""
     if not (text.isascii() and text.isdecimal() and int(text[:10]) > 0 and len(text) <= 10):

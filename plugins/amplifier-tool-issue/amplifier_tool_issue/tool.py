@@ -58,6 +58,7 @@ _OF_OPERATION: dict[str, tuple[str, ...]] = {
     "depend": ("id", "on", "remove"),
     "close": ("id", "resolution", "result"),
 }
+_TYPES = {"string": str, "boolean": bool}
 _REQUIRED = {"create": ("title",), "comment": ("id", "text"), "depend": ("id", "on"), "list": ()}
 
 
@@ -88,6 +89,8 @@ class IssueTool:
     def accesses(self, arguments: Mapping[str, Any]) -> list[Access]:
         """Return the event of a change: it may wake workers. Reading reaches nothing."""
         event = _EVENTS.get(str(arguments.get("operation")))
+        if event == UPDATED and arguments.get("status") == "closed":
+            event = CLOSED
         return [Access("event", event)] if event is not None else [Access("read", ".", form="harmless")]
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
@@ -121,9 +124,12 @@ class IssueTool:
         missing = [name for name in _REQUIRED.get(operation, ("id",)) if name not in fields]
         if missing:
             raise IssueError(f"{operation} needs '{missing[0]}'")
-        for name in ("id", "on"):
-            if name in fields:
-                fields[name] = read_number(fields[name])
+        for name, value in fields.items():
+            kind = _FIELDS[name]["type"]
+            if name in ("id", "on"):
+                fields[name] = read_number(value)
+            elif kind in _TYPES and not isinstance(value, _TYPES[kind]):
+                raise IssueError(f"{name}: must be {_TYPES[kind].__name__}, not {type(value).__name__}")
         return operation, fields
 
     async def _create(self, tracker: Tracker, blocked_by: Any = (), **given: Any) -> dict[str, Any]:
@@ -143,7 +149,7 @@ class IssueTool:
     async def _show(self, tracker: Tracker, id: int) -> dict[str, Any]:
         issue = await tracker.get(id)
         facts = {name: cut(value, SHOWN) if isinstance(value, str) else value for name, value in issue.facts().items()}
-        comments = [{**each, "text": cut(each["text"], SHOWN)} for each in (await tracker.comments(id))[-LISTED:]]
+        comments = [{**each, "text": cut(each["text"], SHOWN)} for each in await tracker.comments(id, LISTED)]
         return {**{name: value for name, value in facts.items() if value not in ("", [], {}, None)}, "said": comments}
 
     async def _update(self, tracker: Tracker, id: int, **given: Any) -> dict[str, Any]:

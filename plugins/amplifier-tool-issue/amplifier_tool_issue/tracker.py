@@ -18,6 +18,7 @@ from .issues import (
     STATUSES,
     UNBLOCKED,
     UPDATED,
+    WAITS,
     Issue,
     IssueError,
     IssueNotFound,
@@ -71,7 +72,10 @@ class Edit:
         self._changes[collection, key] = data, version
 
     def put(self, issue: Issue) -> Issue:
-        """Write an issue, a new one or one that was read here."""
+        """Write an issue, a new one or one that was read here. Raises `IssueError` for too many dependencies."""
+        if max(len(issue.blocked_by), len(issue.blocks)) > WAITS:
+            way = "waits for" if len(issue.blocked_by) > WAITS else "blocks"
+            raise IssueError(f"issue {issue.id} {way} {WAITS} others already; let one issue stand for several of them")
         issue = replace(issue, updated=self.now)
         version = self._found[issue.id][1] if issue.id in self._found else 0
         self._found[issue.id] = issue, version
@@ -82,10 +86,12 @@ class Edit:
         """Emit an event about an issue."""
         self._events.append((event, {**issue.told(), "changed": list(changed)}))
 
-    async def close(self, issue: Issue, resolution: str, result: str, **facts: Any) -> Issue:
+    async def close(
+        self, issue: Issue, resolution: str, result: str, changed: Sequence[str] = ("status",), **facts: Any
+    ) -> Issue:
         """Close an issue, and unblock those that waited for it alone."""
         closed = self.put(replace(issue, status="closed", resolution=resolution, result=result, **facts))
-        self.tell(CLOSED, closed, "status")
+        self.tell(CLOSED, closed, *changed)
         for number in closed.blocks:
             waiting = await self.get(number)
             if waiting.blocked and not await self.is_blocked(waiting):
@@ -153,7 +159,7 @@ class Tracker:
         self._documents = documents
         self._untrusted = untrusted
         self.has_read_untrusted = False
-        """Whether an issue that `find` or `get` returned has text that is not trusted."""
+        """Whether a returned issue has text that is not trusted."""
 
     async def create(
         self,
@@ -194,7 +200,12 @@ class Tracker:
             edit.tell(CREATED, issue)
             return issue
 
-        return await write(self._documents, make)
+        return await self._write(make)
+
+    async def _write(self, make: Callable[[Edit], Awaitable[Issue]]) -> Issue:
+        issue = await write(self._documents, make)
+        self._note(issue)
+        return issue
 
     async def find(
         self,
@@ -205,7 +216,10 @@ class Tracker:
         ready: bool = False,
         limit: int | None = None,
     ) -> list[Issue]:
-        """Return issues with these values, the most urgent first, then the oldest; `ready`: those to begin with."""
+        """Return issues with these values: the most urgent first, then the oldest, and the closed ones last.
+
+        `ready` has those to begin with.
+        """
         for each in status:
             if each not in (*STATUSES, "blocked"):
                 raise IssueError(f"status: {each!r} is none of {', '.join(STATUSES)}, blocked")
@@ -219,7 +233,7 @@ class Tracker:
             and (issue.is_ready or not ready)
             and (ready or not status or issue.state in status or issue.status in status)
         ]
-        found = sorted(issues, key=lambda each: (each.priority, each.id))[:limit]
+        found = sorted(issues, key=lambda each: (each.status == "closed", each.priority, each.id))[:limit]
         self._note(*found)
         return found
 
@@ -232,15 +246,16 @@ class Tracker:
     def _note(self, *issues: Issue) -> None:
         self.has_read_untrusted = self.has_read_untrusted or any(each.untrusted for each in issues)
 
-    async def comments(self, number: int) -> list[dict[str, Any]]:
-        """Return the comments of an issue, each with `text`, `author` (a session, None: a person) and `created`."""
-        found = await self._documents.find(COMMENTS, prefix=f"{key_of(number)}:")
-        return [dict(each.data) for each in found]
+    async def comments(self, number: int, limit: int | None = None) -> list[dict[str, Any]]:
+        """Return the last comments, each with `text`, `author` (a session, None: a person) and `created`."""
+        found = await self._documents.find(COMMENTS, prefix=f"{key_of(number)}:", newest=True, limit=limit)
+        return [dict(each.data) for each in reversed(found)]
 
     async def update(self, number: int, **changes: Any) -> Issue:
         """Change facts of an issue; emits `issue:updated`, or what a change of the status brings.
 
-        The status `open` opens a closed or escalated issue, and takes it from its worker; `closed` closes it.
+        The status `open` opens a closed or escalated issue, and takes it from its worker; `closed` closes it. A person
+        opens an open one anew: it begins a new chain of causes.
         """
         unknown = [name for name in changes if name not in CHANGEABLE]
         if unknown:
@@ -251,10 +266,12 @@ class Tracker:
             issue = await edit.get(number)
             status = values.get("status", issue.status)
             changed = [name for name, value in values.items() if getattr(issue, name) != value]
+            if status == "open" == values.get("status") and self._documents.session_id is None:
+                changed = list(dict.fromkeys([*changed, "status"]))
             texts = {name: value for name, value in values.items() if name != "status"}
             issue = replace(issue, **texts, untrusted=issue.untrusted or (self._untrusted if texts else ""))
             if status == "closed" and "status" in changed:
-                return await edit.close(issue, "completed", "", reason="")
+                return await edit.close(issue, "completed", "", changed, reason=values.get("reason", ""))
             if "status" not in changed:
                 issue = edit.put(issue) if changed else issue
             elif status == "open":
@@ -265,7 +282,7 @@ class Tracker:
                 edit.tell(UPDATED, issue, *changed)
             return issue
 
-        return await write(self._documents, make)
+        return await self._write(make)
 
     def _assignee(self, issue: Issue, status: str) -> str | None:
         return self._documents.session_id if status == "in_progress" else issue.assignee
@@ -283,7 +300,7 @@ class Tracker:
             edit.tell(UPDATED, issue, "comments")
             return issue
 
-        return await write(self._documents, make)
+        return await self._write(make)
 
     async def depend(self, number: int, on: int, *, remove: bool = False) -> Issue:
         """Let an issue wait for another one, or (`remove`) no longer; emits `issue:updated` or `issue:unblocked`.
@@ -309,7 +326,7 @@ class Tracker:
                 edit.tell(UPDATED, issue, "blocked_by")
             return issue
 
-        return await write(self._documents, make)
+        return await self._write(make)
 
     async def _refuse_circle(self, edit: Edit, number: int, on: int) -> None:
         seen: set[int] = set()
@@ -324,12 +341,13 @@ class Tracker:
 
     async def close(self, number: int, *, resolution: str = "completed", result: str = "") -> Issue:
         """Close an issue; emits `issue:closed`, and `issue:unblocked` for those that waited for it alone."""
-        resolution, result = check_text("resolution", resolution or "completed"), check_text("text", result or "-")
+        resolution, result = check_text("resolution", resolution) or "completed", check_text("result", result)
 
         async def make(edit: Edit) -> Issue:
             issue = await edit.get(number)
             if issue.status == "closed":
                 return issue
-            return await edit.close(issue, resolution, "" if result == "-" else result, reason="")
+            untrusted = issue.untrusted or self._untrusted
+            return await edit.close(issue, resolution, result, reason="", untrusted=untrusted)
 
-        return await write(self._documents, make)
+        return await self._write(make)

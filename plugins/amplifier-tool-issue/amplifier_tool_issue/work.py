@@ -47,16 +47,14 @@ class IssueTracker:
                 issue = await edit.get(number)
             except IssueNotFound as error:
                 return str(error)
-            if issue.assignee == delivery.session_id and issue.status in ("in_progress", "escalated"):
-                is_retried = issue.status == "escalated"  # a person makes its dead letter due again
-            elif not issue.is_ready:
+            is_own, is_given_up = issue.assignee == delivery.session_id, issue.failures > self._reopen
+            if is_own and issue.status != "open" and (issue.status == "in_progress" or not is_given_up):
+                return None  # the process was killed, perhaps after the session has closed or escalated it
+            if not issue.is_ready and not (is_own and issue.status == "escalated"):
                 return f"issue {number} is {issue.state}" + (f" ({issue.assignee})" if issue.assignee else "")
-            else:
-                is_retried = True
-            if is_retried:
-                mine = {"assignee": delivery.session_id, "queue": delivery.queue}
-                issue = edit.put(replace(issue, status="in_progress", **mine))  # type: ignore[arg-type]
-                edit.tell(UPDATED, issue, "status", "assignee")
+            failures = min(issue.failures, self._reopen)  # a person makes the dead letter of an escalated one due again
+            mine = {"assignee": delivery.session_id, "queue": delivery.queue, "failures": failures}
+            edit.tell(UPDATED, edit.put(replace(issue, status="in_progress", **mine)), "status", "assignee")  # type: ignore[arg-type]
             return None
 
         return await write(documents, make)

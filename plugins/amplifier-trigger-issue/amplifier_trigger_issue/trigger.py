@@ -22,6 +22,8 @@ LONGEST = 8_000
 _PREFIX = "issue:"
 _READY = ("created", "updated", "unblocked")
 """The events after which an issue may be ready."""
+_TURNED = frozenset({"status", "type", "labels"})
+"""The facts whose change may make an issue ready for other workers."""
 
 
 class IssueTrigger(LogTrigger):
@@ -101,6 +103,7 @@ class IssueTrigger(LogTrigger):
                         source_session_id=source,
                         event_name=name,
                         dedupe_key=_dedupe_key(data),
+                        depth=int(issue.get("depth") or 0) + 1,
                     )
                 )
         return missed
@@ -129,7 +132,7 @@ class IssueTrigger(LogTrigger):
 def _becomes_ready(kind: str, data: Mapping[str, Any]) -> bool:
     if kind not in _READY or data.get("status") != "open" or data.get("blocked"):
         return False
-    return kind != "updated" or "status" in (data.get("changed") or ())
+    return kind != "updated" or not _TURNED.isdisjoint(data.get("changed") or ())
 
 
 def _depth_of(event: SessionEvent) -> int:
@@ -138,7 +141,7 @@ def _depth_of(event: SessionEvent) -> int:
     The work on one issue unblocks another, which is no loop, however many wait for each other.
     """
     depth = event.data.get("depth")
-    return (depth if isinstance(depth, int) and event.name != f"{_PREFIX}created" else event.depth) + 1
+    return (depth if isinstance(depth, int) and depth >= 0 and event.name != f"{_PREFIX}created" else event.depth) + 1
 
 
 def _dedupe_key(data: Mapping[str, Any]) -> str:
