@@ -60,12 +60,20 @@ class Edit:
             self._found[number] = Issue.of(document), document.version
         return self._found[number][0]
 
-    async def next_number(self) -> int:
+    async def next_number(self, of: str = "last") -> int:
         """Take the next number of the project."""
-        last = await self._documents.get(NUMBERS, "last")
+        last = await self._documents.get(NUMBERS, of)
         number = int(last.data["number"]) + 1 if last is not None else 1
-        self.keep(NUMBERS, "last", {"number": number}, last.version if last is not None else 0)
+        self.keep(NUMBERS, of, {"number": number}, last.version if last is not None else 0)
         return number
+
+    async def take_turn(self) -> None:
+        """Let changes follow each other that read issues without changing them: of two at once, one is made again.
+
+        Else two sessions that close the last two blockers would each see the other one open, and unblock nothing. It
+        comes before the issues are read.
+        """
+        await self.next_number("turn")
 
     def keep(self, collection: str, key: str, data: Mapping[str, Any], version: int = 0) -> None:
         """Write a document."""
@@ -90,6 +98,8 @@ class Edit:
         self, issue: Issue, resolution: str, result: str, changed: Sequence[str] = ("status",), **facts: Any
     ) -> Issue:
         """Close an issue, and unblock those that waited for it alone."""
+        if issue.blocks:
+            await self.take_turn()
         closed = self.put(replace(issue, status="closed", resolution=resolution, result=result, **facts))
         self.tell(CLOSED, closed, *changed)
         for number in closed.blocks:
@@ -100,6 +110,8 @@ class Edit:
 
     async def reopen(self, issue: Issue, **facts: Any) -> Issue:
         """Open an issue; a closed one blocks again."""
+        if issue.blocks or issue.blocked_by:
+            await self.take_turn()
         was_closed = issue.status == "closed"
         blocked, is_person = await self.is_blocked(issue), self._documents.session_id is None
         facts = {"assignee": None, "queue": None, "resolution": "", **facts}
@@ -309,6 +321,7 @@ class Tracker:
         """
 
         async def make(edit: Edit) -> Issue:
+            await edit.take_turn()
             issue, blocker = await edit.get(number), await edit.get(on)
             if remove == (on not in issue.blocked_by):
                 return issue
