@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .issues import ISSUES, UPDATED, Issue, IssueNotFound, cut, read_number
+from .issues import ISSUES, UPDATED, Issue, IssueError, IssueNotFound, cut, read_number
 from .tracker import Edit, write
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ class IssueTracker:
 
     async def begin(self, documents: Documents, delivery: Delivery) -> str | None:
         """Assign the issue to the delivery's session; return why it is not to be worked on, None if it is."""
-        number = _number_of(delivery)
-        if number is None:
+        if delivery.event.data.get("issue_id") is None:
             return None
 
         async def make(edit: Edit) -> str | None:
             try:
+                number = read_number(delivery.event.data["issue_id"])
                 issue = await edit.get(number)
-            except IssueNotFound as error:
+            except (IssueError, IssueNotFound) as error:
                 return str(error)
             is_own, is_given_up = issue.assignee == delivery.session_id, issue.failures > self._reopen
             if is_own and issue.status != "open" and (issue.status == "in_progress" or not is_given_up):
@@ -102,16 +102,8 @@ class IssueTracker:
 
     async def _find_own(self, edit: Edit, delivery: Delivery) -> Issue | None:
         """Return the issue that the delivery's session works on; None if that has ended otherwise."""
-        number = _number_of(delivery)
         try:
-            issue = await edit.get(number) if number is not None else None
-        except IssueNotFound:
+            issue = await edit.get(read_number(delivery.event.data.get("issue_id")))
+        except (IssueError, IssueNotFound):
             return None
-        if issue is None or (issue.status, issue.assignee) != ("in_progress", delivery.session_id):
-            return None
-        return issue
-
-
-def _number_of(delivery: Delivery) -> int | None:
-    given = delivery.event.data.get("issue_id")
-    return None if given is None else read_number(given)
+        return issue if (issue.status, issue.assignee) == ("in_progress", delivery.session_id) else None

@@ -179,7 +179,10 @@ async def test_closing_twice_keeps_the_first_result(agent: Agent) -> None:
         ({"operation": "create", "title": "a", "blocked_by": 1}, "blocked_by: must be a list of numbers"),
         ({"operation": "create", "title": "a", "blocked_by": [True]}, "True is no number of an issue"),
         ({"operation": "create", "title": "a", "blocked_by": [7]}, "IssueNotFound: there is no issue 7 here"),
-        ({"operation": "list", "status": "done"}, "status: 'done' is none of open, in_progress, escalated, closed, blo"),
+        (
+            {"operation": "list", "status": "done"},
+            "status: 'done' is none of open, in_progress, escalated, closed, blo",
+        ),
         ({"operation": "list", "status": ["open"]}, "status: must be str, not list"),
         ({"operation": "list", "type": 5}, "type: must be str, not int"),
         ({"operation": "list", "label": ["a"]}, "label: must be str, not list"),
