@@ -110,7 +110,7 @@ class IssueTrigger(LogTrigger):
 
     def _find_reason(self, name: str, source: str | None, data: Mapping[str, Any]) -> str | None:
         """Return None for an issue that fires, else the reason against it."""
-        config, kind, labels = self._config, name.removeprefix(_PREFIX), data.get("labels") or ()
+        config, kind, labels = self._config, name.removeprefix(_PREFIX), _texts(data.get("labels"))
         if kind not in config.events and not ("ready" in config.events and _becomes_ready(kind, data)):
             return f"its events are {', '.join(config.events)}, and this is {name or 'without a name'}"
         if (config.types is not None and data.get("type") not in config.types) or data.get(
@@ -119,9 +119,9 @@ class IssueTrigger(LogTrigger):
             return f"the issue is of the type {data.get('type')}"
         if config.status is not None and data.get("status") not in config.status:
             return f"the issue is {data.get('status')}, and status is {', '.join(config.status)}"
-        if config.labels is not None and not set(labels) & set(config.labels):
+        if config.labels is not None and not labels & set(config.labels):
             return f"the issue has none of the labels {', '.join(config.labels)}"
-        if excluded := set(labels) & set(config.except_labels):
+        if excluded := labels & set(config.except_labels):
             return f"the issue has the label {', '.join(sorted(excluded))}"
         facts = {"name": name, "source_session_id": source, "data": data}
         if self._condition is not None and not self._condition.holds(facts):
@@ -132,7 +132,12 @@ class IssueTrigger(LogTrigger):
 def _becomes_ready(kind: str, data: Mapping[str, Any]) -> bool:
     if kind not in _READY or data.get("status") != "open" or data.get("blocked"):
         return False
-    return kind != "updated" or not _TURNED.isdisjoint(data.get("changed") or ())
+    return kind != "updated" or not _TURNED.isdisjoint(_texts(data.get("changed")))
+
+
+def _texts(value: Any) -> set[str]:
+    """Return the texts of a list. Any session may emit an event with the name of these: another value has none."""
+    return {each for each in value if isinstance(each, str)} if isinstance(value, list) else set()
 
 
 def _depth_of(event: SessionEvent) -> int:
