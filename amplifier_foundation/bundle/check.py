@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core import search_path
-from amplifier_core.errors import BundleError
+from amplifier_core.errors import BundleError, UnknownName
 from amplifier_core.triggers import TriggerContext
 
 from ..documents.local_paths import is_remote
@@ -22,7 +22,7 @@ from .merge import entry_key
 from .model import Bundle
 from .names import check_names, place_of
 from .origins import origin
-from .packages import NO_SANDBOX
+from .packages import NO_SANDBOX, TRACKERS
 from .references import find_bundle
 from .registry import BundleRegistry
 from .sections import DEFAULT_SESSION, MODULE_LISTS, SECTIONS, WORKFLOW_RUNNER
@@ -115,6 +115,7 @@ def check_loaded(bundle: Bundle, plugins: Plugins, leave_out: LeaveOut | None = 
         *_check_modules(bundle, modules),
         *_check_sandbox(bundle, plugins),
         *_check_triggers(bundle, plugins),
+        *_check_trackers(bundle, plugins),
         *_check_event_names(bundle, plugins),
         *_check_workflows(bundle, plugins),
         *_check_untrusted(bundle),
@@ -266,6 +267,25 @@ def _check_triggers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
                     place = origin(bundle, path, key=True) if path[-1] in declared.config else None
                     spot = place_of(bundle, "background_sessions", config.name, str(number))
                     yield error_at(place or spot, "AMP112", str(each))
+
+
+def _check_trackers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
+    """Yield an error for each tracker of a background session that nobody offers, or that refuses its config."""
+    for index, config in enumerate(bundle.background_sessions):
+        tracker = config.tracker
+        if tracker is None:
+            continue
+        path: KeyPath = ("background_sessions", index, "tracker")
+        spot = origin(bundle, path) or place_of(bundle, "background_sessions", config.name)
+        try:
+            plugins.registry_of("tracker").get(tracker.name)(deepcopy(tracker.config))
+        except UnknownName as error:
+            install = f". Install it with: pip install {TRACKERS[tracker.name]}" if tracker.name in TRACKERS else ""
+            yield error_at(spot, "AMP110", f"{error}{install}")
+        except Exception as error:
+            key = str(error).partition(":")[0]
+            place = origin(bundle, (*path, "config", key), key=True) if key in tracker.config else None
+            yield error_at(place or spot, "AMP114", f"tracker '{tracker.name}': {error}")
 
 
 def local_workers(bundle: Bundle) -> list[tuple[str, str]]:

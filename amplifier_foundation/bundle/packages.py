@@ -47,6 +47,8 @@ OURS = frozenset(
 """The modules, runners, storages and triggers shipped with the project: NAME is in the package `amplifier-NAME`."""
 ELSEWHERE = {"orchestrator-foreman": "amplifier-bundle-foreman"}
 """The packages of the project's modules with other names."""
+TRACKERS = {"issue": "amplifier-tool-issue"}
+"""The packages of the project's trackers."""
 NO_SANDBOX = (
     "'sandbox: true' needs a sandbox, and no package offers one. Install it with: pip install amplifier-sandbox"
 )
