@@ -80,9 +80,11 @@ class BesideConversation:
         assert self._started is not None  # beside the task
         try:
             self.running = await asyncio.shield(self._started)
-        except SessionConflict as conflict:  # another process was faster
+        except Exception as error:  # a later call tries again
             self._task = None
-            return str(conflict)
+            if isinstance(error, SessionConflict):  # another process was faster
+                return str(error)
+            raise
         return None
 
     async def drain(self) -> bool:

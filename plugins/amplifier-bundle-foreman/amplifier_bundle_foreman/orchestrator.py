@@ -68,5 +68,4 @@ class ForemanOrchestrator(StreamingOrchestrator):
     async def _start(self, coordinator: ModuleCoordinator) -> None:
         async with self._starting:
             if not self._has_started:
-                await start_workers(coordinator, self._declared)
-                self._has_started = True
+                self._has_started = await start_workers(coordinator, self._declared)

@@ -85,7 +85,7 @@ class WorkersPanel:
                 (f"{mark} {each.id:>3} ", style), (each.title, "" if each.state != "closed" else "dim")
             )
             notes = [", ".join(f"waits for {number}" for number in each.blocked_by)] if each.state == "blocked" else []
-            notes += [each.reason] if each.state == "escalated" and not each.untrusted else []
+            notes += [" ".join(each.reason.split())] if each.state == "escalated" and not each.untrusted else []
             notes += [str(each.metadata["branch"])] if each.metadata.get("branch") else []
             if any(notes):
                 line.append(
