@@ -105,8 +105,11 @@ def documents_of(store: object, project: str, **chain: Any) -> SessionDocuments:
     found = find_documents(store, project, **chain)
     if found is None:
         from ..paths import data_home
-        from .storages import StorageUnsuitable
+        from .storages import DEFAULT_STORAGE, StorageUnsuitable
 
-        text = f"{type(store).__name__} keeps no documents, such as issues; storage-sqlite does"
+        text = (
+            f"{type(store).__name__} keeps no documents, such as issues. Use {DEFAULT_STORAGE} for them: "
+            f"AMPLIFIER_STORAGE={DEFAULT_STORAGE}, or amplifier config set storage {DEFAULT_STORAGE}"
+        )
         raise StorageUnsuitable(data_home(), text)
     return found

@@ -177,7 +177,7 @@ async def show(ctx: click.Context, number: int, as_json: bool) -> None:
         if text:
             click.echo(f"\n{heading}:\n{plain(text)}")
     for each in comments:
-        click.echo(f"\n{each['created']} {each['author'] or 'a person'}:\n{plain(each['text'])}")
+        click.echo(f"\n{plain(each['created'])} {plain(each['author'] or 'a person')}:\n{plain(each['text'])}")
 
 
 @issue.command()
