@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.errors import BundleValidationError, StoreUnavailable, UnknownName
+from amplifier_core.permissions import PermissionGate, Policy
 from amplifier_core.testing import MemoryStore
 from amplifier_foundation.sessions.documents import documents_of
 from amplifier_foundation.sessions.storages import StorageUnsuitable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from amplifier_core import AmplifierSession
     from amplifier_core.storage import DurableStore
 
 WORKER: dict[str, Any] = {
@@ -53,6 +55,29 @@ async def test_an_issue_is_closed_in_the_transaction_that_ends_its_delivery(
     assert told["issue:closed"].sequence == (told["session:completed"].sequence or 0) + 1
     closed = told["issue:closed"]
     assert (closed.source_session_id, closed.cause) == (delivery.session_id, delivery.event.event_id)
+
+
+@pytest.mark.parametrize("runner", [None, "subprocess"])
+async def test_a_worker_that_reads_an_issue_with_text_of_strangers_is_marked_for_good(
+    runner: str | None, open_bench: Callable[..., Any], parent: AmplifierSession, tmp_path: Path
+) -> None:
+    parent.coordinator.guard(PermissionGate(Policy(), tmp_path))
+    rules = [
+        {"when": {"user": "^Work"}, "call": {"tool": "issue", "input": {"operation": "show", "id": 1}}},
+        {"when": {"tool": "issue"}, "say": "it says {description}"},
+    ]
+    async with open_bench(providers=playbook(rules), tools=[{"module": "tool-issue"}]) as bench:
+        documents = documents_of(bench.store, str(tmp_path.resolve()), publish=bench.router.publish)
+        await Tracker(documents, "a webhook woke it").create("one", description="evil", type="not for workers")
+        trigger = {"module": "trigger-issue", "config": {"types": ["task"]}}
+        await bench.start(**{**WORKER, "triggers": [trigger], "runner": runner})
+        await Tracker(documents).create("two")
+        await bench.until("completed")
+        [delivery] = await bench.deliveries()
+        record = await bench.store.get(str(delivery.session_id))
+        assert record.metadata["untrusted"] == "it has read an issue with text of strangers"
+        issue = await Tracker(documents).get(2)
+        assert (issue.result, issue.untrusted) == ("it says evil", "it has read an issue with text of strangers")
 
 
 @pytest.mark.parametrize("fails", ["commit", "dead_letter"])
@@ -138,8 +163,9 @@ async def test_a_chain_of_issues_is_worked_off_to_its_end(open_bench: Callable[.
         assert {each.event.depth for each in await bench.deliveries()} == {1}
 
 
+@pytest.mark.parametrize("runner", [None, "subprocess"])
 async def test_workers_that_make_issues_for_each_other_come_to_an_end(
-    open_bench: Callable[..., Any], tmp_path: Path
+    runner: str | None, open_bench: Callable[..., Any], tmp_path: Path
 ) -> None:
     rules = [
         {
@@ -153,8 +179,8 @@ async def test_workers_that_make_issues_for_each_other_come_to_an_end(
         tracker = tracker_of(bench, tmp_path)
         for name in ("ping", "pong"):
             trigger = {"module": "trigger-issue", "config": {"types": [name]}}
-            template = {"instruction_template": "{title}"}
-            await bench.start(**{**WORKER, "name": name, "triggers": [trigger], **template}, max_depth=4)
+            own = {"name": name, "triggers": [trigger], "instruction_template": "{title}", "runner": runner}
+            await bench.start(**{**WORKER, **own}, max_depth=4)
         await tracker.create("ping", type="ping")
         await bench.until("refused")
         await bench.until("completed", count=4)
