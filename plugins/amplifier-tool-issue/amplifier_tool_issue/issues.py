@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from amplifier_core.documents import Document
 
 ISSUES, COMMENTS, NUMBERS, CALLS = "issues", "issue.comments", "issue.numbers", "issue.calls"
-"""The collections of documents: issues, their comments, the last numbers, and the calls that made issues."""
+"""The collections of documents: issues, their comments, the last numbers, and what sessions made."""
 CREATED, UPDATED, UNBLOCKED, CLOSED = "issue:created", "issue:updated", "issue:unblocked", "issue:closed"
 """The events; their data is `Issue.told`, and `changed`, the names of the changed facts."""
 

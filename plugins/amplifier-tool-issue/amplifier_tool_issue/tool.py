@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 LISTED = 50
 """Issues in one answer, at most."""
 SHOWN = 20_000
-"""Characters of a text in the answer to `show`, at most."""
+"""Characters of a text in the answer to `show`, and of all comments together, at most."""
+SHORT = 500
+"""Characters of a reason in a list, at most."""
 
 _EVENTS = {"create": CREATED, "update": UPDATED, "comment": UPDATED, "depend": UPDATED, "close": CLOSED}
 _FIELDS: dict[str, dict[str, Any]] = {
@@ -149,7 +151,8 @@ class IssueTool:
     async def _show(self, tracker: Tracker, id: int) -> dict[str, Any]:
         issue = await tracker.get(id)
         facts = {name: cut(value, SHOWN) if isinstance(value, str) else value for name, value in issue.facts().items()}
-        comments = [{**each, "text": cut(each["text"], SHOWN)} for each in await tracker.comments(id, LISTED)]
+        said = await tracker.comments(id, LISTED)
+        comments = [{**each, "text": cut(each["text"], SHOWN // len(said))} for each in said]
         return {**{name: value for name, value in facts.items() if value not in ("", [], {}, None)}, "said": comments}
 
     async def _update(self, tracker: Tracker, id: int, **given: Any) -> dict[str, Any]:
@@ -168,5 +171,9 @@ class IssueTool:
 def _line(issue: Issue) -> dict[str, Any]:
     """Return the facts of an issue for a list."""
     shown = {"id": issue.id, "title": issue.title, "type": issue.type, "priority": issue.priority, "state": issue.state}
-    more = {"labels": issue.labels, "blocked_by": issue.blocked_by if issue.blocked else [], "reason": issue.reason}
+    more = {
+        "labels": issue.labels,
+        "blocked_by": issue.blocked_by if issue.blocked else [],
+        "reason": cut(issue.reason, SHORT),
+    }
     return {**shown, **{name: value for name, value in more.items() if value}}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core.documents import DocumentEdit
@@ -163,6 +165,10 @@ async def write(documents: Documents, make: Callable[[Edit], Awaitable[T]]) -> T
     raise AssertionError("unreachable")
 
 
+def _digest(*facts: Any) -> str:
+    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
 class Tracker:
     """The issues of a project, for a session or a person. Errors are `IssueError`, `IssueNotFound`, and the store's."""
 
@@ -184,20 +190,26 @@ class Tracker:
         blocked_by: Sequence[int] = (),
         call: str = "",
     ) -> Issue:
-        """Make an issue; `call` is the key of a tool call, and a second time with the same one makes no second issue.
+        """Make an issue; emits `issue:created`.
 
-        Emits `issue:created`.
+        A session that makes the same one again gets the first one while it is not closed: a killed session repeats its
+        last call. `call` is the key of a tool call: the same call gets its issue for good.
         """
         given = {"title": title, "description": description, "type": type, "priority": priority, "labels": labels}
         values = check_values(given)
 
+        session_id = self._documents.session_id
+        key = _digest(session_id, values, list(blocked_by)) if session_id is not None else ""
+
         async def make(edit: Edit) -> Issue:
-            made = await self._documents.get(CALLS, call) if call else None
+            made = await self._documents.get(CALLS, key) if key else None
             if made is not None:
-                return await edit.get(int(made.data["issue"]))
+                first = await edit.get(int(made.data["issue"]))
+                if first.status != "closed" or (call and call == made.data["call"]):
+                    return first
             about: dict[str, Any] = {
                 "created": edit.now,
-                "created_by": self._documents.session_id,
+                "created_by": session_id,
                 "untrusted": self._untrusted,
                 "depth": self._documents.depth,
             }
@@ -207,8 +219,8 @@ class Tracker:
                 edit.put(replace(blocker, blocks=[*blocker.blocks, issue.id]))
                 issue = replace(issue, blocked_by=[*issue.blocked_by, number])
             issue = edit.put(replace(issue, blocked=await edit.is_blocked(issue)))
-            if call:
-                edit.keep(CALLS, call, {"issue": issue.id})
+            if key:
+                edit.keep(CALLS, key, {"issue": issue.id, "call": call}, made.version if made is not None else 0)
             edit.tell(CREATED, issue)
             return issue
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 REOPENED = 1
 """How often an issue is opened again after a worker gave it up, before it is escalated."""
+CONFLICTS = 100
+"""Files with conflicts that are kept with an issue."""
 RESULT = 20_000
 """Characters of a worker's answer that are kept as the result of an issue."""
 
@@ -66,6 +68,7 @@ class IssueTracker:
         if issue is not None:
             known = ("branch", "commit", "merged", "conflicts")
             facts = {**issue.metadata, **{name: outcome[name] for name in known if outcome.get(name) is not None}}
+            facts |= {name: value[:CONFLICTS] for name, value in facts.items() if isinstance(value, list)}
             result = cut(str(outcome.get("output") or ""), RESULT)
             untrusted = issue.untrusted or str(outcome.get("untrusted") or "")
             await edit.close(issue, "completed", result, metadata=facts, reason="", untrusted=untrusted)

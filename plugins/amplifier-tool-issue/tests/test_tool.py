@@ -131,6 +131,15 @@ async def test_long_texts_are_cut_where_they_are_shown(agent: Agent) -> None:
     assert len(shown["description"]) + len(shown["said"][0]["text"]) < 41_000
 
 
+async def test_an_answer_to_a_model_stays_short_however_much_is_kept(agent: Agent) -> None:
+    for number in range(50):
+        await agent("create", title=f"{number}")
+        await agent("update", id=number + 1, status="escalated", reason="r" * 10_000)
+        await agent("comment", id=1, text="y" * 10_000)
+    assert len(str(await agent("list"))) < 40_000
+    assert len(str(await agent("show", id=1))) < 45_000
+
+
 async def test_facts_are_changed_and_the_line_says_how_it_is_now(agent: Agent) -> None:
     await agent("create", title="one")
     line = await agent("update", id=1, title="two", type="bug", priority=4, labels=[], status="escalated", reason="why")
@@ -255,8 +264,20 @@ async def test_a_call_that_runs_again_makes_no_second_issue(agent: Agent, told: 
     first = await agent("create", title="one")
     assert await agent("create", title="one") == first
     agent.key = "call-2"
-    assert (await agent("create", title="one"))["id"] == 2
-    assert [name for name, _, _ in await told()] == ["created", "created"]
+    assert await agent("create", title=" one ", priority=2) == first
+    assert (await agent("create", title="one", type="bug"))["id"] == 2
+    await agent("close", id=1)
+    agent.key = "call-1"
+    assert (await agent("create", title="one"))["id"] == 1
+    agent.key = "call-3"
+    assert (await agent("create", title="one"))["id"] == 3
+    assert [name for name, _, _ in await told()] == ["created", "created", "closed", "created"]
+
+
+async def test_other_sessions_and_people_make_issues_of_their_own(agent: Agent, documents: Of) -> None:
+    await agent("create", title="one")
+    assert (await (await Agent(documents("other")).mount())("create", title="one"))["id"] == 2
+    assert [(await Tracker(documents()).create("one")).id for _ in range(2)] == [3, 4]
 
 
 async def test_only_the_operations_of_the_bundle_are_offered(documents: Of) -> None:

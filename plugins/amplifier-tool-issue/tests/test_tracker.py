@@ -252,16 +252,16 @@ from amplifier_foundation import open_inbox
 from amplifier_foundation.sessions.documents import documents_of
 from amplifier_tool_issue import Tracker
 
-async def work(tracker):
+async def work(tracker, task):
     for turn in range(10):
-        made = await tracker.create(f"{sys.argv[2]} {turn}", blocked_by=[1])
+        made = await tracker.create(f"{task} {turn}", blocked_by=[1])
         await tracker.comment(1, f"{sys.argv[2]} {turn}")
         await tracker.close(made.id)
 
 async def main():
     store = open_inbox(load_plugins(environ={}), path=sys.argv[1])
     tracker = Tracker(documents_of(store, "/p", session_id=sys.argv[2]))
-    await asyncio.gather(work(tracker), work(tracker))
+    await asyncio.gather(work(tracker, "a"), work(tracker, "b"))
     await store.close()
 
 asyncio.run(main())
