@@ -113,7 +113,8 @@ class AttemptEnd:
         reason = redact_text(str(refusal))
         if refusal.final:
             await give_up_worktree(self.delivery)
-            await self.engine.store.dead_letter(self.delivery, reason=reason)
+            for event in await self.background.tracking.give_up(self.delivery, reason, [], None):
+                self.engine.router.publish(event)
             skipped = await self.engine.store.drop(self.delivery.delivery_id, reason=reason)
             self.engine.refuse(self.background, self.delivery.event, reason, self.delivery.trigger)
             await forget_worktree(self.delivery)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core.errors import BundleValidationError, StoreUnavailable, UnknownName
+from amplifier_core import hookimpl
+from amplifier_core.errors import BundleValidationError, SpawnRefused, StoreUnavailable, UnknownName
 from amplifier_core.permissions import PermissionGate, Policy
 from amplifier_core.testing import MemoryStore
 from amplifier_foundation.sessions.documents import documents_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amplifier_core import AmplifierSession
+    from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
 
 WORKER: dict[str, Any] = {
@@ -104,6 +106,27 @@ async def test_an_end_that_is_not_stored_leaves_issue_and_delivery_as_they_were(
     assert set(calls) == {("in_progress", "claimed")}
 
 
+async def test_work_is_begun_once_a_store_that_fails_for_a_while_is_back(
+    open_bench: Callable[..., Any], store: DurableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, failures = store.write_documents, 0  # type: ignore[attr-defined]
+
+    async def refuse(changes: Any, **given: Any) -> Any:
+        nonlocal failures
+        if failures < 3:
+            failures += 1
+            raise StoreUnavailable("amplifier.db", "database is locked")
+        return await write(changes, **given)
+
+    async with open_bench(providers=playbook()) as bench:
+        tracker = tracker_of(bench, tmp_path)
+        await tracker.create("one")
+        monkeypatch.setattr(store, "write_documents", refuse)
+        await bench.start(**WORKER, max_attempts=1)
+        await bench.until("completed", "dead", step=1.0)
+        assert (failures, await bench.states(), (await tracker.get(1)).state) == (3, ["done"], "closed")
+
+
 async def test_a_person_who_edits_the_issue_meanwhile_loses_nothing(
     open_bench: Callable[..., Any], store: DurableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +161,25 @@ async def test_work_that_fails_for_good_is_done_once_more_and_then_escalated(
         issue = await tracker.get(1)
         assert (issue.state, issue.failures, await bench.states()) == ("escalated", 2, ["dead", "dead"])
         assert "instruction_template names {absent}" in issue.reason
+
+
+async def test_work_that_a_plugin_refuses_for_good_is_escalated(
+    open_bench: Callable[..., Any], plugins: Plugins, tmp_path: Path
+) -> None:
+    class Refusing:
+        @hookimpl
+        async def amplifier_before_spawn(self, request: Any) -> None:
+            raise SpawnRefused("s", "no work on Sundays", final=True)
+
+    plugins.register(Refusing(), "refusing")
+    async with open_bench(providers=playbook()) as bench:
+        tracker = tracker_of(bench, tmp_path)
+        await tracker.create("one")
+        await bench.start(**WORKER)
+        await bench.until("refused", count=2)
+        issue = await tracker.get(1)
+        assert (issue.state, await bench.states()) == ("escalated", ["skipped", "skipped"])
+        assert "no work on Sundays" in issue.reason
 
 
 async def test_an_issue_that_somebody_has_closed_is_not_begun(open_bench: Callable[..., Any], tmp_path: Path) -> None:
