@@ -150,7 +150,7 @@ def read_number(given: object) -> int:
         return given
     text = given.strip().lstrip("#") if isinstance(given, str) else ""
     if not (text.isascii() and text.isdecimal() and int(text[:10]) > 0 and len(text) <= 10):
-        raise IssueError(f"{given!r} is no number of an issue; give one such as 3")
+        raise IssueError(f"{given!r:.60} is no number of an issue; give one such as 3")
     return int(text)
 
 

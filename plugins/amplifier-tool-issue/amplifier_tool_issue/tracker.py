@@ -335,6 +335,8 @@ class Tracker:
         async def make(edit: Edit) -> Issue:
             await edit.take_turn()
             issue, blocker = await edit.get(number), await edit.get(on)
+            if number == on:
+                raise IssueError(f"issue {number} cannot wait for itself")
             if remove == (on not in issue.blocked_by):
                 return issue
             if not remove:
