@@ -116,8 +116,8 @@ class Edit:
             await self.take_turn()
         was_closed = issue.status == "closed"
         blocked, is_person = await self.is_blocked(issue), self._documents.session_id is None
-        facts = {"assignee": None, "queue": None, "resolution": "", **facts}
-        facts["depth"] = 0 if is_person else issue.depth + 1  # sessions that open it again and again come to an end
+        depth = 0 if is_person else issue.depth + 1  # sessions that open it again and again come to an end
+        facts = {"assignee": None, "queue": None, "resolution": "", "depth": depth, **facts}
         opened = self.put(replace(issue, status="open", blocked=blocked, **facts))
         for number in opened.blocks if was_closed else ():
             waiting = await self.get(number)

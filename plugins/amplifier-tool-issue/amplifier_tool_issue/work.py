@@ -80,6 +80,7 @@ class IssueTracker:
         issue = await self._find_own(edit, delivery)
         if issue is not None:
             facts: dict[str, Any] = {"failures": issue.failures + 1, "reason": cut(reason, RESULT)}
+            facts["depth"] = issue.depth  # `reopen` is the bound
             if issue.failures < self._reopen:
                 issue = await edit.reopen(issue, **facts)
             else:
@@ -100,7 +101,7 @@ class IssueTracker:
     async def _free(self, edit: Edit, lost: Issue) -> None:
         issue = await edit.get(lost.id)
         if (issue.status, issue.assignee) == ("in_progress", lost.assignee):
-            issue = await edit.reopen(issue, reason="the work on it was lost")
+            issue = await edit.reopen(issue, reason="the work on it was lost", depth=issue.depth)
             edit.tell(UPDATED, issue, "status", "assignee")
 
     async def _find_own(self, edit: Edit, delivery: Delivery) -> Issue | None:

@@ -163,6 +163,18 @@ async def test_work_that_fails_for_good_is_done_once_more_and_then_escalated(
         assert "instruction_template names {absent}" in issue.reason
 
 
+async def test_work_is_done_as_often_as_the_tracker_says_however_short_chains_are(
+    open_bench: Callable[..., Any], tmp_path: Path
+) -> None:
+    async with open_bench(providers=playbook()) as bench:
+        tracker = tracker_of(bench, tmp_path)
+        await tracker.create("one")
+        tracked = {"tracker": {"name": "issue", "config": {"reopen": 5}}, "instruction_template": "{absent}"}
+        await bench.start(**{**WORKER, **tracked}, max_depth=2)
+        await bench.until("dead", "refused", count=6)
+        assert ((await tracker.get(1)).state, await bench.states()) == ("escalated", ["dead"] * 6)
+
+
 async def test_work_that_a_plugin_refuses_for_good_is_escalated(
     open_bench: Callable[..., Any], plugins: Plugins, tmp_path: Path
 ) -> None:
