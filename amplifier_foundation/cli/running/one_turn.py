@@ -14,7 +14,7 @@ from ..trusting import Asking, confirm_here
 from .approving import Approvals
 from .choosing import choose
 from .showing import Display, PersonView
-from .stopping import Stops, TurnCut, interrupts_to
+from .stopping import Presses, Stops, TurnCut, interrupts_to
 from .terminal import own_terminal, plain, tell
 from .watching import FactReporter
 from .workers import beside_conversation
@@ -63,8 +63,13 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
                 raise click.UsageError("the last turn was not interrupted; give a prompt")
             watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
-            code = await _run_turn(conversation, prompt, view, watch, approvals, recorder)
-            return code or await workers.finish(conversation.session, quiet=quiet)
+            presses = Presses()
+            with interrupts_to(presses.press):
+                code = await _run_turn(conversation, prompt, view, watch, approvals, recorder, presses)
+                if code == exits.OK:
+                    return await workers.finish(conversation.session, presses, quiet=quiet)
+                await workers.leave()
+            return code
 
 
 async def _run_turn(
@@ -74,6 +79,7 @@ async def _run_turn(
     watch: FactReporter,
     approvals: Approvals,
     recorder: RunRecorder | None,
+    presses: Presses,
 ) -> int:
     session, stops = conversation.session, Stops(approvals)
     turn: Turn | None = None
@@ -82,7 +88,7 @@ async def _run_turn(
     if recorder is not None:
         recorder.begin_turn(session.session_id, prompt)
     try:
-        with interrupts_to(stops.press):
+        with presses.to(stops.press):
             turn = await stops.watch(session, conversation.say(prompt))
         status = turn.status
     except TurnCut:

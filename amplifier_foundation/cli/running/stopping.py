@@ -82,6 +82,33 @@ class Stops:
         task.cancel()
 
 
+class Presses:
+    """Hands each press of Ctrl-C to whoever listens; one that nobody hears waits for the next listener."""
+
+    def __init__(self) -> None:
+        self._listener: Callable[[], None] | None = None
+        self._unheard = 0
+
+    def press(self) -> None:
+        """Take a press."""
+        if self._listener is None:
+            self._unheard += 1
+        else:
+            self._listener()
+
+    @contextmanager
+    def to(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call `listener` for each press while the block runs, and for those that nobody has heard."""
+        self._listener = listener
+        for _ in range(self._unheard):
+            listener()
+        self._unheard = 0
+        try:
+            yield
+        finally:
+            self._listener = None
+
+
 @contextmanager
 def interrupts_to(press: Callable[[], None]) -> Iterator[None]:
     """Call `press` in the running event loop for every Ctrl-C while the block runs.

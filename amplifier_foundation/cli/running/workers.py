@@ -14,7 +14,6 @@ from ...cli import exits
 from ...paths import project_of
 from ..app import plugins_of
 from ..output import console
-from .stopping import interrupts_to
 from .terminal import plain, tell
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from ...background.state import Activity
     from ..view import RunView
     from .choosing import Chosen, Wanted
+    from .stopping import Presses
 
 GRACE = 10.0
 """Seconds for running sessions to finish after the first Ctrl-C."""
@@ -63,7 +63,7 @@ class Workers:
         elif len(self._before) < KEPT:
             self._before.append(activity)
 
-    async def finish(self, session: AmplifierSession, *, quiet: bool) -> int:
+    async def finish(self, session: AmplifierSession, presses: Presses, *, quiet: bool) -> int:
         """Wait until their work is done, and show it; return the exit code: 1 if something was given up.
 
         The panel of the session, if it has one, is printed at the end. Ctrl-C stops the workers; the next start goes on
@@ -76,7 +76,7 @@ class Workers:
         from ..view import RunView
 
         pressed = asyncio.Event()
-        with RunView(console(err=True), quiet=quiet) as self._view, interrupts_to(pressed.set):
+        with RunView(console(err=True), quiet=quiet) as self._view, presses.to(pressed.set):
             for activity in self._before:
                 self._view(activity)
             async with asyncio.TaskGroup() as group:
