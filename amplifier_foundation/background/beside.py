@@ -65,8 +65,15 @@ class BesideConversation:
 
     async def __aexit__(self, *exc: object) -> None:
         self._leave.set()
-        if self._task is not None:
+        if self._task is None:
+            return
+        try:
             await asyncio.wait({self._task})
+        except asyncio.CancelledError:  # another Ctrl-C: the sessions are interrupted, but end before the store closes
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            raise
+        finally:
             self.running = None
 
     async def start(self) -> str | None:

@@ -8,9 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from amplifier_core import load_plugins
 from amplifier_foundation import open_inbox
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from amplifier_tool_issue import Issue
 
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
-PATIENCE = 15.0
+PATIENCE = 30.0
 INSTRUCTION = "Work on issue {issue_id}: {title}\n\n{description}\n\n{reason}"
 RULES: list[dict[str, Any]] = [
     {
@@ -88,6 +89,12 @@ def providers(rules: list[dict[str, Any]], **config: Any) -> list[dict[str, Any]
     return [{"module": "provider-playbook", "config": {"rules": rules, "otherwise": {"say": "Fine."}, **config}}]
 
 
+async def wait_for_line(stream: IO[str] | None, text: str) -> str:
+    """Read a stream of a process up to the line with a text, and return the line."""
+    assert stream is not None
+    return await asyncio.to_thread(lambda: next((line for line in stream if text in line), ""))
+
+
 class Yard:
     """A folder with a bundle that includes the foreman's, and its store."""
 
@@ -109,6 +116,8 @@ class Yard:
 
     def write(self, **sections: Any) -> None:
         """Write its bundle."""
+        own = {each["name"] for each in sections.get("background_sessions", ())}
+        self.names = own | {"coding-workers", "research-workers", "testing-workers", "test-runner"}
         bundle = {"bundle": {"name": "yard"}, "includes": ["foreman:bundle"], **sections}
         (self.folder / "bundle.md").write_text(f"---\n{json.dumps(bundle)}\n---\n")
 
@@ -140,11 +149,15 @@ class Yard:
         return self.git("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start the program."""
+        """Start the program; who waits for what it never says is told by its end."""
         pipe = subprocess.PIPE
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*PROGRAM, *arguments], cwd=self.folder, env=self.environment, stdout=pipe, stderr=pipe, text=True
         )
+        killer = threading.Timer(2 * PATIENCE, process.kill)
+        killer.daemon = True
+        killer.start()
+        return process
 
     async def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the program to its end."""
@@ -166,13 +179,13 @@ class Yard:
             yield process
             process.send_signal(signal.SIGTERM)
             _, err = await asyncio.to_thread(process.communicate, timeout=PATIENCE)
-            assert (process.returncode, err) == (0, "")
+            assert (process.returncode, err) == (128 + signal.SIGTERM, ""), err
 
     async def is_running(self, process: subprocess.Popen[str]) -> bool:
         """Return whether its background sessions run, by their last states in the log."""
         assert process.poll() is None, process.communicate()
-        states = {event.source_session_id: event.data["status"] for event in await self.events(BACKGROUND_STATE)}
-        return bool(states) and set(states.values()) == {"running"}
+        states = {each.data["name"]: each.data["status"] for each in await self.events(BACKGROUND_STATE)}
+        return {name for name, state in states.items() if state == "running"} == self.names
 
     async def until(self, condition: Callable[[], Awaitable[Any]]) -> None:
         """Wait for a fact."""
