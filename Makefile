@@ -9,12 +9,14 @@
 # make year       let DAYS=365 pass on a simulated clock; the store stays within its bound
 # make faults     fail stores at each STRIDE=1 system call, cut them at CUTS=4096 places, flip FLIPS=2000 bits; expect an error, or no harm
 # make flows      kill the runs of a workflow of TASKS=200 tasks at KILLS=200 random moments; no turn is lost or taken twice
+# make foreman    kill a foreman's workers at KILLS=100 random moments of ISSUES=50 issues; each is done once, with its branch
 # make mutations  damage real bundles in COUNT=100000 ways; each loads, or gets an error with its place
 # make editors    change the messages of an editor in MUTATIONS=20000 ways; each request gets one answer, and the agent goes on
 
 PYTHON ?= python3
 KILLS ?= 200
 TASKS ?= 200
+ISSUES ?= 50
 SCHEDULES ?= 10000
 COUNT ?= 100000
 MUTATIONS ?= 20000
@@ -32,7 +34,7 @@ PACKAGES := amplifier_core amplifier_foundation $(foreach plugin,$(PLUGINS),$(wi
 
 unexport PYTHONDONTWRITEBYTECODE # Python keeps what it has compiled: tests begin sooner, and so does each process of theirs
 
-.PHONY: demo test check bench chaos streams soak year flows faults mutations editors ecosystem
+.PHONY: demo test check bench chaos streams soak year flows foreman faults mutations editors ecosystem
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -69,6 +71,10 @@ year: $(READY)
 
 flows: $(READY)
 	@KILLS=$(KILLS) TASKS=$(TASKS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/system/test_flow_kills.py
+
+foreman: KILLS = 100
+foreman: $(READY)
+	@KILLS=$(KILLS) ISSUES=$(ISSUES) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/system/test_foreman_kills.py
 
 faults: $(READY)
 	@STRIDE=$(STRIDE) FLIPS=$(FLIPS) CUTS=$(CUTS) $(BIN)/python -m pytest -q -n 2 --durations=10 -o faulthandler_timeout=0 \
