@@ -34,6 +34,7 @@ AREAS = (
     "isolation",
     "editors",
     "flows",
+    "foreman",
 )
 
 

@@ -115,7 +115,7 @@ class Ground:
 async def rows() -> AsyncIterator[Row]:
     """Measure each on a ground of its own."""
     for part in (_started, _deliveries, _pool, _neighbour, _soak):
-        async with _ground() as ground:
+        async with open_ground() as ground:
             async for row in part(ground):
                 yield row
     async for row in _lists():
@@ -123,7 +123,7 @@ async def rows() -> AsyncIterator[Row]:
 
 
 @asynccontextmanager
-async def _ground() -> AsyncIterator[Ground]:
+async def open_ground() -> AsyncIterator[Ground]:
     with TemporaryDirectory(prefix="amplifier-bench-") as folder:
         plugins = load_plugins(environ={})
         plugins.register(Offers(), "offers")
