@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from amplifier_core.errors import SessionNotFound
 from amplifier_core.process_forks import close_in_forks
 
 from ..bundle.templates import fill_key
+from ..paths import data_home
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import WORKTREE
 from .git import GitError, find_checkout, find_git
@@ -39,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY = 0.05
 """Seconds."""
+TORN = 3600.0
+"""Seconds after which a half-written note is nobody's: a write takes none of them."""
 
 
 async def begin_worktrees(engine: Engine, background: BackgroundSessionState) -> None:
@@ -46,6 +50,7 @@ async def begin_worktrees(engine: Engine, background: BackgroundSessionState) ->
     if background.config.worktree is None:
         return
     find_git()
+    await asyncio.to_thread(sweep_notes)
     await release_leftovers(engine.store, background.project)
     checkout = await asyncio.to_thread(find_checkout, background.project)
     if isinstance(checkout, str):
@@ -139,6 +144,14 @@ async def release_leftovers(store: DurableStore, project: str) -> None:
             found = await store.deliveries(session_id=worktree.session_id, limit=1)
             if not found or found[0].state not in ("pending", "claimed"):
                 await release_worktrees([worktree.session_id])
+
+
+def sweep_notes() -> None:
+    """Delete what a kill in the middle of a write left beside the notes an hour ago, or longer."""
+    for path in (data_home() / "worktrees").glob(".new-*"):
+        with suppress(FileNotFoundError):  # another process sweeps, too
+            if time.time() - path.stat().st_mtime > TORN:
+                path.unlink()
 
 
 async def release_worktrees(session_ids: Iterable[str]) -> None:

@@ -129,7 +129,8 @@ def test_a_plugin_works_alone_beside_the_root(dist: str, environment: Environmen
     offered = [row["offers"] for row in found["plugins"] if (row["name"], row["dist"]) == (name, dist)]
     mounted = [row["name"] for row in found["modules"] if row["dist"] == dist]
     checked = [([["sandbox", "sandbox"]], []), ([["runner-subprocess", "processes"]], [])]
-    assert (offered, mounted) in (([[name]], []), ([], [name]), *checked)
+    both = [([["issue"]], ["tool-issue"]), ([["foreman"]], ["orchestrator-foreman"])]
+    assert (offered, mounted) in (([[name]], []), ([], [name]), *checked, *both)
 
 
 def test_the_names_for_programs_work_alone_beside_the_root_and_go_without_harm(environment: Environment) -> None:

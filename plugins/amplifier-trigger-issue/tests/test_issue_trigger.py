@@ -226,7 +226,7 @@ async def test_a_store_without_documents_is_followed_all_the_same() -> None:
 async def test_without_events_to_follow_watching_says_so() -> None:
     trigger = IssueTrigger()
     trigger.configure({})
-    with pytest.raises(TriggerError, match="there are no session events to follow here"):
+    with pytest.raises(TriggerError, match="there are no issues to follow here"):
         await anext(trigger.watch())
 
 

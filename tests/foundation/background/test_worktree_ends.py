@@ -109,6 +109,16 @@ async def test_leftovers_are_committed_and_removed_at_the_next_start(
     assert repository.git("log", "-1", "--format=%s", branch) == f"unfinished: session {delivery.session_id}"
 
 
+async def test_a_start_sweeps_half_written_notes_that_are_old(worker: Worker, home: Path) -> None:
+    torn, fresh = (home / "worktrees" / f".new-{name}" for name in ("torn", "fresh"))
+    torn.parent.mkdir(parents=True)
+    for path in (torn, fresh):
+        path.write_text("{")
+    os.utime(torn, (0, 0))
+    await worker.handle(worktree="branch")
+    assert (torn.exists(), fresh.exists()) == (False, True)
+
+
 async def test_the_worktree_of_a_waiting_delivery_is_no_leftover(
     repository: Repository, worker: Worker, home: Path
 ) -> None:
