@@ -20,25 +20,23 @@ SPAWN = "session.spawn"
 """The capability of a conversation, and of a session below another one: a program's own session has none."""
 
 
-async def start_workers(coordinator: ModuleCoordinator, declared: Mapping[str, Any]) -> bool:
+async def start_workers(coordinator: ModuleCoordinator, declared: Mapping[str, Any]) -> str | None:
     """Start the background sessions of the bundle, or the `declared` ones of a program; the session's end stops them.
 
-    Return False where another process runs them: it may end, so ask again. Without a host, only the session of a
-    program has workers. Raises `BundleError` and `UnknownName` for what cannot start.
+    Return who else runs them, None for this process: the other one may end, so ask again. Without a host, only the
+    session of a program has workers. Raises `BundleError` and `UnknownName` for what cannot start.
     """
     host, owner = coordinator.get_capability(HOST), None
     if host is not None:
         owner = await host.start()
     elif coordinator.get_capability(SPAWN) is None:
         await _start_declared(coordinator, declared)
-    if owner is not None:
-        logger.info("the workers of this project run in %s", owner)
     documents = coordinator.get_capability(DOCUMENTS)
     if documents is not None and coordinator.get_capability(PANEL) is None:
         panel = WorkersPanel(documents, host)
         coordinator.register_capability(PANEL, panel)
         coordinator.register_cleanup(panel.close)
-    return owner is None
+    return owner
 
 
 async def _start_declared(coordinator: ModuleCoordinator, declared: Mapping[str, Any]) -> None:

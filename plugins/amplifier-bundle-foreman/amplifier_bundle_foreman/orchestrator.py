@@ -33,6 +33,7 @@ class ForemanOrchestrator(StreamingOrchestrator):
         super().__init__(config)
         self._starting = asyncio.Lock()
         self._has_started = False
+        self._owner: str | None = None
         self._report = ""
 
     async def execute(
@@ -52,8 +53,8 @@ class ForemanOrchestrator(StreamingOrchestrator):
         documents: Documents | None = coordinator.get_capability("documents")
         report = Report(documents) if documents is not None else None
         news, self._report = await report.read() if report is not None else ("", "")
-        if news and coordinator.display_system is not None:
-            coordinator.display_system.show_message(news, "info", "foreman")
+        if news:
+            _tell(coordinator, news)
         answer = await super().execute(prompt, context, providers, tools, hooks, **kwargs)
         if report is not None:
             await report.keep()
@@ -67,5 +68,15 @@ class ForemanOrchestrator(StreamingOrchestrator):
 
     async def _start(self, coordinator: ModuleCoordinator) -> None:
         async with self._starting:
-            if not self._has_started:
-                self._has_started = await start_workers(coordinator, self._declared)
+            if self._has_started:
+                return
+            before, self._owner = self._owner, await start_workers(coordinator, self._declared)
+            self._has_started = self._owner is None
+            if self._owner not in (None, before):
+                _tell(coordinator, f"the workers of this folder run in {self._owner}")
+
+
+def _tell(coordinator: ModuleCoordinator, text: str) -> None:
+    """Show a text to the person, whatever the model says."""
+    if coordinator.display_system is not None:
+        coordinator.display_system.show_message(text, "info", "foreman")

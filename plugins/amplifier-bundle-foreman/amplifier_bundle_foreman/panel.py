@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at the issues: other processes change them, too."""
+SHARE = 0.05
+"""The part of the time that the looks may take: thousands of issues are looked at less often."""
 RECENT = 5
 """Closed issues that are shown after the others."""
 WIDE = 90
@@ -108,10 +111,11 @@ class WorkersPanel:
 
     async def _look(self) -> None:
         while True:
+            began = time.monotonic()
             if self._shown:
                 with suppress(StoreError):
                     await self._refresh()
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(max(LOOK_EVERY, (time.monotonic() - began) / SHARE))
 
     async def _refresh(self) -> None:
         issues, workers = await self._read_issues(), self._read_workers()
