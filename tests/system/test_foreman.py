@@ -228,9 +228,10 @@ async def test_issues_from_before_the_very_first_start_are_worked(make_yard: Mak
 
 async def test_a_conversation_leaves_the_workers_to_the_process_that_has_them(make_yard: MakeYard) -> None:
     yard = make_yard()
-    async with yard.up():
+    async with yard.up() as process:
         done = await yard.succeed("run", "file hold")
         assert done.stdout == "Filed 1.\n"
+        assert f"foreman: the workers of this folder run in process {process.pid} (yard)" in done.stderr
         await yard.until_states("in_progress")
         yard.go()
         await yard.until_states("closed")
