@@ -173,10 +173,29 @@ async def _run(
             with notifier.ready(", ".join(each.bundle.name for each in running)):
                 async with beside(reloading.run(), keep_counts(view, store, running, log)):
                     view.note(f"Watching {', '.join(each.project for each in running)}. {how} stops.")
-                    await (_drain(running, stopper) if once else stopper.wait())
+                    async with hearing_keys(view, running, stopper):
+                        await (_drain(running, stopper) if once else stopper.wait())
             if stopper.is_asked:
                 view.note(f"Stopping: running sessions may finish; {how} again interrupts them.")
             await stopper.stop_all(running)
+
+
+@asynccontextmanager
+async def hearing_keys(view: RunView, running: Sequence[Up], stopper: Stopper) -> AsyncIterator[None]:
+    """Act on the keys of a terminal that shows the live table while the block runs."""
+    if not view.is_live:
+        yield
+        return
+    from .up_keys import HINT, UpKeys, reading_keys
+
+    with reading_keys() as keys:
+        if keys is None:
+            yield
+            return
+        view.hint = HINT
+        async with beside(UpKeys(view, running, stopper.ask).handle(keys)):
+            yield
+        view.hint = ""
 
 
 @asynccontextmanager
@@ -207,6 +226,8 @@ async def keep_counts(view: RunView, store: DurableStore, running: Sequence[Up],
     while True:
         if log is not None:
             log.rotate()
+        if view.is_live:
+            view.tick()
         if view.is_live and view.changed:
             at_work = {
                 (each.project, queue_key(each.bundle.name, row["name"])): row["running"]

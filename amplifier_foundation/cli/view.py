@@ -12,6 +12,7 @@ from ..sessions.lineage import describe_event
 from .columns import add_counts, cell, columns_of, new_row, reset_counts
 from .output import console, timestamp
 from .running.terminal import LOOKED_AT, one_line
+from .work_lines import WorkLines, tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,6 +69,10 @@ class RunView:
         self.out = out or console()
         self.changed = True
         """Whether an activity came after the last `show_counts`."""
+        self.shows_tools = True
+        """Whether tool calls are printed."""
+        self.hint = ""
+        """A line below the live table."""
         self._quiet = quiet
         self._dated = dated
         self._rows: dict[tuple[str, str], Row] = {}
@@ -75,6 +80,7 @@ class RunView:
         """The last result of each background session, by its queue: time, kind and text."""
         self._held: dict[str, list[str]] = {}
         """The ids of approvals by the delivery that waits for them."""
+        self._work = WorkLines()
         self._stack = ExitStack()
         self._refresh: Callable[[], None] = lambda: None
 
@@ -143,12 +149,14 @@ class RunView:
                 add_counts(self._rows[each.project, each.queue], each)
         self._redraw()
 
-    def say(self, kind: str, queue: str, text: str) -> None:
-        """Print one line."""
+    def say(self, kind: str, queue: str, text: str, session_id: str | None = None) -> None:
+        """Print one line; that of a session has the end of its id, to tell it from others beside it."""
         from rich.text import Text
 
         mark, style = MARKS[kind]
         line = Text.assemble((self._now(), "dim"), " ", (mark, style), " ", (f"{queue:<12}", "bold"), " ")
+        if session_id:
+            line.append(f"{tag_of(session_id)} ", "dim")
         line.append(redact_text(text), style if kind in STRIKING else "")
         self._print(line)
 
@@ -179,14 +187,38 @@ class RunView:
 
         return timestamp(datetime.now(UTC)) if self._dated else time.strftime("%H:%M:%S")
 
+    def tick(self) -> None:
+        """Let a second pass: the sessions at work are shown with their time."""
+        if self._work:
+            self._redraw()
+
+    def show_details(self, statuses: Sequence[Mapping[str, Any]]) -> None:
+        """Print what `get_status` says of each background session, and what its last result was."""
+        for status in statuses:
+            queue = str(status["name"])
+            self.note(
+                f"{queue}: {status['status']}" + (f": {one_line(status['reason'], LINE)}" if status["reason"] else "")
+            )
+            facts = {
+                "next try": status["next_try"],
+                "last event": status["last_trigger"],
+                "refused": status["refused"],
+                "postponed": status["postponed"],
+                "given up": status["given_up"],
+                "at work": ", ".join(status["running"]),
+            }
+            told = [f"{name} {value}" for name, value in facts.items() if value]
+            self.note(f"  {'; '.join(told) or 'nothing happened yet'}")
+
     def _finish(self, row: Row, delivery: Any, kind: str, text: str, line: str = "") -> None:
         """Take a delivery's session from the work of a row, and show the result."""
         row["at_work"] = [each for each in row["at_work"] if each["session_id"] != delivery.session_id]
-        self._show_result(row, kind, text, line)
+        self._work.end(str(delivery.session_id))
+        self._show_result(row, kind, text, line, delivery.session_id)
 
-    def _show_result(self, row: Row, kind: str, text: str, line: str = "") -> None:
+    def _show_result(self, row: Row, kind: str, text: str, line: str = "", session_id: str | None = None) -> None:
         self._results[row["queue"]] = time.strftime("%H:%M:%S"), kind, text
-        self.say(kind, row["background_session"], line or text)
+        self.say(kind, row["background_session"], line or text, session_id)
 
     def _on_state(self, row: Row, status: str, reason: str) -> None:
         if row["state"] in ("degraded", "paused") and status == "running":
@@ -214,11 +246,12 @@ class RunView:
 
     def _on_started(self, row: Row, delivery: Any, resumed: bool) -> None:
         row["at_work"].append({"session_id": delivery.session_id})
+        self._work.begin(str(delivery.session_id), row["background_session"])
         row["waiting"] = max(0, row["waiting"] - 1)
         answered = self._held.pop(delivery.delivery_id, ())
         row["approvals"] = [each for each in row["approvals"] if each not in answered]
         text = f"session {delivery.session_id}{' continues after an interruption' if resumed else ''}"
-        self.say("started", row["background_session"], text)
+        self.say("started", row["background_session"], text, delivery.session_id)
 
     def _on_session(self, row: Row, session: AmplifierSession) -> None:
         import asyncio  # not at import: `amplifier logs` needs no event loop
@@ -232,7 +265,9 @@ class RunView:
                 loop.call_soon_threadsafe(show, line)
 
         def show(line: str) -> None:
-            self.say("tool", row["background_session"], line)
+            self._work.note(session.session_id, line)
+            if self.shows_tools:
+                self.say("tool", row["background_session"], line, session.session_id)
             self._redraw()
 
         loop = asyncio.get_running_loop()  # that of the view; the session's may be another
@@ -286,8 +321,10 @@ class RunView:
 
     def _table(self) -> RenderableType:
         """Return the table of all background sessions, as wide as the terminal."""
+        from rich.console import Group
         from rich.padding import Padding
         from rich.table import Table
+        from rich.text import Text
 
         rows = list(self._rows.values())
         columns = [column for column in columns_of("up") if column.at_terminal(rows)]
@@ -298,7 +335,8 @@ class RunView:
         table.add_column("last result", ratio=1, no_wrap=True, overflow="ellipsis")
         for row in rows:
             table.add_row(*(self._cell(column, row) for column in columns), self._last(row))
-        return Padding(table, (1, 0, 0, 0)) if rows else ""
+        below = (*self._work.lines(self.out.width), Text(self.hint, style="dim"))
+        return Padding(Group(table, *below), (1, 0, 0, 0)) if rows else ""
 
     def _cell(self, column: Column, row: Row) -> Text:
         """Return a cell of the live table: short names, and numbers in colour."""

@@ -35,6 +35,8 @@ HARMLESS = {
     "emit": "data",
     "glob": "max_results pattern",
     "grep": "ignore_case max_results pattern",
+    "issue": "blocked_by description id label labels on operation priority ready reason remove resolution result "
+    "status text title type",
     "read_file": "limit offset",
     "write_file": "content",
 }
@@ -64,6 +66,11 @@ async def test_every_argument_of_a_tool_reaches_what_is_known_or_nothing(tmp_pat
             expected = REACHES.get(name, {}).get(argument, [])
             if name == "bash" and argument != "command":
                 given, expected = {"command": "ls", argument: "x"}, ["command", *expected]
+            if name == "issue":  # each change is an event, whatever it changes
+                given, expected = (
+                    {"operation": "create", argument: "x"},
+                    ["read" if argument == "operation" else "event"],
+                )
             reached = [access.kind for access in Call.of(name, given, tmp_path, declared).accesses]
             assert sorted(reached) == sorted(expected), (name, argument)
     await coordinator.cleanup()

@@ -25,7 +25,7 @@ from amplifier_core import load_plugins
 from amplifier_foundation import load_bundle, open_inbox
 from amplifier_foundation.background.approvals import decide, read_all
 from amplifier_foundation.cli import exits, invoke
-from amplifier_foundation.cli.up import _refresh
+from amplifier_foundation.cli.up import keep_counts
 from amplifier_foundation.cli.view import RunView
 from amplifier_foundation.settings import write_setting
 
@@ -486,7 +486,7 @@ async def test_the_live_table_counts_the_questions_from_before_its_start(shop: S
     )
     store = open_inbox(load_plugins(environ={}))
     try:
-        refreshing = asyncio.create_task(_refresh(view, store, [running], None))
+        refreshing = asyncio.create_task(keep_counts(view, store, [running], None))
         async with asyncio.timeout(20):
             while view.changed:
                 await asyncio.sleep(0)
