@@ -57,7 +57,7 @@ class UpKeys:
         is_paused = all(row["status"] == "paused" for _, row in alive)
         for up, row in alive:
             await up.manager.change(row["name"], "running" if is_paused else "paused")
-        said = "Resumed" if is_paused else "Paused: events wait, running sessions finish; p resumes"
+        said = "Resumed" if is_paused else "Paused, also over a restart: events wait; p resumes"
         self._view.note(f"{said}.")
 
     async def _show_tools(self) -> None:
@@ -78,7 +78,7 @@ def reading_keys() -> Iterator[asyncio.Queue[str] | None]:
     import tty
 
     descriptor = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else -1
-    if descriptor < 0 or os.tcgetpgrp(descriptor) != os.getpgrp():
+    if descriptor < 0 or not _is_in_front(descriptor):
         yield None
         return
     loop, keys = asyncio.get_running_loop(), asyncio.Queue[str]()
@@ -103,3 +103,11 @@ def reading_keys() -> Iterator[asyncio.Queue[str] | None]:
         loop.remove_reader(descriptor)
         with suppress(termios.error):
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _is_in_front(descriptor: int) -> bool:
+    """Return whether this process may read the terminal; a job in the background would be stopped."""
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:  # no terminal that has jobs
+        return True

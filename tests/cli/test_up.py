@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from amplifier_foundation import Activity, load_bundle
 from amplifier_foundation.cli import detaching, exits, invoke
 from amplifier_foundation.cli.up import Stopper, beside
 from amplifier_foundation.cli.view import RunView
+from amplifier_foundation.cli.work_lines import WorkLines
 from amplifier_foundation.sessions.lock import running_owner
 
 COUNTS = ["waiting", "at", "work", "done", "dead"]
@@ -337,3 +340,44 @@ async def test_output_that_nobody_reads_any_more_ends_nothing() -> None:
     view.note("one")
     view.note("two")
     assert not view.is_live
+
+
+def test_keys_pause_explain_and_quit(background: Path, terminals: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = terminals("up", term="xterm-256color")
+    terminal.until("Enter details")
+    terminal.type("p")
+    terminal.until("Paused, also over a restart")
+    assert invoke(["ps", "--json"]) == exits.OK
+    assert {row["state"] for row in json.loads(capsys.readouterr().out)["data"]["background_sessions"]} == {"paused"}
+    terminal.type("p")
+    terminal.until("Resumed")
+    terminal.type("x\x1b[A\n")
+    terminal.until("nothing happened yet")
+    terminal.type("l")
+    terminal.until("Tool calls are hidden")
+    terminal.type("q")
+    terminal.until("Stopping")
+    assert terminal.ended() == exits.OK
+
+
+def test_what_works_for_long_has_a_line_with_its_time_and_its_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    work = WorkLines()
+    for at, session_id in enumerate(("coder-abcdef123456", "coder-0123456789ab", "tester-fedcba654321")):
+        clock[0] = 100.0 + at
+        work.begin(session_id, session_id.partition("-")[0])
+    work.note("coder-0123456789ab", "→ bash command=make test")
+    work.note("gone-000000000000", "→ nothing")
+    clock[0] = 106.5
+    assert [line.plain for line in work.lines(80)] == [
+        "▶ coder abcd 0:06 ",
+        "▶ coder 0123 0:05 → bash command=make test",
+    ]
+    assert [line.plain for line in work.lines(20)][1] == "▶ coder 0123 0:05 →…"
+    work.end("coder-abcdef123456")
+    clock[0] = 190.0
+    assert [line.plain for line in work.lines(80)] == [
+        "▶ coder 0123 1:29 → bash command=make test",
+        "▶ tester fedc 1:28 ",
+    ]
