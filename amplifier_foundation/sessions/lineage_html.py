@@ -13,9 +13,10 @@ from amplifier_core.utils.secrets import redact_text
 
 from .costs import format_cost, spent_of
 from .exporting import call_line, title_of
-from .history import is_user_turn, text_of
+from .history import final_answer, is_user_turn, text_of
 from .lineage import describe_event, walk
 from .records import agent_of
+from .trace import trace_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from amplifier_core.transcript import Message
 
     from .lineage import Node
+    from .trace import Span
 
 MESSAGES = 20_000
 """The most messages on one page; the sessions changed last come first."""
@@ -36,8 +38,11 @@ _LEGEND = (
     ("open", "·", "not done"),
 )
 """The class, the sign and the word for each state of a task."""
+_SCRIPTS = ("model.js", "lineage.js", "charts.js", "reader.js", "start.js")
 TEXT = 20_000
 """The most characters of one message on a page."""
+OUTCOME = 160
+"""The most characters of an outcome in a row."""
 
 
 async def own_messages(store: SessionStore, roots: Sequence[Node]) -> dict[str, list[Message]]:
@@ -71,9 +76,10 @@ def lineage_page(
     every other script and all loading.
     """
     parts = files("amplifier_foundation.sessions") / "lineage_page"
-    page, style, script = (
-        (parts / name).read_text(encoding="utf-8") for name in ("page.html", "style.css", "script.js")
+    page, style, *scripts = (
+        (parts / name).read_text(encoding="utf-8") for name in ("page.html", "style.css", *_SCRIPTS)
     )
+    script = "\n".join(scripts)
     nodes = {node.record.session_id: node for _, node in walk(roots)}
     sessions = [
         _describe_session(depth, node, nodes, histories.get(node.record.session_id)) for depth, node in walk(roots)
@@ -142,7 +148,37 @@ def _describe_session(
         "count": record.message_count,
         "woken": woken,
         "start": start,
+        "outcome": "" if messages is None and not record.error else _outcome(record, messages or ()),
+        "trace": None if messages is None else _describe_trace(node, messages[(record.fork_at or 0) - start :]),
         "messages": None if messages is None else [_describe_message(each) for each in messages],
+    }
+
+
+def _outcome(record: SessionRecord, messages: Sequence[Message]) -> str:
+    """Return the first line of the error or of the answer."""
+    text = redact_text(record.error or final_answer(messages) or "").strip()
+    line = text.partition("\n")[0]
+    return line if len(line) <= OUTCOME else f"{line[: OUTCOME - 1]}…"
+
+
+def _describe_trace(node: Node, own: Sequence[Message]) -> dict[str, Any]:
+    trace = trace_session(node.record, own, [each.record for each in node.children if each.record.fork_of is None])
+    told = trace.to_dict()
+    return {name: told[name] for name in ("sums", "rest", "notes")} | {"spans": [*map(_describe_span, trace.spans)]}
+
+
+def _describe_span(span: Span) -> dict[str, Any]:
+    usage = span.usage
+    return {
+        "kind": span.kind,
+        "name": span.name,
+        "message": span.message,
+        "session_id": span.session_id,
+        "start": span.start,
+        "seconds": span.seconds,
+        "is_bound": span.is_bound,
+        "tokens": usage.input_tokens + usage.output_tokens if usage else 0,
+        "cost": format_cost(usage) if usage else "",
     }
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core import events
 
+from .call_times import CallTimes
 from .held import CAPABILITY as HELD_CALLS
 from .held import HeldCalls
 from .once import OnceGuard, hand_over_decisions
@@ -52,10 +54,12 @@ class SessionRecorder:
         self._store = store
         self._recorded = recorded
         self._events = _CHECKPOINTS[session.config["session"].get("persistence") or "message"]
+        self._is_prompt = self._events is _CHECKPOINTS["message"]
         self._lock = asyncio.Lock()
         self.failure: Exception | None = None
         self.metadata = RunningMetadata(session.session_id, store, metadata or {})
         self.once = OnceGuard(session, self.metadata)
+        self._times = CallTimes(session)
         self.held = HeldCalls(self)
 
     def attach(self) -> None:
@@ -63,6 +67,7 @@ class SessionRecorder:
         for event in self._events:
             self._session.coordinator.hooks.register(event, self._checkpoint, _BEFORE_ALL, "session-recorder")
         self.once.attach()
+        self._times.attach()
         self._session.coordinator.register_capability(HELD_CALLS, self.held)
 
     async def _checkpoint(self, event: str, data: dict[str, Any]) -> Any:
@@ -96,7 +101,9 @@ class SessionRecorder:
             await self.metadata.write(**tainted)
 
     async def _append(self, messages: list[Message]) -> None:
-        safe = [_without_secrets(message) for message in messages]
+        known = [_stamp(each) if self._is_prompt else {} for each in messages]
+        known = [{**stamp, **took} for stamp, took in zip(known, self._times.describe(messages), strict=True)]
+        safe = [_with_metadata(_without_secrets(each), about) for each, about in zip(messages, known, strict=True)]
         self._recorded = await self._store.append(self._session.session_id, safe, at=self._recorded)
 
 
@@ -108,6 +115,20 @@ def _without_secrets(message: Message) -> Message:
     from amplifier_core.utils.secrets import redact_all
 
     return {**message, "metadata": redact_all(metadata)}
+
+
+def _stamp(message: Message) -> dict[str, Any]:
+    """Return the time for a message without one; at a checkpoint, its last moment is a moment ago."""
+    metadata = message.get("metadata")
+    has_time = isinstance(metadata, dict) and "timestamp" in metadata
+    return {} if has_time else {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds")}
+
+
+def _with_metadata(message: Message, about: Mapping[str, Any]) -> Message:
+    metadata = message.get("metadata")
+    if not about or not isinstance(metadata, dict | None):
+        return message
+    return {**message, "metadata": {**about, **(metadata or {})}}
 
 
 async def read_since(session: AmplifierSession, position: int) -> list[Message]:

@@ -173,11 +173,11 @@ class UsageMeter:
         if data.get("usage") or not (data.get("status") == "error" or data.get("error")):
             self._settle()
             self._latest = self._read_event(data)
-            self._model = _model_of(data)
+            self._model = model_of(data)
 
     def _hear_orchestrator(self, event: str, data: dict[str, Any]) -> None:
         if self._latest is None:
-            self._model = _model_of(data)
+            self._model = model_of(data)
         if self._latest is None or not all(_fullness(self._latest)):
             told = self._read_event(data)
             self._latest = told if self._latest is None else max(self._latest, told, key=_fullness)
@@ -278,7 +278,15 @@ def usage_of_messages(messages: Iterable[Mapping[str, Any]]) -> Usage | None:
     return sum(known, _NOTHING) if known else None
 
 
-def _model_of(data: Mapping[str, Any]) -> str:
+def read_usage(reports: Iterable[Any], whole: Any) -> Usage:
+    """Return the usage of one call: by the `reports` of its provider, or by the orchestrator if that is fuller."""
+    known = [_read(each)[0] for each in reports]
+    told = [_read(whole)[0]] if whole else []
+    return max([sum(known, _NOTHING), *told], key=_fullness)
+
+
+def model_of(data: Mapping[str, Any]) -> str:
+    """Return the model in the data of an event as `provider/model`; '' if it names neither."""
     return "/".join(str(data[name]) for name in ("provider", "model") if data.get(name))
 
 

@@ -63,11 +63,16 @@ async def list_(ctx: click.Context, everywhere: bool, limit: int, as_json: bool)
 
 @click.command()
 @click.argument("session_id", metavar="ID")
+@click.option("--trace", "is_trace", is_flag=True, help="Show where its time and money went, instead of its messages.")
 @json_option
 @click.pass_context
 @run_reading
-async def show(ctx: click.Context, session_id: str, as_json: bool) -> None:
+async def show(ctx: click.Context, session_id: str, is_trace: bool, as_json: bool) -> None:
     """Show a session and its messages; fork it at one of them with ID@m12."""
+    if is_trace:
+        from .tracing import show_trace
+
+        return await show_trace(ctx, session_id, as_json=as_json)
     record, messages = await read_session(ctx, session_id)
     if as_json:
         print_json("session.show/1", {**facts(record), "messages": with_ids(messages)})
