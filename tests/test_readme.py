@@ -288,7 +288,8 @@ async def test_the_worktrees_are_valid_as_shown(folder: Path) -> None:
     assert {problem.code for problem in await check_bundle("bundle.yaml", load_plugins(environ={}))} <= {"AMP115"}
 
 
-def test_the_session_commands_work_as_shown(folder: Path) -> None:
+def test_the_session_commands_work_as_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROWSER", "true %s")
     run('amplifier run "good morning"', folder)
     session_id = run("amplifier session list", folder).stdout.splitlines()[1].split()[0]
     for command, _ in commands(block("console", "amplifier session tree")):

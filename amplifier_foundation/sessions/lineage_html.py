@@ -84,20 +84,27 @@ def lineage_page(
     sessions = [
         _describe_session(depth, node, nodes, histories.get(node.record.session_id)) for depth, node in walk(roots)
     ]
-    data = redact_text(
-        json.dumps({"title": title, "sessions": sessions}, ensure_ascii=True, default=str, separators=(",", ":"))
-    )
+    told = {name: [_describe_message(each) for each in messages] for name, messages in histories.items()}
+    data = {"title": title, "sessions": sessions}
+    index = redact_text(json.dumps(data, ensure_ascii=True, default=str, separators=(",", ":")))
+    texts = json.dumps(told, ensure_ascii=True, default=str, separators=(",", ":"))  # each text is redacted
     values = {
         "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'",
         "title": escape(title),
         "workflows": "".join(_show_workflow(nodes[run].record, svg) for run, svg in (pictures or {}).items()),
         "style": style,
-        "data": data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),  # inert in any browser
+        "data": _make_inert(index),
+        "messages": _make_inert(texts),
         "script": script,
     }
     head, *rest = page.split("{{")
     return head + "".join(values[name] + text for name, _, text in (each.partition("}}") for each in rest))
+
+
+def _make_inert(data: str) -> str:
+    """Return JSON in which no browser finds markup."""
+    return data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _show_workflow(record: SessionRecord, svg: str) -> str:
@@ -129,12 +136,12 @@ def _describe_session(
             "at": event.timestamp.timestamp(),
             "state": node.woken_by.state,
         }
-    return {
+    told = {
         "id": record.session_id,
         "depth": depth,
         "name": record.name,
         "status": record.status,
-        "error": record.error or "",
+        "error": record.error,
         "bundle": record.bundle,
         "parent": record.parent_id,
         "fork_of": record.fork_of,
@@ -148,10 +155,10 @@ def _describe_session(
         "count": record.message_count,
         "woken": woken,
         "start": start,
-        "outcome": "" if messages is None and not record.error else _outcome(record, messages or ()),
+        "outcome": _outcome(record, messages or ()),
         "trace": None if messages is None else _describe_trace(node, messages[(record.fork_at or 0) - start :]),
-        "messages": None if messages is None else [_describe_message(each) for each in messages],
     }
+    return {name: value for name, value in told.items() if value not in (None, "", 0)}
 
 
 def _outcome(record: SessionRecord, messages: Sequence[Message]) -> str:
@@ -161,35 +168,33 @@ def _outcome(record: SessionRecord, messages: Sequence[Message]) -> str:
     return line if len(line) <= OUTCOME else f"{line[: OUTCOME - 1]}…"
 
 
-def _describe_trace(node: Node, own: Sequence[Message]) -> dict[str, Any]:
+def _describe_trace(node: Node, own: Sequence[Message]) -> dict[str, Any] | None:
+    """Return the trace of a session as rows of values, which `charts.js` names; None without any step."""
     trace = trace_session(node.record, own, [each.record for each in node.children if each.record.fork_of is None])
+    if not trace.spans:
+        return None
     told = trace.to_dict()
-    return {name: told[name] for name in ("sums", "rest", "notes")} | {"spans": [*map(_describe_span, trace.spans)]}
+    names = ("kind", "name", "count", "seconds", "untimed", "tokens_in", "tokens_out", "cost")
+    sums = [[each[name] for name in names] for each in told["sums"]]
+    return {"sums": sums, "rest": told["rest"], "notes": told["notes"], "spans": [*map(_describe_span, trace.spans)]}
 
 
-def _describe_span(span: Span) -> dict[str, Any]:
+def _describe_span(span: Span) -> list[Any]:
     usage = span.usage
-    return {
-        "kind": span.kind,
-        "name": span.name,
-        "message": span.message,
-        "session_id": span.session_id,
-        "start": span.start,
-        "seconds": span.seconds,
-        "is_bound": span.is_bound,
-        "tokens": usage.input_tokens + usage.output_tokens if usage else 0,
-        "cost": format_cost(usage) if usage else "",
-    }
+    tokens, cost = (usage.input_tokens + usage.output_tokens, format_cost(usage)) if usage else (0, "")
+    return [span.kind, span.name, span.message, span.start, span.seconds, span.is_bound, tokens, cost, span.session_id]
 
 
 def _describe_message(message: Message) -> dict[str, Any]:
     text = redact_text(text_of(message))  # before it is cut: half of a secret is not recognised
     if len(text) > TEXT:
         text = f"{text[:TEXT]}\n… ({len(text) - TEXT} more characters)"
-    return {
-        "role": str(message.get("role")),
-        "title": title_of(message),
-        "said": is_user_turn(message),
+    role, title = str(message.get("role")), redact_text(title_of(message))
+    told = {
+        "role": role,
+        "title": title if title != role else "",
+        "hook": role == "user" and not is_user_turn(message),
         "text": text,
-        "calls": [call_line(call) for call in message.get("tool_calls") or ()],
+        "calls": [redact_text(call_line(call)) for call in message.get("tool_calls") or ()],
     }
+    return {name: value for name, value in told.items() if value}

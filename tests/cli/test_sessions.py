@@ -173,6 +173,7 @@ def test_a_verb_without_its_session_is_a_mistake(verb: str, told: Told) -> None:
         (("list", "--limit", "0"), "--limit"),
         (("tree", "--format", "png"), "--format"),
         (("tree", "--output", "x"), "--format mermaid, dot or html"),
+        (("tree", "--open", "--format", "dot"), "--open takes --format html"),
         (("lst",), "Did you mean 'list'?"),
     ],
 )
@@ -480,3 +481,61 @@ def test_the_tree_is_drawn_in_every_format(bundle: Path, told: Told, data: Data)
     code, out, err = told("session", "tree", "--format", "html", "-o", "tree.html")
     assert (code, out, err) == (exits.OK, "", "tree.html: 2 sessions\n")
     assert "You said: one" in Path("tree.html").read_text(encoding="utf-8")
+
+
+def test_the_page_is_opened_in_the_browser_from_a_private_folder(
+    bundle: Path, told: Told, data: Data, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data("run", "one")
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n', encoding="utf-8")
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("webbrowser._tryorder", None)
+    code, out, err = told("session", "tree", "--open")
+    [page] = tmp_path.glob("amplifier-tree-*/sessions.html")
+    assert (code, out, err) == (exits.OK, "", f"{page}: 1 session\n")
+    assert seen.read_text(encoding="utf-8") == f"{page.as_uri()}\n"
+    assert (stat.S_IMODE(page.parent.stat().st_mode), stat.S_IMODE(page.stat().st_mode)) == (0o700, 0o600)
+    told("session", "tree", "--open", "-o", "here.html")
+    assert seen.read_text(encoding="utf-8") == f"{Path('here.html').absolute().as_uri()}\n"
+
+
+def test_at_a_terminal_the_page_goes_to_a_file_and_says_where(
+    bundle: Path, told: Told, data: Data, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data("run", "one")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    out, err = told("session", "tree", "--format", "html")[1:]
+    [page] = tmp_path.glob("amplifier-tree-*/sessions.html")
+    assert (out, err) == ("", f"{page}: 1 session\n")
+
+
+# show --trace
+
+
+def test_a_trace_says_where_time_and_money_went(bundle: Path, told: Told, data: Data) -> None:
+    session_id = data("run", "one")["session_id"]
+    envelope = json.loads(told("session", "show", session_id, "--trace", "--json")[1])
+    trace = envelope["data"]
+    assert envelope["schema"] == "amplifier/session.trace/1"
+    assert [(each["kind"], each["name"], each["count"]) for each in trace["sums"]] == [
+        ("turn", "", 1),
+        ("model", "playbook/playbook", 1),
+    ]
+    assert (trace["session_id"], trace["notes"], trace["sums"][1]["cost"]) == (session_id, [], "$0")
+    assert trace["spans"][1]["message"] == "m2"
+    code, out, err = told("session", "show", session_id, "--trace")
+    assert (code, err) == (exits.OK, "")
+    assert out.startswith("WHERE ")
+    assert "model playbook/playbook  1 " in out
+
+
+def test_a_trace_of_messages_without_times_says_so(project: Path, told: Told) -> None:
+    out, err = told("session", "show", stored("old", IN_FLIGHT), "--trace")[1:]
+    assert "model unknown model" in out
+    assert "calls have no time: it was not recorded" in err
+    assert "have no tokens and no cost: they were not recorded" in err

@@ -8,6 +8,7 @@ import click
 
 from amplifier_core.utils.secrets import redact_text
 
+from .. import exits
 from ..app import find_session, json_option, project_here, read_deliveries, storage_plugins, use_store
 from ..loops import run_reading
 from ..output import plural, print_json, print_session_tree
@@ -36,20 +37,34 @@ DEEPEST = 100
     help="html: one page with all messages, readable without a network.",
 )
 @output_option
+@click.option("--open", "is_opened", is_flag=True, help="Open the html page in your browser.")
 @json_option
 @click.pass_context
 @run_reading
 async def tree(
-    ctx: click.Context, session_id: str | None, everywhere: bool, kind: str, output: Path | None, as_json: bool
+    ctx: click.Context,
+    session_id: str | None,
+    everywhere: bool,
+    kind: str,
+    output: Path | None,
+    is_opened: bool,
+    as_json: bool,
 ) -> None:
     """Show sessions below their parents, with their forks and events: of this folder, or of ID and its descendants."""
+    import sys
+    import webbrowser
+    from pathlib import Path
+    from tempfile import mkdtemp
+
     from ...flows.picture import draw_runs
     from ...sessions import lineage_text
     from ...sessions.lineage import forest, subtree, walk
     from ...sessions.lineage_html import lineage_page, own_messages
     from ...sessions.presence import as_it_is
 
-    kind = "json" if as_json else kind
+    if is_opened and (as_json or kind not in ("rich", "html")):
+        raise click.UsageError("--open takes --format html")
+    kind = "html" if is_opened else "json" if as_json else kind
     if output is not None and kind not in ("mermaid", "dot", "html"):
         raise click.UsageError("--output takes --format mermaid, dot or html")
     async with use_store(storage_plugins(ctx)) as store:
@@ -68,9 +83,14 @@ async def tree(
             drawn = lineage_page(nodes, histories, title, await draw_runs(store, runs))
         elif kind in ("mermaid", "dot"):
             drawn = redact_text((lineage_text.mermaid if kind == "mermaid" else lineage_text.dot)(nodes))
+    if output is None and kind == "html" and (is_opened or sys.stdout.isatty()):
+        output = Path(mkdtemp(prefix="amplifier-tree-")) / "sessions.html"  # in a folder of mode 0700
     if output is not None:
         write_private(output, f"{drawn}\n")
         click.echo(f"{output}: {plural(sum(1 for _ in walk(nodes)), 'session')}", err=True)
+        if is_opened and not webbrowser.open(output.absolute().as_uri()):
+            click.echo("amplifier: no browser was found; open that file yourself", err=True)
+            ctx.exit(exits.FAILED)
     elif kind == "json":
         print_json("session.tree/1", branches(nodes))
     elif drawn:

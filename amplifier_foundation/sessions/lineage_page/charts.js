@@ -104,9 +104,13 @@ function showWorkflow(session) {
 
 const KINDS = {turn: "turns", model: "model", tool: "tool", session: "children"};
 
+const SUM = ["kind", "name", "count", "seconds", "untimed", "tokens_in", "tokens_out", "cost"];
+const SPAN = ["kind", "name", "message", "start", "seconds", "is_bound", "tokens", "cost", "session_id"];
+const named = (names, values) => Object.fromEntries(names.map((name, index) => [name, values[index]]));
+
 function drawTrace(session) {
-  const trace = session.trace;
-  if (!trace || !trace.spans.length) return [make("p", {class: "message"}, "Nothing is known about its calls.")];
+  if (!session.trace) return [make("p", {class: "message"}, "Nothing is known about its calls.")];
+  const trace = {...session.trace, sums: session.trace.sums.map((each) => named(SUM, each)), spans: session.trace.spans.map((each) => named(SPAN, each))};
   const rest = trace.rest === null ? [] : [["rest of the turns", "", lasted(trace.rest), "", "", ""]];
   const sums = trace.sums.map((each) => [
     `${KINDS[each.kind]} ${each.name}`, each.count, each.seconds === null ? "unknown" : lasted(each.seconds) + (each.untimed ? " + ?" : ""),
@@ -118,7 +122,7 @@ function drawTrace(session) {
   const calls = trace.spans.filter((span) => span.seconds !== null && (span.kind === "model" || span.kind === "tool"));
   const slowest = calls.sort((a, b) => b.seconds - a.seconds).slice(0, 10);
   return [
-    table("Where the time and the money went", ["where", "count", "time", "tokens in", "tokens out", "cost"], [...sums, ...rest]),
+    table("Where the time and the money went (in, out: tokens)", ["where", "count", "time", "in", "out", "cost"], [...sums, ...rest]),
     ...trace.notes.map((text) => make("p", {class: "unknown"}, text)),
     table("The slowest calls", ["call", "message", "time", "cost"], slowest.map((span) => [
       `${span.kind} ${span.name}`, place(session, span), `${span.is_bound ? "≤ " : ""}${lasted(span.seconds)}`, span.cost,

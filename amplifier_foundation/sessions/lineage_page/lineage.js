@@ -72,10 +72,10 @@ function drawRow(index) {
   if (below) row.setAttribute("aria-expanded", String(!closed.has(session.id)));
   row.style.top = `${index * ROW}px`;
   row.style.paddingLeft = `${left(session.depth) + 14}px`;
-  const size = [plural(session.turns, "turn"), ...spent(session)].join(" · ");
+  const size = make("span", {class: "size"}, make("span", {class: "turns"}, `${plural(session.turns, "turn")}${spent(session).length ? " · " : ""}`), spent(session).join(" · "));
   row.append(
     drawGuides(rows[index]),
-    make("div", {class: "line"}, make("span", {class: "id"}, session.id), make("span", {class: `pill ${tone(session)}`}, session.status), make("span", {class: "size"}, size)),
+    make("div", {class: "line"}, make("span", {class: "id"}, session.id), make("span", {class: `pill ${tone(session)}`}, session.status), size),
     make("div", {class: "line"}, ...noteOf(session), make("span", {class: session.status === "failed" ? "outcome error" : "outcome"}, session.outcome)),
   );
   row.addEventListener("click", (event) => {

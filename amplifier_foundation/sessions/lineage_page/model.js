@@ -1,6 +1,18 @@
 "use strict";
 // Everything that was said is put in as text (textContent, attributes of no meaning to a browser), never as markup.
-const {title, sessions} = JSON.parse(document.getElementById("data").textContent);
+const NOTHING = {
+  name: "", error: "", bundle: "", parent: null, fork_of: null, fork_at: null, agent: "", lasted: null, cost: "", turns: 0, count: 0,
+  woken: null, start: 0, depth: 0, outcome: "", trace: null,
+};
+const data = JSON.parse(document.getElementById("data").textContent), title = data.title;
+const sessions = data.sessions.map((session) => ({...NOTHING, ...session}));
+let messages = null;
+
+function messagesOf(session) {
+  messages = messages || JSON.parse(document.getElementById("messages").textContent);
+  return Object.hasOwn(messages, session.id) ? messages[session.id].map((each) => ({title: each.role, text: "", calls: [], ...each})) : null;
+}
+
 const byId = new Map(sessions.map((session) => [session.id, session]));
 const SVG = "http://www.w3.org/2000/svg";
 const MOST = 300; // lanes, rows and bars of one chart
@@ -104,7 +116,7 @@ const texts = new Map();
 
 function textOf(session) {
   if (!texts.has(session.id)) {
-    const said = (session.messages || []).flatMap((message) => [message.text, ...message.calls]);
+    const said = (messagesOf(session) || []).flatMap((message) => [message.text, ...message.calls]);
     const about = [session.error, session.outcome, session.woken ? session.woken.what : "", session.bundle];
     texts.set(session.id, [...about, ...said].join("\n").toLowerCase());
   }

@@ -6,7 +6,7 @@ function drawReader(session) {
   back.addEventListener("click", (event) => { event.preventDefault(); goBack(); });
   const view = (name, text) => make("a", {href: address({session: session.id, view: name}), ...(state.view === name ? {"aria-current": "page"} : {})}, text);
   const views = make("nav", {class: "views", "aria-label": "Views of this session"}, view("", "Messages"), view("trace", "Trace"));
-  reader.replaceChildren(back, ...heading(session), views, ...(state.view === "trace" ? drawTrace(session) : history(session)));
+  reader.replaceChildren(back, ...heading(session), views, ...(state.view === "trace" ? drawTrace(session) : conversation(session)));
   reader.scrollTop = 0;
   const message = state.message && reader.querySelector(`[data-message="${CSS.escape(state.message)}"]`);
   if (message) message.scrollIntoView();
@@ -41,15 +41,16 @@ function heading(session) {
 function said(session, limit = Infinity) {
   const pieces = [];
   for (let each = session, stop = limit; each; ) {
-    if (each.messages === null) return null;
-    pieces.unshift(each.messages.slice(0, Math.max(0, stop - each.start)));
+    const own = messagesOf(each);
+    if (own === null) return null;
+    pieces.unshift(own.slice(0, Math.max(0, stop - each.start)));
     stop = Math.min(stop, each.start);
     each = each.start > 0 ? byId.get(each.fork_of) : null;
   }
   return pieces.flat();
 }
 
-function history(session) {
+function conversation(session) {
   const messages = said(session);
   if (messages === null) {
     return [make("p", {class: "message"}, `What it says is not in this page: amplifier session show ${session.id}`)];
@@ -64,7 +65,7 @@ function history(session) {
 
 function show(message, number, shared) {
   const role = ["user", "assistant", "tool"].includes(message.role) ? message.role : "system";
-  const heading = message.role === "user" && !message.said ? "hook" : message.title;
+  const heading = message.hook ? "hook" : message.title;
   const element = make("div", {class: `message ${role}${shared ? " shared" : ""}`, "data-message": number});
   element.append(make("h3", {}, heading, make("span", {}, `m${number}`)));
   if (message.text) element.append(make("p", {}, message.text));

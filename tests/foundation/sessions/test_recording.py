@@ -9,6 +9,7 @@ import pytest
 from amplifier_core import AmplifierSession, SessionRecord
 from amplifier_core.storage import DurableStore
 from amplifier_foundation import SessionRecorder
+from amplifier_foundation.sessions.usage import usage_of_messages
 from tests.foundation.conftest import MakeBundle, playbook
 
 RULES = [{"when": {"user": "^list"}, "call": {"tool": "glob", "input": {"pattern": "*"}}}]
@@ -35,6 +36,38 @@ async def test_a_bundle_says_when_what_is_said_is_stored(
     finally:
         await session.cleanup()
     assert await length(store) == 4
+
+
+async def test_stored_messages_say_how_long_their_calls_took_and_what_they_used(
+    store: DurableStore, make_bundle: MakeBundle
+) -> None:
+    prepared = make_bundle(providers=playbook(RULES), tools=[{"module": "tool-filesystem"}])
+    session = await prepared.create_session(session_id="s")
+    await store.create(SessionRecord("s"))
+    recorder = SessionRecorder(session, store, 0)
+    recorder.attach()
+    try:
+        await session.execute("list them")
+        await session.execute("and again")
+        await recorder.flush()
+    finally:
+        await session.cleanup()
+    stored = await store.read("s")
+    about = [each["metadata"] for each in stored]
+    assert [each["role"] for each in stored] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert all("timestamp" in each for each in about)
+    assert [{"duration", "model", "usage"} & each.keys() for each in about] == [
+        set(),
+        {"duration", "model", "usage"},
+        {"duration"},
+        {"duration", "model", "usage"},
+        set(),
+        {"duration", "model", "usage"},
+    ]
+    assert {each["model"] for each in about if "model" in each} == {"playbook/playbook"}
+    total = usage_of_messages(stored)
+    assert total is not None
+    assert (total.requests, total.cost_usd, total.input_tokens > 0) == (3, 0, True)
 
 
 async def counts(session: AmplifierSession, store: DurableStore) -> list[int]:
