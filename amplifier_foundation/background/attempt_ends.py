@@ -176,6 +176,7 @@ class AttemptEnd:
     ) -> None:
         """Try a delivery again when the spent budget goes on, or give it up. A wait for a budget counts no attempt."""
         reason, until = str(denial), denial.until
+        self.engine.notify("budget_spent", self.background, delivery=self.delivery, reason=reason, until=until)
         if until is None:
             await self.give_up(reason, spawn, outcome)
             return

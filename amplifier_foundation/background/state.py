@@ -55,6 +55,7 @@ ActivityKind = Literal[
     "retried",
     "postponed",
     "held",
+    "budget_spent",
     "dead",
     "trigger_failed",
     "store_failed",

@@ -126,8 +126,8 @@ def unset(key: str, scope: Scope) -> None:
 
 
 def _refuse_permissions(keys: Keys) -> None:
-    """Raise `WithinSession` for a session that changes what sessions may do."""
-    if keys[0] == "permissions":
+    """Raise `WithinSession` for a session that changes what sessions may do, or what runs outside of them."""
+    if keys[0] in ("permissions", "notify"):
         from ..security.session_mark import refuse_in_session
 
         refuse_in_session("config")
@@ -184,7 +184,7 @@ def _without_credentials(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    if value is None or value == {}:
+    if value in (None, {}, []):
         return "-"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..cli import exits
-from .app import load_bundle_at, plugins_of, preload_providers, require_runnable, trust_option, use_inbox
+from .app import (
+    load_bundle_at,
+    plugins_of,
+    preload_providers,
+    read_settings_here,
+    require_runnable,
+    trust_option,
+    use_inbox,
+)
 from .loops import run_async
 from .view import RunView
 
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
 
+    from ..background.state import Activity
     from ..background.up import Up
     from ..bundle.model import Bundle
     from .detaching import Logfile
@@ -130,20 +139,30 @@ async def _run(
     once: bool,
 ) -> None:
     """Run the bundles until a stop is requested."""
+    from amplifier_core.clock import SystemClock
+
+    from ..background.notifications import Notifications
     from ..background.reloading import Reloading
     from ..background.retention import Retention
     from ..background.service.notifying import Notifier
     from ..background.up import Control, home_of, run_background
     from ..background.working_folder import WorkingFolder
-    from ..settings import read_settings
 
+    settings = read_settings_here()
+    notifications = Notifications(settings.get("notify") or [], SystemClock())
     folder = WorkingFolder()
     for bundle in bundles:
         view.expect(bundle, home_of(bundle, plugins, working_dir))
     how = "Ctrl-C" if log is None else "SIGTERM"
     notifier = Notifier(os.environ)
     control = Control(asked_to_stop=stopper.ask, tell=view.note, lost=stopper.fail)
+
+    def observe(activity: Activity) -> None:
+        notifications.observe(activity)
+        view(activity)
+
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(notifications.telling())
         running = await stopper.unless_asked(
             stack.enter_async_context(
                 run_background(
@@ -151,10 +170,10 @@ async def _run(
                     store,
                     plugins,
                     working_dir=working_dir,
-                    observer=view,
+                    observer=observe,
                     session_observers=[folder.observe],
                     control=control,
-                    retention=Retention.of(read_settings()),
+                    retention=Retention.of(settings),
                 )
             )
         )

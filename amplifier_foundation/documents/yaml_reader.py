@@ -174,7 +174,7 @@ class _Reader:
         tag = self._tag(event)
         if event.anchor is not None or tag == _TAG + "merge":
             self._refuse(self._spot(event, path), "AMP204", "anchors and merge keys ('<<') are refused; write it out")
-        elif tag in _ALLOWED_TAGS["ScalarEvent"] and tag != _TAG + "str":
+        elif tag in _ALLOWED_TAGS["ScalarEvent"] and tag != _TAG + "str" and event.value != "on":
             shown = event.value[:40]
             self._refuse(self._spot(event, path), "AMP207", f"a key must be text; write '{shown}' in quotes")
         elif event.tag not in (None, "!", _TAG + "str"):

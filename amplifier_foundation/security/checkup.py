@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -47,7 +48,7 @@ def find_all(plugins: Plugins, folder: Path | None = None) -> list[Finding]:
                 "trust only bundles whose tools you know, or run amplifier in a container or as another user",
             )
         )
-    return [*found, *check_keys(), *check_files(folder), *check_ports()]
+    return [*found, *check_keys(), *check_files(folder), *check_ports(), *check_notifications(folder)]
 
 
 def check_trust() -> Iterator[Finding]:
@@ -172,6 +173,32 @@ def check_ports() -> Iterator[Finding]:
                 yield Finding("ports", "weak", fact, "give its webhooks a secret_env, or host: 127.0.0.1")
     if not reachable:
         yield Finding("ports", "ok", "no background session listens to other machines")
+
+
+def check_notifications(folder: Path) -> Iterator[Finding]:
+    """Yield who is told when background sessions need a person, and whether its program is there."""
+    from ..settings import read_settings
+    from .trust import check_settings, without_project
+
+    try:
+        settings = read_settings(folder)
+        if check_settings(settings, folder) is not None:
+            settings = without_project(settings)
+    except AmplifierError as error:
+        yield Finding("notify", "weak", f"nobody is told: {error}")
+        return
+    entries = settings.get("notify") or []
+    if not entries:
+        remedy = "amplifier config set notify '[{on: [given_up, approval], desktop: true}]'"
+        yield Finding("notify", "off", "nobody is told when a background session gives up an event or asks", remedy)
+    for entry in entries:
+        program = "notify-send" if entry.get("desktop") else next(iter(entry.get("command") or []), "")
+        if program and shutil.which(program) is None:
+            yield Finding(
+                "notify", "weak", f"{program} is not installed: it tells nobody", "install it, or change notify"
+            )
+        else:
+            yield Finding("notify", "ok", f"{program or 'a webhook'} is told of {', '.join(entry['on'])}")
 
 
 def _mode(path: Path) -> int:

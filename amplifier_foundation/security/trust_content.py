@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..bundle.model import Bundle
     from ..settings.layer import Layer
 
-MATTERS = ("bundle", "bundles", "overrides", "retention", "storage")
+MATTERS = ("bundle", "bundles", "notify", "overrides", "retention", "storage")
 """Settings of a project that run code, lead code or requests elsewhere, or delete sessions."""
 _POWERS = (
     ("runs commands", ("bash", "shell", "command", "exec", "terminal", "python")),

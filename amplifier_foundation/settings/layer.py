@@ -37,6 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "fetch": {"timeout": 120},
     "approvals": {"timeout": "24h"},
     "retention": {"sessions": "90d", "keep": 20, "max_size": 0},
+    "notify": [],
     "max_subprocess": 4,
 }
 """All settings with their defaults; the time limit is in seconds."""

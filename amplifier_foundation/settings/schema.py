@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from ..documents.fields import MODULE_ID, PermissionsSection, Seconds, Section, Size
 
@@ -53,6 +54,42 @@ class Retention(Section):
     """Sessions of each background session kept at any age."""
 
 
+class Notification(Section):
+    """A target that is told when background sessions need a person."""
+
+    on: list[Literal["given_up", "approval", "budget", "degraded"]] = Field(min_length=1)
+    """An event is given up, a question waits, a budget is spent, a background session is degraded for a minute."""
+    desktop: bool = False
+    """Show it on the desktop, with notify-send."""
+    command: list[Text] = Field(default_factory=list)
+    """A program and its arguments, run without a shell; it reads JSON."""
+    webhook: Text = ""
+    """The address of a POST with the same JSON, or secret://NAME."""
+    token: str = Field(default="", pattern=r"^secret://[A-Za-z0-9_.-]+$")
+    """The secret for the header of the webhook: secret://NAME."""
+    header: str = Field(default="Authorization", pattern=r"^[A-Za-z0-9-]+$")
+    """The header with the token; Authorization gets it as `Bearer`."""
+    insecure: bool = False
+    """Allow http to other machines."""
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Notification:
+        if sum(map(bool, (self.desktop, self.command, self.webhook))) != 1:
+            raise ValueError("needs one target: desktop: true, command: [program, …] or webhook: URL")
+        if self.webhook and not self.webhook.startswith("secret://"):
+            check_webhook(self.webhook, insecure=self.insecure)
+        return self
+
+
+def check_webhook(url: str, *, insecure: bool) -> None:
+    """Raise `ValueError` for an address that is not https, nor http on this machine or with `insecure`."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ValueError("a webhook is an http or https address without a user")
+    if parts.scheme == "http" and not insecure and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        raise ValueError("a webhook on another machine needs https, or insecure: true")
+
+
 ModelName = Annotated[
     Annotated[dict[str, Text], Tag("dict")] | Annotated[Text, Tag("str")],
     Discriminator(lambda value: "dict" if isinstance(value, dict) else "str"),
@@ -80,6 +117,8 @@ class SettingsFile(Section):
     fetch: Fetching = Field(default_factory=Fetching)
     approvals: Approvals = Field(default_factory=Approvals)
     retention: Retention = Field(default_factory=Retention)
+    notify: list[Notification] = Field(default_factory=list)
+    """Who is told when background sessions need a person."""
     max_subprocess: int = Field(default=0, ge=1)
     """Sessions in processes of their own that run at a time (`runner: subprocess`)."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         ("a: !secret x\n", "3:4: error[AMP205] a: YAML tag; remove it, values are plain data here"),
         ("a: 1\nb: 2\na: 3\n", "5:1: error[AMP206] a: this key stands here twice; first at bundle.md:3:1"),
         ("a: {1: x}\n", "3:5: error[AMP207] a: a key must be text; write '1' in quotes"),
-        ("on: x\n", "3:1: error[AMP207] a key must be text; write 'on' in quotes"),
+        ("yes: x\n", "3:1: error[AMP207] a key must be text; write 'yes' in quotes"),
         ("? [a]\n: x\n", "3:3: error[AMP207] a key must be text"),
         ("a: .inf\n", "3:4: error[AMP213] a: must be a finite number"),
         ("a: " + "9" * 5000 + "\n", "3:4: error[AMP213] a: not a number or boolean that can be read"),
