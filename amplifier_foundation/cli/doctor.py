@@ -16,8 +16,8 @@ from .output import print_json, print_table
 def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
     """Say what protects this machine and what does not, each with its remedy.
 
-    It looks at trust, permissions, the sandbox, keys, the modes of files, and the ports of background sessions. It ends
-    with 1 when something is weak. A protection that is `off` is not in use.
+    It looks at trust, permissions, the sandbox, keys, the modes of files, the ports of background sessions, and who is
+    told when they need a person. It ends with 1 when something is weak. A protection that is `off` is not in use.
     """
     from ..security.checkup import check_plugins, dump, find_all
 

@@ -91,7 +91,10 @@ async def _up(
     quiet: bool,
     trusts: bool,
 ) -> int:
+    from amplifier_core.clock import SystemClock
+
     from ..background.freezing import ending_when_frozen
+    from ..background.notifications import Notifications
     from .detaching import Logfile
 
     for path in paths:
@@ -105,9 +108,16 @@ async def _up(
                 click.echo(f"{bundle.name}/{config.name}: pool_size {config.pool_size}, woken by {triggers}")
         return exits.OK
     logfile = Logfile(log) if log else None
+    notifications = Notifications(read_settings_here().get("notify") or [], SystemClock())
     with RunView(quiet=quiet, dated=logfile is not None) as view, Stopper() as stopper, ending_when_frozen():
-        async with use_inbox(plugins) as store:
-            await _run(bundles, store, plugins, view, stopper, working_dir=working_dir, log=logfile, once=once)
+
+        def observe(activity: Activity) -> None:
+            notifications.observe(activity)
+            view(activity)
+
+        async with use_inbox(plugins) as store, notifications.telling():
+            parts = (bundles, store, plugins, view, stopper, observe)
+            await _run(*parts, working_dir=working_dir, log=logfile, once=once)
     if stopper.failure is not None:
         raise stopper.failure
     return stopper.code
@@ -133,36 +143,27 @@ async def _run(
     plugins: Plugins,
     view: RunView,
     stopper: Stopper,
+    observe: Callable[[Activity], None],
     *,
     working_dir: Path | None,
     log: Logfile | None,
     once: bool,
 ) -> None:
     """Run the bundles until a stop is requested."""
-    from amplifier_core.clock import SystemClock
-
-    from ..background.notifications import Notifications
     from ..background.reloading import Reloading
     from ..background.retention import Retention
     from ..background.service.notifying import Notifier
     from ..background.up import Control, home_of, run_background
     from ..background.working_folder import WorkingFolder
+    from ..settings import read_settings
 
-    settings = read_settings_here()
-    notifications = Notifications(settings.get("notify") or [], SystemClock())
     folder = WorkingFolder()
     for bundle in bundles:
         view.expect(bundle, home_of(bundle, plugins, working_dir))
     how = "Ctrl-C" if log is None else "SIGTERM"
     notifier = Notifier(os.environ)
     control = Control(asked_to_stop=stopper.ask, tell=view.note, lost=stopper.fail)
-
-    def observe(activity: Activity) -> None:
-        notifications.observe(activity)
-        view(activity)
-
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(notifications.telling())
         running = await stopper.unless_asked(
             stack.enter_async_context(
                 run_background(
@@ -173,7 +174,7 @@ async def _run(
                     observer=observe,
                     session_observers=[folder.observe],
                     control=control,
-                    retention=Retention.of(settings),
+                    retention=Retention.of(read_settings()),
                 )
             )
         )
