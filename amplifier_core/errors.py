@@ -87,8 +87,9 @@ class UnknownName(PluginError, LookupError):
         self.kind, self.name, self.known = kind, name, tuple(sorted(known))
         from difflib import get_close_matches  # rarely needed, and not free
 
-        close = get_close_matches(name, self.known, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else "."
+        short = {each.removeprefix(f"{kind}-"): each for each in self.known}  # a shared prefix makes any two similar
+        close = get_close_matches(name.removeprefix(f"{kind}-"), short, n=1)
+        hint = f"; did you mean '{short[close[0]]}'?" if close else "."
         label = "There are" if kind == "agent" else "Installed"
         super().__init__(f"unknown {kind} '{name}'{hint} {label}: {', '.join(self.known) or 'none'}")
 

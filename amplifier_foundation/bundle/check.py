@@ -21,8 +21,8 @@ from .mention_check import check_mentions
 from .merge import entry_key
 from .model import Bundle
 from .names import check_names, place_of
-from .origins import origin
-from .packages import NO_SANDBOX, TRACKERS
+from .origins import leaves, origin
+from .packages import NO_SANDBOX, TRACKERS, describe_unknown
 from .references import find_bundle
 from .registry import BundleRegistry
 from .sections import DEFAULT_SESSION, MODULE_LISTS, SECTIONS, WORKFLOW_RUNNER
@@ -116,6 +116,7 @@ def check_loaded(bundle: Bundle, plugins: Plugins, leave_out: LeaveOut | None = 
         *_check_sandbox(bundle, plugins),
         *_check_triggers(bundle, plugins),
         *_check_trackers(bundle, plugins),
+        *_check_runners(bundle, plugins),
         *_check_event_names(bundle, plugins),
         *_check_workflows(bundle, plugins),
         *_check_untrusted(bundle),
@@ -286,6 +287,21 @@ def _check_trackers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
             key = str(error).partition(":")[0]
             place = origin(bundle, (*path, "config", key), key=True) if key in tracker.config else None
             yield error_at(place or spot, "AMP114", f"tracker '{tracker.name}': {error}")
+
+
+def _check_runners(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
+    """Yield an error for each runner that nobody offers: of background sessions, agents and workflows' tasks."""
+    sections = {
+        "background_sessions": [{"runner": each.runner} for each in bundle.background_sessions],
+        "agents": {name: agent for name, agent in bundle.agents.items() if isinstance(agent, dict)},
+        "workflows": bundle.workflows,
+    }
+    for path, name in leaves(sections, ()):
+        if path[-1:] == ("runner",) and isinstance(name, str):
+            full = f"runner-{name.removeprefix('runner-')}"
+            if not {name, full} & set(plugins.runners):
+                spot = origin(bundle, path) or place_of(bundle, *map(str, path[:2]))
+                yield error_at(spot, "AMP110", describe_unknown("runner", full, list(plugins.runners)))
 
 
 def local_workers(bundle: Bundle) -> list[tuple[str, str]]:

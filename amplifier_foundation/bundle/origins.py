@@ -33,7 +33,7 @@ class Value(NamedTuple):
 def values(bundle: Bundle) -> Iterator[Value]:
     """Yield every single value of a bundle, and every empty mapping and list, in the order of its sections."""
     for section in SHOWN:
-        for path, value in _leaves(section_of(bundle, section), (section,)):
+        for path, value in leaves(section_of(bundle, section), (section,)):
             yield Value(path, value, origin(bundle, path))
 
 
@@ -130,7 +130,7 @@ def _read_positions(file: str, digest: str) -> Positions:
     return read_document(Path(file)).positions
 
 
-def _leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+def leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     inner: Any = ()
     if isinstance(value, Mapping):
         inner = value.items()
@@ -141,4 +141,4 @@ def _leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
             yield path, value
         return
     for key, each in inner:
-        yield from _leaves(each, (*path, key))
+        yield from leaves(each, (*path, key))

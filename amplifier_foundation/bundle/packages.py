@@ -81,6 +81,10 @@ def suggest(kind: str, name: str, installed: Iterable[str]) -> str:
         return next((full.removeprefix(prefix) for prefix in prefixes if full.startswith(prefix)), full)
 
     known = {strip(each): each for each in {*installed, *OURS} - {name} if each.startswith(prefixes)}
+    if kind == "trigger":  # a bundle may name it by its type
+        from .background_config import OTHER_TYPES
+
+        known |= {other.replace("_", "-"): other for other in OTHER_TYPES}
     from difflib import get_close_matches  # rarely needed, and not free
 
     close = get_close_matches(strip(name), known, n=1, cutoff=0.75)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,8 @@ from .app import json_option, read_settings_here
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..documents.dicts import Keys
     from ..settings import Origin, Scope, Settings
 
@@ -82,7 +85,8 @@ def get(ctx: click.Context, key: str, as_json: bool) -> None:
 @click.argument("key")
 @click.argument("value")
 @scope_option
-def set_(key: str, value: str, scope: Scope) -> None:
+@click.pass_context
+def set_(ctx: click.Context, key: str, value: str, scope: Scope) -> None:
     """Set KEY to VALUE, written in YAML: a text, a number, true, {a: 1}."""
     from ..documents.positions import Positions, show_file
     from ..documents.yaml_reader import Unreadable, read_yaml
@@ -97,6 +101,7 @@ def set_(key: str, value: str, scope: Scope) -> None:
     _refuse_permissions(keys)
     written = value if problems else parsed
     _refuse_secret(key, keys, value, written)
+    _refuse_typo(ctx, keys, written)
     with changing_settings():
         file = write_setting(scope, keys, written)
     click.echo(f"{show_file(file)}: {key} is set")
@@ -148,6 +153,47 @@ def _refuse_secret(key: str, keys: Keys, text: str, value: Any) -> None:
             "the value holds a secret, and settings are plain files. Keep it with: amplifier auth login NAME, or in an "
             "environment variable NAME; and set the reference secret://NAME"
         )
+
+
+def _refuse_typo(ctx: click.Context, keys: Keys, value: Any) -> None:
+    """Raise `UnknownName` for a name that nothing here has, and that is near one that something has."""
+    if keys[0] not in ("bundle", "models", "overrides", "storage"):
+        return
+    from amplifier_core.errors import UnknownName
+
+    from ..bundle.packages import OURS, suggest
+    from ..documents.problems import did_you_mean
+    from ..settings.editing import nest
+
+    for kind, name, known in _names_in(ctx, nest(keys, value)):
+        near = did_you_mean(name, known) if kind == "bundle" else suggest(kind, name, known)
+        if near and name not in known and name not in OURS:
+            raise UnknownName(kind.removesuffix("s"), name, known)
+
+
+def _names_in(ctx: click.Context, data: dict[str, Any]) -> Iterator[tuple[str, str, set[str]]]:
+    """Yield each name of something installed in a setting: its kind, the name, and the names there are."""
+    from ..bundle.check import names_of_modules
+    from ..bundle.registry import BundleRegistry
+    from ..bundle.sections import KINDS
+    from ..documents.local_paths import kind_of
+    from .app import plugins_of
+
+    plugins, modules = plugins_of(ctx), names_of_modules()
+    storage, bundle = data.get("storage"), data.get("bundle")
+    if isinstance(storage, dict):
+        storage = storage.get("name")
+    if isinstance(storage, str):
+        yield "storage", storage, set(plugins.storages)
+    if isinstance(bundle, str) and "/" not in bundle and not kind_of(Path(bundle)):
+        yield "bundle", bundle.partition(":")[0], set(BundleRegistry(plugins=plugins).names())
+    for module, override in (data.get("overrides") or {}).items():
+        kind = next((name for name, kind in KINDS.items() if module.startswith(kind.prefixes)), "")
+        if kind and not (isinstance(override, dict) and "source" in override):
+            yield kind, module, {each for each in modules if each.startswith(KINDS[kind].prefixes)}
+    for models in (data.get("models") or {}).values():
+        for provider in models if isinstance(models, dict) else ():
+            yield "providers", f"provider-{provider}", {each for each in modules if each.startswith("provider-")}
 
 
 def _keys(text: str) -> Keys:

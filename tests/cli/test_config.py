@@ -262,3 +262,45 @@ def test_a_secret_is_not_written_into_a_file(
 def test_a_reference_to_a_secret_is_written(value: str, home: Path) -> None:
     assert invoke(["config", "set", "overrides.provider-x.config.api_key", value]) == exits.OK
     assert value in (home / "settings.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("key", "typo", "meant"),
+    [
+        ("storage", "sqlite", "storage-sqlite"),
+        ("storage", "storage-sqlit", "storage-sqlite"),
+        ("storage", "{name: jsonl}", "storage-jsonl"),
+        ("bundle", "foremn", "foreman"),
+        ("bundle", "foremn:bundle", "foreman"),
+        ("overrides.provider-playbok.config.default_model", "m", "provider-playbook"),
+        ("overrides", "{tool-bsh: {config: {a: 1}}}", "tool-bash"),
+        ("models.fast.antropic", "m", "provider-anthropic"),
+        ("models.fast", "{antropic: m}", "provider-anthropic"),
+    ],
+)
+def test_a_name_near_an_installed_one_is_a_typo_and_is_not_stored(
+    key: str, typo: str, meant: str, capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    _, err = told(capsys, "set", key, typo, code=exits.NOT_FOUND)
+    assert f"; did you mean '{meant}'? Installed: " in err
+    assert "pip" not in err
+    assert not (home / "settings.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("storage", "storage-of-others"),
+        ("bundle", "foreman:bundle"),
+        ("bundle", "./foremn"),
+        ("bundle", "foremn-folder"),
+        ("overrides.provider-x.config.default_model", "m"),
+        ("overrides.tool-bsh.source", "./bsh.py"),
+        ("models.fast", "{openai: m, other: m}"),
+    ],
+)
+def test_a_name_of_something_to_come_is_stored(
+    key: str, value: str, capsys: pytest.CaptureFixture[str], project: Path
+) -> None:
+    (project / "foremn-folder").mkdir()
+    assert told(capsys, "set", key, value)[0].endswith(f"{key} is set\n")

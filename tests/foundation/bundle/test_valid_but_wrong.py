@@ -132,3 +132,23 @@ async def test_a_trigger_with_a_template_of_its_own_is_checked_alone(write: Any)
     assert problem.startswith(
         "bundle.md:10:68: error[AMP116] background_sessions[0].triggers[0].instruction_template: "
     )
+
+
+async def test_a_typo_of_a_runner_or_of_a_type_of_trigger_suggests_the_near_name_and_no_package(write: Any) -> None:
+    found = await told(
+        write(
+            f"{PROVIDER}background_sessions:\n  - name: a\n    runner: subproces\n"
+            "    triggers: [{type: file_chnge}, {type: isue_event}, {module: trigger-timr}]\n"
+            "agents: {b: {runner: subproces}}\n"
+            "workflows: {f: {steps: [{id: c, agent: b, prompt: d, runner: subproces}]}}\n"
+        )
+    )
+    hints = [each.split("; ")[1].split(" Installed: ")[0] for each in found]
+    assert hints == [
+        "did you mean 'file_change'?",
+        "did you mean 'issue_event'?",
+        "did you mean 'trigger-timer'?",
+        *["did you mean 'runner-subprocess'?"] * 3,
+    ]
+    assert [each.split(":")[1:3] for each in found][3:] == [["6", "13"], ["8", "22"], ["9", "62"]]
+    assert not [each for each in found if "pip install" in each or "bundle install" in each]
