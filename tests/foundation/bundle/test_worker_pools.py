@@ -25,7 +25,7 @@ def declare(write: Callable[..., Path]) -> Callable[[str], Path]:
 
     def declare(config: str) -> Path:
         write("providers: [{module: provider-playbook}]\n", name="worker.md", bundle="worker")
-        orchestrator = f"{{orchestrator: {{module: loop-basic, config: {config}}}}}"
+        orchestrator = f"{{orchestrator: {{module: orchestrator-foreman, config: {config}}}}}"
         return write(f"providers: [{{module: provider-playbook}}]\nsession: {orchestrator}\n")
 
     return declare
@@ -105,39 +105,39 @@ def test_pools_stand_beside_background_sessions_of_the_same_config(declare: Any)
     [
         (
             "{worker_pools: 5}",
-            "4:69: error[AMP103] session.orchestrator.config.worker_pools: must be a list, not a whole n",
+            "4:79: error[AMP103] session.orchestrator.config.worker_pools: must be a list, not a whole n",
         ),
         (
             "{worker_pools: []}",
-            "4:69: error[AMP104] session.orchestrator.config.worker_pools: List should have at least 1",
+            "4:79: error[AMP104] session.orchestrator.config.worker_pools: List should have at least 1",
         ),
         (
             "{worker_pools: [5]}",
-            "4:70: error[AMP103] session.orchestrator.config.worker_pools[0]: must be a mapping, not",
+            "4:80: error[AMP103] session.orchestrator.config.worker_pools[0]: must be a mapping, not",
         ),
         (
             "{worker_pools: [{name: a}]}",
-            "4:70: error[AMP101] session.orchestrator.config.worker_pools[0].worker_bundle: this key is required",
+            "4:80: error[AMP101] session.orchestrator.config.worker_pools[0].worker_bundle: this key is required",
         ),
         (
             "{worker_pools: [{name: a, worker_bundle: ./worker.md, max_concurrent: 0}]}",
-            "4:124: error[AMP104] session.orchestrator.config.worker_pools[0].max_concurrent: must be at least 1",
+            "4:134: error[AMP104] session.orchestrator.config.worker_pools[0].max_concurrent: must be at least 1",
         ),
         (
             "{worker_pools: [{name: a, worker_bundle: ./worker.md, route_types: bug}]}",
-            "4:121: error[AMP103] session.orchestrator.config.worker_pools[0].route_types: must be a list, not text",
+            "4:131: error[AMP103] session.orchestrator.config.worker_pools[0].route_types: must be a list, not text",
         ),
         (
             "{worker_pools: [{name: a, worker_bundle: ./worker.md}], routing: {default_pool: b}}",
-            "4:54: error[AMP104] session.orchestrator.config: routing names the pool 'b'; worker_pools has a",
+            "4:64: error[AMP104] session.orchestrator.config: routing names the pool 'b'; worker_pools has a",
         ),
         (
             "{worker_pools: [{name: a, worker_bundle: ./worker.md}], routing: {rules: [{then_pool: b}]}}",
-            "4:54: error[AMP104] session.orchestrator.config: routing names the pool 'b'; worker_pools has a",
+            "4:64: error[AMP104] session.orchestrator.config: routing names the pool 'b'; worker_pools has a",
         ),
         (
             "{worker_pools: [{name: a, worker_bundle: ./worker.md}], background_sessions: 5}",
-            "4:131: error[AMP103] session.orchestrator.config.background_sessions: must be a list, not a whole number",
+            "4:141: error[AMP103] session.orchestrator.config.background_sessions: must be a list, not a whole number",
         ),
         (
             "{worker_pools: [{name: a, worker_bundle: ./worker.md, tracker: isue}]}",
