@@ -1,4 +1,4 @@
-"""The README says what is true: its blocks run, its tables are those of the code."""
+"""The READMEs say what is true: their blocks run, their tables are those of the code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from amplifier_foundation.bundle.registry import BundleRegistry
 from amplifier_foundation.cli import cli, exits, invoke
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+READMES = [ROOT / name / "README.md" for name in ("", "amplifier_foundation", "amplifier_core")]
+README = "\n".join(path.read_text(encoding="utf-8") for path in READMES)
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.M | re.S)
 
 

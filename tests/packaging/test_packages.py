@@ -55,10 +55,10 @@ trigger-broken = "amplifier_trigger_broken"
 
 
 def readme_block(language: str, first_line: str) -> str:
-    """Return the block of the README that is written in `language` and begins with `first_line`."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    """Return the block of the kernel's README that is written in `language` and begins with `first_line`."""
+    text = (ROOT / "amplifier_core" / "README.md").read_text(encoding="utf-8")
     _, found, block = text.partition(f"\n```{language}\n{first_line}\n")
-    assert found, f"README.md has no {language} block that begins with {first_line!r}"
+    assert found, f"amplifier_core/README.md has no {language} block that begins with {first_line!r}"
     return block.partition("\n```")[0] + "\n"
 
 

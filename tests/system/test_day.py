@@ -20,7 +20,7 @@ from amplifier_foundation.background.approvals import decide, read_all
 from amplifier_foundation.paths import data_home, make_private
 from amplifier_foundation.security import read_policy
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+README = (Path(__file__).parents[2] / "amplifier_foundation" / "README.md").read_text(encoding="utf-8")
 BASH = """
 class Bash:
     name, description = "bash", "Runs a command."

@@ -87,7 +87,7 @@ def test_it_says_which_dialect_it_is_and_every_reference_leads_somewhere(schema:
 
 
 def test_bundles_of_the_readmes_are_accepted(schema: dict[str, Any]) -> None:
-    readmes = [ROOT / "README.md", *ROOT.glob("plugins/*/README.md")]
+    readmes = [*ROOT.glob("amplifier_*/README.md"), ROOT / "README.md", *ROOT.glob("plugins/*/README.md")]
     found = [
         parse_frontmatter(text)[0]
         for path in readmes
