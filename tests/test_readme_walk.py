@@ -20,7 +20,9 @@ from amplifier_foundation.cli import exits
 ROOT = Path(__file__).parents[1]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.M | re.S)
 BIN = Path(sys.executable).parent
-STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+MOVE = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]")
+"""The table of `up` is drawn again and again below the lines."""
 PATIENCE = 60.0
 """Seconds that one command may take."""
 
@@ -130,7 +132,7 @@ class Reader:
 
 def normal(text: str, folder: Path) -> list[str]:
     """Return the lines without what differs from run to run."""
-    text = STYLE.sub("", text).replace("\r", "").replace(str(folder), "/home/ann/reviews")
+    text = MOVE.sub("\n", STYLE.sub("", text)).replace("\r", "").replace(str(folder), "/home/ann/reviews")
     for pattern, shown in ((r"\d\d:\d\d:\d\d", "TIME"), (r"-[0-9a-f]{12}\b", "-ID"), (r"\b\d+(\.\d+)? s\b", "SECONDS")):
         text = re.sub(pattern, shown, text)
     return [line.rstrip() for line in text.splitlines()]

@@ -41,26 +41,26 @@ class Wheels:
     """A folder of wheels, found by the name of their distribution."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def build(self, *projects: Path) -> None:
         """Build the wheel of each project folder."""
-        options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(self._folder))
+        options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(self.folder))
         _run([*PIP, "wheel", *options, *map(str, projects)])
 
     def build_in_one_process(self, *projects: Path) -> None:
         """Build the wheel of each project folder by its backend, as pip does."""
-        _run([sys.executable, "-c", BUILD, str(self._folder), *map(str, projects)])
+        _run([sys.executable, "-c", BUILD, str(self.folder), *map(str, projects)])
 
     def __getitem__(self, name: str) -> Path:
-        return next(path for path in self._folder.glob("*.whl") if parse_wheel_filename(path.name)[0] == name)
+        return next(path for path in self.folder.glob("*.whl") if parse_wheel_filename(path.name)[0] == name)
 
-    def required_by(self, name: str) -> list[str]:
-        """Return the names that a wheel requires, here and now and without extras."""
+    def required_by(self, name: str, extra: str = "") -> list[str]:
+        """Return the names that a wheel requires, here and now, with one extra or without extras."""
         with ZipFile(self[name]) as wheel:
             metadata = next(entry for entry in wheel.namelist() if entry.endswith(".dist-info/METADATA"))
             headers = HeaderParser().parsestr(wheel.read(metadata).decode())
-        return _applying(headers.get_all("Requires-Dist") or [])
+        return _applying(headers.get_all("Requires-Dist") or [], extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,15 @@ class Environment:
             self._link(name)
         wheels = [str(self.wheels[name]) for name in sorted(ours)]
         self._run_pip("install", "--no-deps", "--no-index", *wheels)
+
+    def install_standard(self) -> None:
+        """Install `amplifier[standard]` as pip resolves it, from the wheels alone; link what it requires of others."""
+        names = {"amplifier", *self.wheels.required_by("amplifier", "standard")}
+        ours = {each for name in names if _is_ours(name) for each in self.wheels.required_by(name)} | names
+        required = {each for name in {"amplifier", *filter(_is_ours, ours)} for each in self.wheels.required_by(name)}
+        for name in _closure({each for each in required if not _is_ours(each) and each != "amplifier"}):
+            self._link(name)
+        self._run_pip("install", "--no-index", "--find-links", str(self.wheels.folder), "amplifier[standard]")
 
     def check(self) -> None:
         """Fail when something that an installed distribution requires is missing, or too old."""
@@ -141,12 +150,12 @@ def _closure(names: set[str]) -> set[str]:
     return found
 
 
-def _applying(lines: list[str]) -> list[str]:
+def _applying(lines: list[str], extra: str = "") -> list[str]:
     requirements = [Requirement(line) for line in lines]
     return [
         canonicalize_name(requirement.name)
         for requirement in requirements
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra})
     ]
 
 

@@ -242,7 +242,9 @@ def _are_answered(key: Key, problems: list[Problem]) -> None:
 ROOT = Path(__file__).parents[3]
 [EXAMPLE] = [
     text
-    for text in re.findall(r"^```markdown\n(.*?)^```$", (ROOT / "amplifier_foundation" / "README.md").read_text("utf-8"), re.M | re.S)
+    for text in re.findall(
+        r"^```markdown\n(.*?)^```$", (ROOT / "amplifier_foundation" / "README.md").read_text("utf-8"), re.M | re.S
+    )
     if "name: notes" in text
 ]
 FRONT = "\n".join(line.partition(" #")[0] for line in EXAMPLE.split("\n---\n")[0].splitlines())
