@@ -63,7 +63,7 @@ OTHER_TYPES = {"file_change": "file_watcher", "issue_event": "issue"}
 
 def trigger_module(kind: str) -> str:
     """Return the registered name for a trigger's type: `file_change` is `trigger-file-watcher`."""
-    return "trigger-" + OTHER_TYPES.get(kind, kind).replace("_", "-")
+    return "trigger-" + OTHER_TYPES.get(kind, kind).replace("_", "-").removeprefix("trigger-")
 
 
 class Debounce(BaseModel):

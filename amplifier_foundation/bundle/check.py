@@ -13,7 +13,7 @@ from amplifier_core.errors import BundleError, UnknownName
 from amplifier_core.triggers import TriggerContext
 
 from ..documents.local_paths import is_remote
-from ..documents.problems import BundleProblemsError, Problem, as_errors, error_at, has_errors, warning_at
+from ..documents.problems import BundleProblemsError, Problem, as_errors, did_you_mean, error_at, has_errors, warning_at
 from .agents import problems_of_agent_file
 from .code_check import check_code
 from .load import read_bundle, read_leniently
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.plugins import Plugins
 
-    from ..documents.positions import KeyPath
+    from ..documents.positions import KeyPath, Place
     from .load import LeaveOut
 
 _NAMED = re.compile(r"(?:trigger-[\w-]+: )?(?P<key>\w+)(?=[:.\[])")
@@ -101,20 +101,29 @@ def _check_whole(
     """Return every problem of a bundle: of its text, its schema and everything named in it, as far as it is usable."""
     bundle, problems = read_leniently(path, registry=registry, leave_out=leave_out)
     found = check_loaded(bundle, plugins, leave_out) if bundle is not None else []
-    if has_errors(problems):  # a provider may be among the mistakes
+    if has_errors(problems):  # a provider may be among the mistakes, and so may a trigger
         found = [each for each in found if each.code != "AMP115"]
+        wrong = {each.path.partition(".triggers[")[0] for each in problems if ".triggers[" in each.path}
+        problems = [
+            each for each in problems if each.severity == "error" or each.path[: -len(".triggers")] not in wrong
+        ]
     return list(dict.fromkeys([*problems, *found]))
 
 
-def check_loaded(bundle: Bundle, plugins: Plugins, leave_out: LeaveOut | None = None) -> list[Problem]:
-    """Return the wrong names and configurations of a loaded bundle, and all problems of its workers' bundles."""
+def check_loaded(
+    bundle: Bundle, plugins: Plugins, leave_out: LeaveOut | None = None, *, runs: bool = False
+) -> list[Problem]:
+    """Return the wrong names and configurations of a loaded bundle, and all problems of its workers' bundles.
+
+    With `runs`, triggers are asked as before a start: a missing secret is a problem on this machine alone.
+    """
     modules = names_of_modules()
     triggers = {*plugins.triggers, *(name for name in modules if name.startswith("trigger-"))}
     problems = [
         *check_names(bundle, triggers, modules),
         *_check_modules(bundle, modules),
         *_check_sandbox(bundle, plugins),
-        *_check_triggers(bundle, plugins),
+        *_check_triggers(bundle, plugins, runs=runs),
         *_check_trackers(bundle, plugins),
         *_check_runners(bundle, plugins),
         *_check_event_names(bundle, plugins),
@@ -154,7 +163,28 @@ def _check_workflows(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
             plugins.runners.get(WORKFLOW_RUNNER)().check(bundle, name)  # type: ignore[attr-defined]
         except ValueError as error:
             problem_at = warning_at if path[0] == "workflows" else error_at
-            yield problem_at(origin(bundle, path) or place_of(bundle, "workflows"), "AMP120", str(error))
+            spot = _place_in_workflow(bundle, path, error) or origin(bundle, path) or place_of(bundle, "workflows")
+            yield problem_at(spot, "AMP120", str(error))
+    for path, agent in leaves({"workflows": bundle.workflows}, ()):
+        is_named = path[-1] == "agent" and isinstance(agent, str) and not set(agent) & set("/:.")
+        if is_named and agent not in (*bundle.agents, "self") and "output_schema" not in path:
+            hint = did_you_mean(agent, bundle.agents) or f"; there are: {', '.join([*bundle.agents, 'self'])}"
+            spot = origin(bundle, path) or place_of(bundle, "workflows")
+            yield warning_at(spot, "AMP120", f"unknown agent '{agent}'{hint}")
+
+
+def _place_in_workflow(bundle: Bundle, path: KeyPath, error: ValueError) -> Place | None:
+    """Return the place of the value or of the task that an error of a workflow names."""
+    named = re.search(r"workflows(?:\.[\w-]+|\[\d+\])+", str(error))
+    if named:
+        parts = re.findall(r"[\w-]+", named[0])
+        at = tuple(int(part) if part.isdigit() else part for part in parts)
+        return origin(bundle, at, key=isinstance(at[-1], str))
+    tasks = leaves({"workflows": bundle.workflows}, ())
+    found = (
+        each for each, value in tasks if each[:2] == path and each[-1] == "id" and value == getattr(error, "task", None)
+    )
+    return next((origin(bundle, each) for each in found), None)
 
 
 def _check_event_names(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
@@ -166,14 +196,15 @@ def _check_event_names(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
 
 def _check_untrusted(bundle: Bundle) -> Iterator[Problem]:
     """Yield a warning for a session with tools that reads webhooks, and does not say whether it acts on their text."""
-    for config in bundle.background_sessions:
+    for index, config in enumerate(bundle.background_sessions):
         is_woken_by_strangers = any(trigger.module == "trigger-webhook" for trigger in config.triggers)
         if is_woken_by_strangers and "untrusted" not in config.model_fields_set and (bundle.tools or config.bundle):
             message = (
                 "reads webhooks: its sessions are asked before they write, delegate, emit or send, and refused where "
                 "nobody answers. Say 'untrusted: act' to let them act on what strangers write, or 'untrusted: ask'"
             )
-            yield warning_at(place_of(bundle, "background_sessions", config.name), "AMP119", message)
+            spot = origin(bundle, ("background_sessions", index, "name"))
+            yield warning_at(spot or place_of(bundle, "background_sessions", config.name), "AMP119", message)
 
 
 def names_of_modules() -> set[str]:
@@ -250,7 +281,10 @@ def config_check(module: str) -> Callable[[dict[str, Any]], object] | None:
     return None
 
 
-def _check_triggers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
+def _check_triggers(bundle: Bundle, plugins: Plugins, *, runs: bool) -> Iterator[Problem]:
+    async def save_nothing(*_: Any, **__: Any) -> None:
+        """Stand in for a store: with a `saver`, a trigger takes its configuration as before a start."""
+
     for index, config in enumerate(bundle.background_sessions):
         for number, declared in enumerate(config.triggers):
             if declared.module not in plugins.triggers:
@@ -259,7 +293,8 @@ def _check_triggers(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
             try:
                 bind = getattr(trigger, "bind", None)
                 if bind is not None:
-                    bind(TriggerContext("check", working_dir=bundle.base_path or Path.cwd()))
+                    folder, saver = bundle.base_path or Path.cwd(), save_nothing if runs else None
+                    bind(TriggerContext("check", working_dir=folder, saver=saver))
                 trigger.configure(declared.config)
             except Exception as error:
                 for each in (error, *getattr(error, "others", ())):

@@ -245,7 +245,9 @@ class _Loading:
         key = path.resolve()
         if key in self._row:
             circle = " -> ".join(show_file(step) for step in [*self._row[self._row.index(key) :], key])
-            raise BrokenInclude([error_at(place, "AMP111", f"bundles include each other: {circle}")])
+            raise BrokenInclude(
+                [error_at(place, "AMP111", f"bundles include each other: {circle}. Remove one of these includes")]
+            )
         if len(self._row) >= MAX_INCLUDE_DEPTH:
             message = f"more than {MAX_INCLUDE_DEPTH} bundles include each other in a row"
             raise BrokenInclude([error_at(place, "AMP111", message)])

@@ -301,12 +301,15 @@ def known_bundles(plugins: Plugins, settings: Settings) -> dict[str, str]:
     return {**BundleRegistry(plugins=plugins).names(), **settings.get("bundles")}
 
 
-def require_runnable(bundle: Bundle, plugins: Plugins) -> None:
-    """Raise `InvalidBundle` when `bundle` names a missing package, or a trigger refuses its configuration."""
+def require_runnable(bundle: Bundle, plugins: Plugins, *, runs: bool = False) -> None:
+    """Raise `InvalidBundle` when `bundle` names a missing package, or a trigger refuses its configuration.
+
+    With `runs`, triggers are asked as before a start: a missing secret is a problem, too.
+    """
     from ..bundle.check import check_loaded
     from ..documents.problems import InvalidBundle, has_errors
 
-    problems = check_loaded(bundle, plugins)
+    problems = check_loaded(bundle, plugins, runs=runs)
     if has_errors(problems):
         raise InvalidBundle(problems)
 

@@ -133,7 +133,7 @@ async def _load(
     asking = Asking(plugins, trusts)
     bundles = [await load_bundle_at(path, plugins, asking=asking, runs=runs) for path in paths]
     for bundle in bundles:
-        require_runnable(bundle, plugins)
+        require_runnable(bundle, plugins, runs=True)
     return plugins, bundles
 
 
@@ -183,7 +183,7 @@ async def _run(
 
         async def load(path: Path) -> Bundle:
             bundle = await load_bundle_at(str(path), plugins, folder.follow())
-            require_runnable(bundle, plugins)
+            require_runnable(bundle, plugins, runs=True)
             return bundle
 
         reloading = Reloading(running, load, view.note)

@@ -381,3 +381,20 @@ def test_what_works_for_long_has_a_line_with_its_time_and_its_last_call(monkeypa
         "▶ coder 0123 1:29 → bash command=make test",
         "▶ tester fedc 1:28 ",
     ]
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--once"])
+def test_a_secret_that_is_not_set_is_told_before_anything_starts_with_its_place(
+    option: str, project: Path, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SECRET_OF_HOOKS", raising=False)
+    text = "{name: b, triggers: [{type: webhook, config: {path: /b, port: 8099, secret_env: SECRET_OF_HOOKS}}]}"
+    bundle = f"---\nbundle: {{name: a}}\nproviders: [{{module: provider-playbook}}]\nbackground_sessions: [{text}]\n---\n"
+    (project / "bundle.md").write_text(bundle)
+    assert invoke(["bundle", "validate"]) == exits.OK  # a bundle is checked on machines without its secrets
+    assert invoke(["up", option]) == exits.USAGE
+    err = capsys.readouterr().err
+    assert "bundle.md:4:91: error[AMP112] background_sessions[0].triggers[0].config.secret_env: " in err
+    assert "the environment variable SECRET_OF_HOOKS is not set; put the secret there" in err
+    monkeypatch.setenv("SECRET_OF_HOOKS", "of-the-test")
+    assert invoke(["up", "--dry-run"]) == exits.OK
