@@ -389,8 +389,8 @@ def test_a_secret_that_is_not_set_is_told_before_anything_starts_with_its_place(
 ) -> None:
     monkeypatch.delenv("SECRET_OF_HOOKS", raising=False)
     text = "{name: b, triggers: [{type: webhook, config: {path: /b, port: 8099, secret_env: SECRET_OF_HOOKS}}]}"
-    bundle = f"---\nbundle: {{name: a}}\nproviders: [{{module: provider-playbook}}]\nbackground_sessions: [{text}]\n---\n"
-    (project / "bundle.md").write_text(bundle)
+    front = f"bundle: {{name: a}}\nproviders: [{{module: provider-playbook}}]\nbackground_sessions: [{text}]\n"
+    (project / "bundle.md").write_text(f"---\n{front}---\n")
     assert invoke(["bundle", "validate"]) == exits.OK  # a bundle is checked on machines without its secrets
     assert invoke(["up", option]) == exits.USAGE
     err = capsys.readouterr().err

@@ -233,7 +233,8 @@ def test_a_circle_of_includes_is_printed(write: Any) -> None:
     with pytest.raises(BundleDependencyError) as caught:
         load_bundle_sync("a.md")
     assert str(caught.value) == (
-        "c.md:3:12: error[AMP111] includes[0]: bundles include each other: b.md -> c.md -> b.md"
+        "c.md:3:12: error[AMP111] includes[0]: bundles include each other: b.md -> c.md -> b.md. "
+        "Remove one of these includes"
     )
 
 
