@@ -22,6 +22,7 @@ from .loops import enter_loop, is_in_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
+    from datetime import timedelta
 
     from amplifier_core.plugins import PluginRow, Plugins
     from amplifier_core.storage import Delivery, DurableStore, SessionRecord, SessionStore
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from .trusting import Asking
 
+
+LAST = "last"
+"""Stands for the id of the last changed session, run or approval of this project."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -45,6 +49,18 @@ bundle_option = click.option(
     metavar="BUNDLE",
     help="A file, folder, URL or registered name. Default: bundle.md of this project.",
 )
+
+
+def read_age(ctx: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
+    """Return the age that an option gives, such as 90s, 30m, 12h or 7d. Raises `click.BadParameter`."""
+    if text is None:
+        return None
+    from ..background.retention import age
+
+    try:
+        return age(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def plugins_of(ctx: click.Context) -> Plugins:
@@ -317,11 +333,16 @@ def require_runnable(bundle: Bundle, plugins: Plugins, *, runs: bool = False) ->
 async def find_session(store: SessionStore, prefix: str) -> SessionRecord:
     """Return the session with the id `prefix`, else the only one whose id begins with it (four characters or more).
 
+    `last` is the last changed session of this project that has messages and is no run of a workflow.
     Raises `InvalidSessionId`, `SessionNotFound`, and `SessionConflict` when several ids begin so.
     """
     from amplifier_core.ids import validate_session_id
 
+    from ..sessions.runs import is_run
+
     validate_session_id(prefix)
+    if prefix == LAST:
+        return await find_last(store, lambda record: record.message_count > 0 and not is_run(record))
     found = await store.find(prefix)
     for record in found:
         if record.session_id == prefix:
@@ -334,6 +355,15 @@ async def find_session(store: SessionStore, prefix: str) -> SessionRecord:
         ids = ", ".join(record.session_id for record in found[:5])
         raise SessionConflict(prefix, f"'{prefix}' begins the ids of several sessions: {ids}. Type more of the id")
     return found[0]
+
+
+async def find_last(store: SessionStore, is_wanted: Callable[[SessionRecord], bool]) -> SessionRecord:
+    """Return the last changed session of this project that is wanted. Raises `SessionNotFound`."""
+    for limit in (20, None):
+        for record in await read_sessions(store, everywhere=False, limit=limit):
+            if is_wanted(record):
+                return record
+    raise SessionNotFound(LAST)
 
 
 class Point(NamedTuple):

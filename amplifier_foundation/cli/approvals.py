@@ -11,7 +11,7 @@ from amplifier_core.clock import SystemClock
 from amplifier_core.errors import SessionConflict
 
 from ..background.keys import run_of
-from .app import json_option, storage_plugins, use_inbox
+from .app import LAST, json_option, project_here, storage_plugins, use_inbox
 from .loops import run_in_loop, run_reading
 from .output import print_json, print_table, timestamp
 from .processes import list_all_running, wake
@@ -187,13 +187,18 @@ def _when(decided: Approval, *, runs: bool) -> str:
 
 
 async def _find(store: DurableStore, text: str) -> Approval:
-    """Return the approval with this id, or the only one whose id begins with it. Raises `ApprovalNotFound`."""
+    """Return the approval with this id, or the only one whose id begins with it. Raises `ApprovalNotFound`.
+
+    `last` is the newest one of this project, of those that wait if any does.
+    """
     from ..background.approvals import ApprovalNotFound, read_all
 
     found: list[Approval] = []
     for finished in (False, True) if len(text) >= SHORTEST else ():
         known = await read_all(store, SystemClock().now(), finished=finished)
         found = [each for each in known if each.id.startswith(text)]
+        if text == LAST:
+            found = [each for each in known if each.project == project_here()][-1:]
         if found:
             break
     if not found:

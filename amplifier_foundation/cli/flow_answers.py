@@ -8,7 +8,7 @@ import click
 
 from amplifier_core.errors import SessionConflict
 
-from .app import find_session, json_option, storage_plugins, use_inbox
+from .app import LAST, find_last, find_session, json_option, storage_plugins, use_inbox
 from .approvals import SHOWN, answer
 from .loops import run_in_loop
 from .output import print_json
@@ -169,11 +169,13 @@ def describe(question: Approval) -> str:
 
 
 async def find_run(store: SessionStore, run_id: str) -> SessionRecord:
-    """Return the record of a run by its id, or the beginning of it. Raises `SessionNotFound`."""
+    """Return the record of a run by its id, or the beginning of it, or `last`. Raises `SessionNotFound`."""
     from amplifier_core.errors import SessionNotFound
 
     from ..sessions.runs import is_run
 
+    if run_id == LAST:
+        return await find_last(store, is_run)
     record = await find_session(store, run_id)
     if not is_run(record):
         raise SessionNotFound(run_id)

@@ -13,7 +13,7 @@ from amplifier_core.utils.secrets import redact_text
 
 from ..background.keys import RUNS
 from ..documents.json_text import dump_json
-from .app import project_here, storage_plugins, use_inbox
+from .app import project_here, read_age, storage_plugins, use_inbox
 from .loops import enter_loop, run_reading
 from .output import console, timestamp
 from .processes import list_all_running
@@ -37,21 +37,10 @@ MOST = 100_000
 """Most deliveries searched for one answer."""
 
 
-def _read_age(ctx: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
-    if text is None:
-        return None
-    from ..background.retention import age
-
-    try:
-        return age(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command()
 @click.argument("name", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
-@click.option("--since", metavar="AGE", callback=_read_age, help="Show this much of the past: 90s, 30m, 12h, 7d.")
+@click.option("--since", metavar="AGE", callback=read_age, help="Show this much of the past: 90s, 30m, 12h, 7d.")
 @click.option(
     "-n", "--lines", type=click.IntRange(min=0), help=f"At most so many. [default: {LINES}; all with --since]"
 )

@@ -8,7 +8,7 @@ import click
 
 from amplifier_core.utils.secrets import redact_text
 
-from .app import json_option, storage_plugins, use_inbox
+from .app import LAST, find_session, json_option, storage_plugins, use_inbox
 from .loops import run_reading
 from .output import STATUS_STYLE, console, plural, print_json, session_line, timestamp
 
@@ -31,8 +31,8 @@ SHORT = 8
 async def why(ctx: click.Context, asked: str, as_json: bool) -> None:
     """Explain an event or a session: the chain from the first event down, and the results; ▶ marks it.
 
-    EVENT|SESSION is an id, or its first four characters or more. A delivery's id, as shown by `amplifier trigger dead`,
-    stands for its event.
+    EVENT|SESSION is an id, or its first four characters or more, or `last`: the last changed session of this project.
+    A delivery's id, as shown by `amplifier trigger dead`, stands for its event.
     """
     from rich.tree import Tree
 
@@ -40,7 +40,7 @@ async def why(ctx: click.Context, asked: str, as_json: bool) -> None:
 
     heard: dict[str, list[str]] | None = None
     async with use_inbox(storage_plugins(ctx)) as store:
-        first = await explain(store, asked)
+        first = await explain(store, (await find_session(store, asked)).session_id if asked == LAST else asked)
         [(above, link)] = [(above, link) for above, link in walk(first) if link.asked]
         if link.event is not None and not link.caused:
             heard = await listeners(store, above.record.project if above and above.record else None)

@@ -539,3 +539,53 @@ def test_a_trace_of_messages_without_times_says_so(project: Path, told: Told) ->
     assert "model unknown model" in out
     assert "calls have no time: it was not recorded" in err
     assert "have no tokens and no cost: they were not recorded" in err
+
+
+def test_last_stands_for_the_last_changed_session_of_this_project(bundle: Path, told: Told, data: Data) -> None:
+    assert told("session", "show", "last")[0] == exits.NOT_FOUND
+    said: list[Message] = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "first"}]
+    stored("older-1111", said)
+    stored("newer-2222", [*said, {"role": "user", "content": "two"}, {"role": "assistant", "content": "second"}])
+    stored("last-9999", said, project="/elsewhere")
+    stored("empty-3333", [])
+    stored("run-4444", said, metadata={"flow": {"name": "w"}})
+    assert data("session", "show", "last")["session_id"] == "newer-2222"
+    assert data("session", "fork", "last@1")["fork_of"] == "newer-2222"
+    assert told("session", "delete", "last", "--yes")[1].startswith("deleted fork-")
+    links = json.loads(told("why", "last", "--json")[1])["data"]["links"]
+    assert [link["id"] for link in links if link["asked"]] == ["newer-2222"]
+    assert data("run", "--resume", "last", "three")["session_id"] == "newer-2222"
+    assert json.loads(told("flow", "show", "last", "--json")[1])["data"]["run"] == "run-4444"
+
+
+def test_sessions_are_found_by_status_name_text_and_age(told: Told, data: Data) -> None:
+    stored("review-1111", [{"role": "user", "content": "Look at PARSER.py"}], name="Änderung")
+    stored(
+        "review-2222", [{"role": "user", "content": [{"type": "text", "text": "the parser fails"}]}], status="failed"
+    )
+    stored("notes-3333", [{"role": "user", "content": "nothing"}])
+    aged("review-4444", days=30)
+
+    def found(*options: str) -> set[str]:
+        return {each["session_id"] for each in data("session", "list", *options)}
+
+    assert found("--status", "failed") == {"review-2222"}
+    assert found("--status", "failed", "-s", "running") == {"review-2222"}
+    assert found("--name", "änd") == {"review-1111"}
+    assert found("--name", "REVIEW", "--since", "1d") == {"review-1111", "review-2222"}
+    assert found("--search", "parser") == {"review-1111", "review-2222"}
+    assert found("--search", "notes") == {"notes-3333"}
+    assert len(found("--search", "parser", "--limit", "1")) == 1
+    code, out, err = told("session", "list", "--search", "absent")
+    assert (code, out) == (exits.OK, "")
+    assert err == "No such session in this folder. All folders: amplifier session list --all\n"
+    assert told("session", "list", "--since", "soon")[0] == exits.USAGE
+
+
+def test_a_search_says_where_it_stopped(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amplifier_foundation.cli.sessions.reading.SEARCHED", 3)
+    for number in range(3):
+        stored(f"s-{number}111", [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
+    code, out, err = told("session", "list", "--search", "absent")
+    assert (code, out) == (exits.OK, "")
+    assert "searched the last changed 1 of 3 sessions, which is 3 messages" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -9,39 +10,70 @@ import click
 from amplifier_core.utils.secrets import redact_text
 
 from ...sessions.records import describe_worktree
-from ..app import find_session, json_option, read_sessions, storage_plugins, use_store
+from ..app import find_session, json_option, read_age, read_sessions, storage_plugins, use_store
 from ..loops import run_reading
 from ..output import console, plural, print_json, print_table, timestamp
 from ..running.terminal import plain
 from .facts import facts, print_message, with_ids
 
 if TYPE_CHECKING:
-    from amplifier_core.storage import SessionRecord
+    from datetime import timedelta
+
+    from amplifier_core.storage import SessionRecord, SessionStore
     from amplifier_core.transcript import Message
+
+
+STATUSES = ("running", "completed", "failed", "interrupted", "cancelled", "idle")
+SEARCHED = 100_000
+"""Messages that one search reads at most: that takes seconds."""
 
 
 @click.command("list")
 @click.option("--all", "everywhere", is_flag=True, help="Include the sessions of all folders.")
+@click.option("-s", "--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="Only these; repeatable.")
+@click.option("--name", metavar="TEXT", default="", help="Only with this in the name or the id.")
+@click.option("--search", metavar="TEXT", default="", help="Only with this in a message, the name or the id.")
+@click.option("--since", metavar="AGE", callback=read_age, help="Only those changed since: 90s, 30m, 12h, 7d.")
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Show at most so many.")
 @json_option
 @click.pass_context
 @run_reading
-async def list_(ctx: click.Context, everywhere: bool, limit: int, as_json: bool) -> None:
-    """List sessions, the last changed first."""
+async def list_(
+    ctx: click.Context,
+    everywhere: bool,
+    statuses: tuple[str, ...],
+    name: str,
+    search: str,
+    since: timedelta | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List sessions, the last changed first. TEXT matches in capitals or not."""
     import gc
 
     from ...sessions.presence import as_it_is
 
+    begin = datetime.now(UTC) - since if since else None
+    is_filtered = bool(statuses or name or search or begin)
     gc.disable()  # of 10,000 records none is garbage, and the search for garbage takes as long as reading them
     try:
         async with use_store(storage_plugins(ctx)) as store:
-            records = await read_sessions(store, everywhere=everywhere, limit=limit)
-            records = [as_it_is(record) for record in records]
+            found = await read_sessions(store, everywhere=everywhere, limit=None if is_filtered else limit)
+            records = [as_it_is(record) for record in found if begin is None or record.updated >= begin]
+            records = [
+                each
+                for each in records
+                if _is_named(each, name.casefold()) and (not statuses or each.status in statuses)
+            ]
+            if search:
+                records = await _search(store, records, search.casefold(), limit)
+            del records[limit:]
     finally:
         gc.enable()
     if as_json:
         print_json("session.list/1", [facts(record) for record in records])
         return
+    where = "" if everywhere else " in this folder. All folders: amplifier session list --all"
     print_table(
         ("SESSION", "STATUS", "TURNS", "MESSAGES", "UPDATED", "NAME"),
         (
@@ -55,10 +87,37 @@ async def list_(ctx: click.Context, everywhere: bool, limit: int, as_json: bool)
             )
             for each in records
         ),
-        empty="No sessions yet."
-        if everywhere
-        else "No sessions in this folder. All folders: amplifier session list --all",
+        empty=f"No such session{where}" if is_filtered else f"No sessions{where or ' yet.'}",
     )
+
+
+def _is_named(record: SessionRecord, text: str) -> bool:
+    return text in record.name.casefold() or text in record.session_id.casefold()
+
+
+async def _search(store: SessionStore, records: list[SessionRecord], text: str, limit: int) -> list[SessionRecord]:
+    """Return at most `limit` sessions with a text; a line on stderr says when not all were searched."""
+    from ...sessions.history import text_of
+
+    left = SEARCHED
+    found: list[SessionRecord] = []
+    for searched, record in enumerate(records):
+        if len(found) == limit:
+            break
+        if _is_named(record, text):
+            found.append(record)
+            continue
+        left -= record.message_count
+        if left < 0 and searched:
+            click.echo(
+                f"searched the last changed {searched:,} of {len(records):,} sessions, which is {SEARCHED:,} messages; "
+                "narrow the others with --status, --name or --since",
+                err=True,
+            )
+            break
+        if any(text in text_of(message).casefold() for message in await store.read(record.session_id)):
+            found.append(record)
+    return found
 
 
 @click.command()
