@@ -62,6 +62,8 @@ async def list_(ctx: click.Context, as_json: bool) -> None:
             for each in waiting
         ],
         empty="Nothing waits for approval.",
+        shrink=("REASON", "CALL"),
+        leave_out=("SINCE", "REASON", "UNTIL", "BACKGROUND SESSION OR RUN", "CALL"),
     )
 
 

@@ -83,6 +83,8 @@ def list_(as_json: bool) -> None:
         ("NAME", "USED BY", "FROM"),
         ([name, ", ".join(by) or "-", place] for name, by, place in found),
         empty="There is no key. Keep one: amplifier auth login PROVIDER",
+        shrink=("USED BY",),
+        leave_out=("USED BY",),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ..documents.times import format_time
 from .output import timestamp
 from .running.terminal import one_line
 
@@ -22,7 +23,7 @@ Row = dict[str, Any]
 
 def _state_text(row: Row) -> str:
     text = str(row["state"]) + (f": {one_line(row['reason'], 80)}" if row["reason"] else "")
-    return text + (f" (next try at {row['next_try']})" if row["next_try"] else "")
+    return text + (f" (next try at {timestamp(row['next_try'])})" if row["next_try"] else "")
 
 
 class Column(NamedTuple):
@@ -66,7 +67,7 @@ COLUMNS = (
         "at_work",
         "AT WORK",
         new=list,
-        text=lambda row: ", ".join(f"{each['session_id']} since {each['since']}" for each in row["at_work"]),
+        text=lambda row: ", ".join(f"{each['session_id']} since {timestamp(each['since'])}" for each in row["at_work"]),
         style="cyan",
     ),
     Column("done", "DONE", counts=("done",), style="green"),
@@ -81,7 +82,7 @@ COLUMNS = (
     Column("postponed"),
     Column("dropped", "DROPPED", counts=("refused", "skipped"), style="yellow"),
     Column("dead", "DEAD", counts=("dead",), style="red"),
-    Column("last_event", "LAST EVENT", new=lambda: None, only="ps"),
+    Column("last_event", "LAST EVENT", new=lambda: None, text=lambda row: timestamp(row["last_event"]), only="ps"),
     Column("pid", "PID", new=lambda: None, only="ps", at_terminal=lambda rows: False),
     Column(
         "project",
@@ -121,7 +122,7 @@ def add_counts(row: Row, counted: DeliveryCounts) -> None:
     for column in COLUMNS:
         for state in column.counts:
             row[column.key] += counted.counts.get(state, 0)
-    row["last_event"] = max(row["last_event"] or "", timestamp(counted.newest))
+    row["last_event"] = max(row["last_event"] or "", format_time(counted.newest) if counted.newest else "")
 
 
 def cell(column: Column, row: Row) -> str:

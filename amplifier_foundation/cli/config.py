@@ -54,6 +54,8 @@ def show(as_json: bool) -> None:
         ("SETTING", "VALUE", "FROM"),
         ((format_path(keys), _text(value), str(where)) for keys, value, where in rows),
         empty="No settings.",
+        shrink=("VALUE", "FROM"),
+        leave_out=("FROM",),
     )
 
 

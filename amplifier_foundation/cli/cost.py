@@ -58,7 +58,10 @@ async def cost(ctx: click.Context, keys: list[str], everywhere: bool, as_json: b
     lines = [(*values, *_cells(usage)) for values, usage in rows]
     if len(lines) > 1:
         lines.append(("TOTAL", *[""] * (len(keys) - 1), *_cells(_total(rows))))
-    print_table(headings, lines, empty="No usage yet." if everywhere else "No usage in this folder. All: --all")
+    empty = "No usage yet." if everywhere else "No usage in this folder. All: --all"
+    print_table(
+        headings, lines, empty=empty, leave_out=("REQUESTS", "TOKENS IN", "TOKENS OUT", "DAY", "BUNDLE", "MODEL")
+    )
 
 
 def sum_usage(records: Iterable[SessionRecord], keys: Sequence[str]) -> list[tuple[tuple[str, ...], Usage]]:

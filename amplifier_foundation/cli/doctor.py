@@ -29,7 +29,11 @@ def doctor(ctx: click.Context, only: str | None, as_json: bool) -> None:
         print_json("doctor/1", dump(findings))
     else:
         print_table(
-            ("PART", "STATE", "FACT", "REMEDY"), [[*each[:3], each.remedy or "-"] for each in findings], empty=""
+            ("PART", "STATE", "FACT", "REMEDY"),
+            [[*each[:3], each.remedy or "-"] for each in findings],
+            empty="",
+            wrap=("FACT", "REMEDY"),
+            leave_out=("REMEDY",),
         )
     if any(each.state == "weak" for each in findings):
         ctx.exit(exits.FAILED)

@@ -212,7 +212,13 @@ async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
         names = ("run", "workflow", "status", "updated")
         print_json("flow.list/1", [dict(zip(names, row, strict=True)) for row in rows])
         return
-    print_table(("RUN", "WORKFLOW", "STATUS", "UPDATED"), rows, empty="No workflow has run here yet.")
+    print_table(
+        ("RUN", "WORKFLOW", "STATUS", "UPDATED"),
+        rows,
+        empty="No workflow has run here yet.",
+        shrink=("WORKFLOW",),
+        leave_out=("UPDATED", "WORKFLOW", "STATUS"),
+    )
 
 
 @click.command()
@@ -230,7 +236,13 @@ async def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
         print_json("flow.show/1", {"run": record.session_id, "status": _status(record), "tasks": told})
         return
     rows = [[each.key, each.status, each.session or "-", plain(_show(each.output))[:60]] for each in entries]
-    print_table(("TASK", "STATUS", "SESSION", "OUTPUT"), rows, empty="Nothing of it is done yet.")
+    print_table(
+        ("TASK", "STATUS", "SESSION", "OUTPUT"),
+        rows,
+        empty="Nothing of it is done yet.",
+        shrink=("OUTPUT",),
+        leave_out=("OUTPUT", "SESSION", "STATUS"),
+    )
 
 
 @click.command()

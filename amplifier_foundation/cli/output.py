@@ -53,18 +53,37 @@ def print_json(schema: str, data: Any, hide: Callable[[str], str] = redact_text)
     text = dump_json(
         {"schema": f"amplifier/{schema}", "data": data},
         indent=2,
-        default=lambda value: timestamp(value) if isinstance(value, datetime) else str(value),
+        default=lambda value: format_time(value) if isinstance(value, datetime) else str(value),
     )
     click.echo(hide(text))
 
 
-def timestamp(moment: datetime | None) -> str:
-    """Return a moment as RFC 3339 in UTC, to the second; '' for None."""
-    return format_time(moment) if moment else ""
+def timestamp(moment: datetime | str | None) -> str:
+    """Return a time as RFC 3339 to the second, '' for None: local at a terminal, UTC in pipes and in JSON."""
+    if not moment:
+        return ""
+    moment = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    context = click.get_current_context(silent=True)
+    to_json = context is not None and any(context.params.get(name) for name in ("as_json", "as_lines", "jsonl"))
+    if to_json or not sys.stdout.isatty():
+        return format_time(moment)
+    return moment.astimezone().isoformat(timespec="seconds")
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
-    """Print a table without secrets, or `empty` on stderr without rows; a pipe gets columns two spaces apart."""
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    empty: str,
+    wrap: Sequence[str] = (),
+    shrink: Sequence[str] = (),
+    leave_out: Sequence[str] = (),
+) -> None:
+    """Print a table without secrets, or `empty` on stderr without rows; a pipe gets columns two spaces apart.
+
+    On a narrow terminal, the columns of `shrink` are shortened and those of `wrap` wrap at words; while that does not
+    suffice, those of `leave_out` are left out, in this order. All other cells stay whole.
+    """
     listed = [list(row) for row in rows]
     every = "\n".join("\n".join(row) for row in listed)
     if redact_text(every) != every:
@@ -72,21 +91,24 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, empty
     if not listed:
         click.echo(empty, err=True)
     elif sys.stdout.isatty():
-        from rich.table import Table
-        from rich.text import Text
+        from .tables import Fit, draw_table
 
-        drawn = Table(*headings, box=None, pad_edge=False, header_style="bold", show_edge=False)
-        for column in drawn.columns:
-            column.overflow = "fold"
-        for row in listed:
-            drawn.add_row(*(Text(cell, style=STATUS_STYLE.get(cell.partition(":")[0], "")) for cell in row))
-        console().print(drawn)
+        draw_table(headings, listed, Fit(wrap, shrink, leave_out))
     else:
-        table = [list(headings), *listed]
-        widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
+        table = [[plain(cell) for cell in row] for row in (headings, *listed)]
+        widths = [max(map(width_of, column)) for column in zip(*table, strict=True)]
         for row in table:
-            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            click.echo(plain(line).rstrip())
+            cells = (cell + " " * (width - width_of(cell)) for cell, width in zip(row, widths, strict=True))
+            click.echo("  ".join(cells).rstrip())
+
+
+def width_of(text: str) -> int:
+    """Return the columns that a text takes at a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def plural(count: int, noun: str) -> str:

@@ -87,7 +87,13 @@ async def list_rules(ctx: click.Context, bundle_path: str | None, as_json: bool)
         names = ("source", "effect", "rule", "place")
         print_json("permission.list/1", {"rules": [dict(zip(names, row, strict=True)) for row in rows]})
         return
-    print_table(("FROM", "EFFECT", "RULE", "PLACE"), rows, empty="No rules; the defaults hold.")
+    print_table(
+        ("FROM", "EFFECT", "RULE", "PLACE"),
+        rows,
+        empty="No rules; the defaults hold.",
+        shrink=("PLACE",),
+        leave_out=("PLACE", "FROM"),
+    )
 
 
 async def _find_tools(name: str, confined: Collection[str | None]) -> dict[str, Any]:

@@ -36,4 +36,10 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     ]
     rows += [[each["name"], "module", each["name"], each["dist"], each["version"], "installed", ""] for each in modules]
     headings = ("NAME", "DOOR", "OFFERS", "FROM", "VERSION", "STATUS", "CAUSE")
-    print_table(headings, sorted(rows), empty="No plugins.")
+    print_table(
+        headings,
+        sorted(rows),
+        empty="No plugins.",
+        shrink=("OFFERS", "CAUSE"),
+        leave_out=("OFFERS", "DOOR", "VERSION", "CAUSE", "FROM", "STATUS"),
+    )

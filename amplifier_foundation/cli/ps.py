@@ -10,6 +10,7 @@ import click
 from amplifier_core.errors import SessionConflict, StoreError
 
 from ..background.keys import RUNS
+from ..documents.times import format_time
 from . import exits
 from .app import json_option, storage_plugins, use_inbox
 from .columns import add_counts, as_json, cell, columns_of, forget_counts, new_row, shorten_home
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from .columns import Row
 
     Rows = dict[tuple[str, str], Row]
+
+LEFT_OUT = ("LAST EVENT", "FOLDER", "DROPPED", "DONE", "AT WORK", "TO APPROVE", "WAITING", "DEAD", "STATE")
+"""Columns that a narrow terminal does not get, the least important first."""
 
 
 @click.command()
@@ -81,7 +85,7 @@ async def _count_deliveries(ctx: click.Context, rows: Rows) -> None:
         for counted in [each for each in await store.delivery_counts() if each.queue != RUNS]:
             add_counts(_row_of(rows, counted.project, counted.queue), counted)
         for each in [each for each in await store.deliveries(state="claimed", limit=1_000) if each.queue != RUNS]:
-            work = {"session_id": each.session_id, "since": timestamp(each.updated)}
+            work = {"session_id": each.session_id, "since": format_time(each.updated)}
             _row_of(rows, each.project, each.queue)["at_work"].append(work)
         if any(row["waiting"] for row in rows.values()):
             await _add_approvals(store, rows)
@@ -117,12 +121,19 @@ def _print(owners: Sequence[Mapping[str, Any]], rows: Sequence[Row], *, to_json:
         columns = [column for column in columns if column.at_terminal(rows)]
     if rows:
         headings = [column.heading for column in columns]
-        print_table(headings, ([cell(column, row) for column in columns] for row in rows), empty="")
+        print_table(
+            headings,
+            ([cell(column, row) for column in columns] for row in rows),
+            empty="",
+            shrink=("STATE", "FOLDER"),
+            leave_out=LEFT_OUT,
+        )
     if not owners:
         waits = any(row["waiting"] or row["at_work"] for row in rows)
         advice = "Waiting events are handled by" if waits else "Start with"
         click.echo(f"Nothing runs. {advice}: amplifier up BUNDLE", err=True)
     for owner in owners:
         folders = ", ".join(map(shorten_home, sorted(set(owner.get("projects") or ()))))
-        text = f"Process {owner['pid']} since {owner['since']} in {folders}. Stop it there with: amplifier stop --all"
+        since = timestamp(owner.get("since"))
+        text = f"Process {owner.get('pid')} since {since} in {folders}. Stop it there with: amplifier stop --all"
         click.echo(f"amplifier: {owner['problem']}" if "problem" in owner else text, err=True)

@@ -57,7 +57,13 @@ def check(ctx: click.Context, repair: bool, as_json: bool) -> None:
         print_json("store.check/1", [asdict(each) for each in faults])
     else:
         rows = [[each.where, each.message, each.remedy] for each in faults]
-        print_table(("WHERE", "FAULT", "REMEDY"), rows, empty="The store has no faults.")
+        print_table(
+            ("WHERE", "FAULT", "REMEDY"),
+            rows,
+            empty="The store has no faults.",
+            wrap=("REMEDY", "FAULT"),
+            leave_out=("REMEDY",),
+        )
     if faults:
         ctx.exit(FAILED)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from amplifier_core.errors import BundleNotFoundError
 
 from ..cli import exits
 from .app import json_option, known_bundles, plugins_of
-from .output import print_json, print_table
+from .output import print_json, print_table, timestamp
 
 if TYPE_CHECKING:
     from ..security.trust import NotTrusted
@@ -135,10 +135,15 @@ def _list(*, as_json: bool) -> None:
         entry, changed = ledger.find(place), find_problem(ledger, place)
         assert entry is not None
         state = "missing" if not Path(place).exists() else "unchanged" if changed is None else "changed"
-        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.since))
+        since = timestamp(datetime.fromtimestamp(entry.since, UTC))
         rows.append({"place": address_of(place) or place, "files": len(entry.files), "since": since, "state": state})
     if as_json:
         print_json("trust.list/1", rows)
         return
     table = [(row["place"], str(row["files"]), row["since"], row["state"]) for row in rows]
-    print_table(("PLACE", "FILES", "SINCE", "STATE"), table, empty="Nothing is trusted yet.")
+    print_table(
+        ("PLACE", "FILES", "SINCE", "STATE"),
+        table,
+        empty="Nothing is trusted yet.",
+        leave_out=("FILES", "SINCE", "STATE"),
+    )

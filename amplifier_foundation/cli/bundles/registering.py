@@ -31,6 +31,8 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         ("NAME", "FROM", "VERSION", "LOADED", "PLACE"),
         ([row["name"], row["from"], row["version"], row["loaded_at"], row["uri"]] for row in rows),
         empty="No bundle has a name here. Register one: amplifier bundle add NAME BUNDLE",
+        shrink=("PLACE",),
+        leave_out=("LOADED", "VERSION", "FROM", "PLACE"),
     )
 
 

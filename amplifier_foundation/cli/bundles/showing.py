@@ -80,6 +80,8 @@ def show(ctx: click.Context, bundle: str | None, section: str | None, as_json: b
         ("KEY", "VALUE", "FROM"),
         ((key, _text(value), origin) for key, value, origin in rows),
         empty=f"The section '{section}' is empty." if section else "It has no values.",
+        shrink=("VALUE", "FROM"),
+        leave_out=("FROM",),
     )
 
 

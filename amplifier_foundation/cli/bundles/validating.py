@@ -48,7 +48,7 @@ def validate(
         if kind == "json":
             print_json("bundle.validate.codes/1", {**CODES, **OF_SETTINGS})
         else:
-            print_table(("CODE", "MEANING"), {**CODES, **OF_SETTINGS}.items(), empty="")
+            print_table(("CODE", "MEANING"), {**CODES, **OF_SETTINGS}.items(), empty="", wrap=("MEANING",))
         return
     from ...documents.problems import has_errors
     from .snippets import print_problem

@@ -88,6 +88,8 @@ async def list_(
             for each in records
         ),
         empty=f"No such session{where}" if is_filtered else f"No sessions{where or ' yet.'}",
+        shrink=("NAME",),
+        leave_out=("MESSAGES", "TURNS", "UPDATED", "NAME", "STATUS"),
     )
 
 

@@ -67,6 +67,8 @@ async def dead(ctx: click.Context, bundle_path: str | None, everywhere: bool, as
         empty="No dead letters."
         if everywhere
         else "No dead letters in this folder. All folders: amplifier trigger dead --all",
+        shrink=("REASON", "EVENT"),
+        leave_out=("ATTEMPTS", "EVENT", "WHEN", "BACKGROUND SESSION", "REASON"),
     )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from amplifier_core.storage import DeliveryCounts, DeliveryState
 
+LEFT_OUT = ("CONFIG", "LAG", "DROPPED", "DONE", "LAST EVENT", "DEAD", "WAITING", "NEXT FIRE", "TRIGGER")
+"""Columns that a narrow terminal does not get, the least important first."""
 _NONE: Mapping[DeliveryState, int] = {}
 
 
@@ -67,7 +69,7 @@ async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> N
         (
             row["background_session"],
             row["trigger"],
-            json.dumps(row["config"], ensure_ascii=False),
+            json.dumps(row["config"], ensure_ascii=False) if row["config"] else "-",
             row["next_fire"] or "-",
             row["last_event"] or "-",
             str(row["waiting"]),
@@ -76,7 +78,13 @@ async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> N
         )
         for row in rows
     ]
-    print_table(("BACKGROUND SESSION", *headings), cells, empty="The bundle declares no triggers.")
+    print_table(
+        ("BACKGROUND SESSION", *headings),
+        cells,
+        empty="The bundle declares no triggers.",
+        shrink=("CONFIG",),
+        leave_out=LEFT_OUT,
+    )
 
 
 def _counts(fires: datetime | None, counted: DeliveryCounts | None, now: datetime) -> dict[str, Any]:

@@ -11,9 +11,10 @@ import click
 
 from amplifier_core.frozen import frozen
 
+from ...documents.times import format_time
 from ..app import bundle_option, json_option, load_bundle_at, plugins_of, use_inbox
 from ..loops import run_in_loop
-from ..output import print_json, print_table, timestamp
+from ..output import print_json, print_table
 from .timing import declared_in, scheduled_source
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from .timing import Declared
 
+LEFT_OUT = ("ZONE", "UTC", "TRIGGER", "NOTE", "BACKGROUND SESSION")
+"""Columns that a narrow terminal does not get, the least important first."""
 SHOWN = 200
 """Fires of one trigger in the table, by default."""
 COUNTED = 10_000
@@ -118,12 +121,13 @@ def _print(plans: list[Plan], start: datetime, end: datetime, *, to_json: bool) 
     cells = []
     for row in rows:
         moment = datetime.fromisoformat(row["local"])
-        fraction = f".{moment:%f}".rstrip("0") if moment.microsecond else ""
-        local = f"{moment:%a %Y-%m-%d %H:%M:%S}{fraction} {moment:%z}"
+        local = f"{moment:%a %Y-%m-%d %H:%M:%S %z}"
         about = row["background_session"], row["trigger"], row["note"]
-        cells.append((local, row["zone"], timestamp(row["at"]), *about))
+        cells.append((local, row["zone"], format_time(row["at"]), *about))
     headings = ("LOCAL", "ZONE", "UTC", "BACKGROUND SESSION", "TRIGGER", "NOTE")
-    print_table(headings, cells, empty="No trigger of the bundle fires at a known time in these days.")
+    print_table(
+        headings, cells, empty="No trigger of the bundle fires at a known time in these days.", leave_out=LEFT_OUT
+    )
     for plan in longer:
         count = f"{plan.more:,}" if plan.counted else f"more than {plan.more:,}"
         click.echo(f"… and {count} more of {plan.declared.background_session}: {plan.declared.name}")

@@ -10,7 +10,7 @@ import click
 
 from amplifier_foundation.cli.app import json_option, project_here, storage_plugins, use_store
 from amplifier_foundation.cli.loops import run_in_loop, run_reading
-from amplifier_foundation.cli.output import print_json, print_table
+from amplifier_foundation.cli.output import print_json, print_table, timestamp
 from amplifier_foundation.cli.running.terminal import one_line, plain
 
 from .issues import STATUSES, read_number
@@ -138,6 +138,8 @@ async def list_(
             for each in found[:limit]
         ],
         empty="No issues here. Make one with: amplifier issue create TITLE",
+        shrink=("TITLE",),
+        leave_out=("WORKER", "TYPE", "PRIORITY", "STATE"),
     )
     if len(found) > limit:
         click.echo(f"There are more; --limit {2 * limit} shows some of them.", err=True)
@@ -166,8 +168,8 @@ async def show(ctx: click.Context, number: int, as_json: bool) -> None:
         "blocks": ", ".join(map(str, found.blocks)),
         "worker": found.assignee,
         "made by": found.created_by or "a person",
-        "created": found.created,
-        "updated": found.updated,
+        "created": timestamp(found.created),
+        "updated": timestamp(found.updated),
         **found.metadata,
     }
     for name, value in facts.items():
@@ -177,7 +179,8 @@ async def show(ctx: click.Context, number: int, as_json: bool) -> None:
         if text:
             click.echo(f"\n{heading}:\n{plain(text)}")
     for each in comments:
-        click.echo(f"\n{plain(each['created'])} {plain(each['author'] or 'a person')}:\n{plain(each['text'])}")
+        when, author = plain(timestamp(each["created"])), plain(each["author"] or "a person")
+        click.echo(f"\n{when} {author}:\n{plain(each['text'])}")
 
 
 @issue.command()
