@@ -35,7 +35,7 @@ def approvals() -> None:
     """Answer the questions of background sessions about their tool calls."""
 
 
-@approvals.command(name="list")
+@approvals.command(name="list", epilog="Example: amplifier approvals list")
 @json_option
 @click.pass_context
 @run_reading
@@ -67,7 +67,7 @@ async def list_(ctx: click.Context, as_json: bool) -> None:
     )
 
 
-@approvals.command()
+@approvals.command(epilog="Example: amplifier approvals show last")
 @click.argument("its_id", metavar="ID")
 @json_option
 @click.pass_context
@@ -107,7 +107,7 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
     click.echo(f"options: {plain(', '.join(found.options))}")
 
 
-@approvals.command()
+@approvals.command(epilog="Example: amplifier approvals approve last --session")
 @click.argument("its_id", metavar="ID")
 @click.option("--session", "scope", flag_value="session", help="Allow exactly this call for the rest of its session.")
 @click.option("--always", "scope", flag_value="always", help="Allow it from now on: add the narrowest rule for it.")
@@ -122,7 +122,7 @@ async def approve(ctx: click.Context, its_id: str, scope: Scope | None, as_json:
     await _decide(ctx, its_id, "approved", scope or "once", "", as_json=as_json)
 
 
-@approvals.command()
+@approvals.command(epilog='Example: amplifier approvals deny last --reason "not on Fridays"')
 @click.argument("its_id", metavar="ID")
 @click.option("--reason", default="", help="Reason, for the model.")
 @json_option

@@ -30,7 +30,7 @@ def auth() -> None:
     """
 
 
-@click.command()
+@click.command(epilog="Example: amplifier auth login anthropic --check")
 @click.argument("provider")
 @click.option("--check", is_flag=True, help="Ask the provider first, and keep the key only if it works.")
 @json_option
@@ -62,7 +62,7 @@ async def login(provider: str, check: bool, as_json: bool) -> None:
         click.echo(f"amplifier: {name} is also in the environment, and that one is used", err=True)
 
 
-@click.command("list")
+@click.command("list", epilog="Example: amplifier auth list")
 @json_option
 def list_(as_json: bool) -> None:
     """List the keys and their places; no key is shown."""
@@ -88,7 +88,7 @@ def list_(as_json: bool) -> None:
     )
 
 
-@click.command()
+@click.command(epilog="Example: amplifier auth logout anthropic")
 @click.argument("provider")
 @json_option
 def logout(provider: str, as_json: bool) -> None:

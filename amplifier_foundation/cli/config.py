@@ -36,7 +36,7 @@ def config() -> None:
     """Show and change settings."""
 
 
-@config.command()
+@config.command(epilog="Example: amplifier config show")
 @json_option
 def show(as_json: bool) -> None:
     """Show every setting with its value and origin; secrets are hidden."""
@@ -59,7 +59,7 @@ def show(as_json: bool) -> None:
     )
 
 
-@config.command()
+@config.command(epilog="Example: amplifier config get retention.max_size")
 @click.argument("key")
 @json_option
 @click.pass_context
@@ -83,7 +83,7 @@ def get(ctx: click.Context, key: str, as_json: bool) -> None:
         click.echo(_text(value))
 
 
-@config.command("set")
+@config.command("set", epilog="Example: amplifier config set storage sqlite --scope project")
 @click.argument("key")
 @click.argument("value")
 @scope_option
@@ -116,7 +116,7 @@ def set_(ctx: click.Context, key: str, value: str, scope: Scope) -> None:
         click.echo(f"but here the value comes from: {settings.origin(keys)}", err=True)
 
 
-@config.command()
+@config.command(epilog="Example: amplifier config unset storage")
 @click.argument("key")
 @scope_option
 def unset(key: str, scope: Scope) -> None:

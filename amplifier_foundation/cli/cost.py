@@ -28,7 +28,7 @@ def _read_keys(context: click.Context, parameter: click.Parameter, text: str) ->
     return list(dict.fromkeys(keys))
 
 
-@click.command()
+@click.command(epilog="Example: amplifier cost --by model,day")
 @click.option(
     "--by",
     "keys",

@@ -36,7 +36,7 @@ PATIENCE = 20.0
 """Seconds for one step of the demo."""
 
 
-@click.command()
+@click.command(epilog="Example: amplifier demo")
 @click.argument("folder", default="amplifier-demo", type=click.Path(file_okay=False, path_type=Path))
 @click.pass_context
 @run_in_loop

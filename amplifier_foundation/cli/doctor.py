@@ -9,7 +9,7 @@ from .app import json_option, plugins_of
 from .output import print_json, print_table
 
 
-@click.command()
+@click.command(epilog="Example: amplifier doctor")
 @click.option("--acp", "only", flag_value="acp", help="Say only whether an editor can use this agent (amplifier-acp).")
 @json_option
 @click.pass_context

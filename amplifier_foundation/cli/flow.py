@@ -59,7 +59,7 @@ def flow() -> None:
     """Run workflows: tasks of agents in order, side by side and in loops, that fork each other's sessions."""
 
 
-@click.command()
+@click.command(epilog="Example: amplifier flow run release --input version=1.2")
 @click.argument("name", required=False)
 @bundle_option
 @click.option("--input", "-i", "given", metavar="NAME=VALUE", multiple=True, help="An input; a value may be JSON.")
@@ -86,7 +86,7 @@ async def run(
         ctx.exit(await _run(ctx, workflow, bundle, store, plugins, _read_inputs(given), as_json=as_json))
 
 
-@click.command()
+@click.command(epilog="Example: amplifier flow resume last")
 @click.argument("run_id", metavar="RUN")
 @accept_option
 @trust_option
@@ -176,7 +176,7 @@ def _print(result: RunResult, *, as_json: bool) -> None:
         click.echo(plain(f"{task}: {_show(output)}"))
 
 
-@click.command()
+@click.command(epilog="Example: amplifier flow fork last --at review")
 @click.argument("run_id", metavar="RUN")
 @click.option("--at", "task", metavar="TASK", required=True, help="The first task that is run again.")
 @json_option
@@ -196,7 +196,7 @@ async def fork(ctx: click.Context, run_id: str, task: str, as_json: bool) -> Non
     click.echo(f"Run the rest: amplifier flow resume {record.session_id}", err=True)
 
 
-@click.command("list")
+@click.command("list", epilog="Example: amplifier flow list")
 @click.option("--all", "everywhere", is_flag=True, help="Include the runs of all folders.")
 @json_option
 @click.pass_context
@@ -221,7 +221,7 @@ async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
     )
 
 
-@click.command()
+@click.command(epilog="Example: amplifier flow show last")
 @click.argument("run_id", metavar="RUN")
 @json_option
 @click.pass_context
@@ -245,7 +245,7 @@ async def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
     )
 
 
-@click.command()
+@click.command(epilog="Example: amplifier flow graph last --format mermaid")
 @click.argument("what", metavar="[NAME|RUN]", required=False)
 @bundle_option
 @click.option("--format", "shape", type=click.Choice(["text", "mermaid"]), default="text", show_default=True)

@@ -27,7 +27,7 @@ PATIENCE = 10.0
 """Seconds until `cancel` no longer waits for the end of a run."""
 
 
-@click.command()
+@click.command(epilog="Example: amplifier flow approve last")
 @click.argument("run_id", metavar="RUN")
 @click.argument("task", metavar="[TASK|ID]", required=False)
 @click.option("--reason", default="", help="What the run is told with the answer.")
@@ -39,7 +39,7 @@ async def approve(ctx: click.Context, run_id: str, task: str | None, reason: str
     await _answer(ctx, run_id, task, "approved", reason, as_json=as_json)
 
 
-@click.command()
+@click.command(epilog='Example: amplifier flow deny last --reason "ask again on Monday"')
 @click.argument("run_id", metavar="RUN")
 @click.argument("task", metavar="[TASK|ID]", required=False)
 @click.option("--reason", default="", help="What the run, or the model, is told with the answer.")
@@ -99,7 +99,7 @@ def _choose(record: SessionRecord, waiting: Sequence[Approval], task: str | None
     raise SessionConflict(run_id, f"{what} in the run {run_id}: {listed}. Name one: amplifier flow {verb} {run_id} ID")
 
 
-@click.command()
+@click.command(epilog="Example: amplifier flow cancel last")
 @click.argument("run_id", metavar="RUN")
 @json_option
 @click.pass_context

@@ -11,7 +11,7 @@ from .bundles.new import choose_name, suggest_run, write_new
 from .output import print_json
 
 
-@click.command()
+@click.command(epilog="Example: amplifier init --provider openai")
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--name", help="Name of the bundle. Default: the name of its folder.")
 @provider_option

@@ -7,28 +7,28 @@ import click
 from .processes import change_background_session
 
 
-@click.command()
+@click.command(epilog="Example: amplifier start reviewer")
 @click.argument("name")
 def start(name: str) -> None:
     """Start the background session NAME, after a stop or for the first time; it also starts with the next `up`."""
     _change("start", name, "runs")
 
 
-@click.command()
+@click.command(epilog="Example: amplifier restart reviewer")
 @click.argument("name")
 def restart(name: str) -> None:
     """Stop the background session NAME and start it anew; running sessions may finish."""
     _change("restart", name, "runs")
 
 
-@click.command()
+@click.command(epilog="Example: amplifier pause reviewer")
 @click.argument("name")
 def pause(name: str) -> None:
     """Pause the background session NAME: it accepts events and handles none, until `amplifier resume NAME`."""
     _change("pause", name, "is paused")
 
 
-@click.command()
+@click.command(epilog="Example: amplifier resume reviewer")
 @click.argument("name")
 def resume(name: str) -> None:
     """Resume the background session NAME after a pause; its waiting events are handled."""

@@ -37,7 +37,7 @@ MOST = 100_000
 """Most deliveries searched for one answer."""
 
 
-@click.command()
+@click.command(epilog="Example: amplifier logs -f reviewer --since 1h")
 @click.argument("name", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
 @click.option("--since", metavar="AGE", callback=read_age, help="Show this much of the past: 90s, 30m, 12h, 7d.")

@@ -41,7 +41,7 @@ def permission() -> None:
     """Explain and list the permissions of tool calls."""
 
 
-@permission.command()
+@permission.command(epilog="Example: amplifier permission test 'write_file(.git/config)'")
 @click.argument("call")
 @bundle_option
 @json_option
@@ -73,7 +73,7 @@ async def test(ctx: click.Context, call: str, bundle_path: str | None, as_json: 
     return _CODES[decision.effect]
 
 
-@permission.command(name="list")
+@permission.command(name="list", epilog="Example: amplifier permission list")
 @bundle_option
 @json_option
 @click.pass_context

@@ -15,7 +15,9 @@ def plugin() -> None:
     """Show installed plugins and modules."""
 
 
-@plugin.command("list", short_help="List the installed packages and the names they offer.")
+@plugin.command(
+    "list", short_help="List the installed packages and the names they offer.", epilog="Example: amplifier plugin list"
+)
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:

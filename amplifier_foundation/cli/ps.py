@@ -31,7 +31,7 @@ LEFT_OUT = ("LAST EVENT", "FOLDER", "DROPPED", "DONE", "AT WORK", "TO APPROVE", 
 """Columns that a narrow terminal does not get, the least important first."""
 
 
-@click.command()
+@click.command(epilog="Example: amplifier ps")
 @json_option
 @click.pass_context
 @run_reading

@@ -78,7 +78,7 @@ def service() -> None:
     """Run background sessions as a system service: install, uninstall, status."""
 
 
-@service.command(short_help="Write the service and start it.")
+@service.command(short_help="Write the service and start it.", epilog="Example: amplifier service install bundle.md")
 @click.argument("bundles", nargs=-1, metavar="BUNDLE...")
 @click.option("--print", "only_print", is_flag=True, help="Print the file, and do nothing else.")
 @click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
@@ -119,7 +119,7 @@ def install(ctx: click.Context, bundles: tuple[str, ...], only_print: bool, yes:
         click.echo(f"Put its secrets, as NAME=value lines, into (chmod 600): {wanted.environment_file}", err=True)
 
 
-@service.command()
+@service.command(epilog="Example: amplifier service uninstall")
 @click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
 @click.pass_context
 def uninstall(ctx: click.Context, yes: bool) -> None:
@@ -138,7 +138,9 @@ def uninstall(ctx: click.Context, yes: bool) -> None:
     _call(system, system.reload)
 
 
-@service.command(short_help="Show whether the service is installed and runs.")
+@service.command(
+    short_help="Show whether the service is installed and runs.", epilog="Example: amplifier service status"
+)
 @json_option
 def status(as_json: bool) -> None:
     """Show whether the service is installed and running, and the process of background sessions."""

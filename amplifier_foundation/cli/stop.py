@@ -22,7 +22,7 @@ LATE = 5.0
 LOOK_EVERY = 0.05
 
 
-@click.command()
+@click.command(epilog="Example: amplifier stop reviewer")
 @click.argument("name", required=False)
 @click.option("--all", "here", is_flag=True, help="Stop the process of this folder's background sessions, and wait.")
 @click.option("--everything", is_flag=True, help="Stop the processes of all folders, and wait.")

@@ -28,7 +28,9 @@ def store() -> None:
     """Look at the store: its size, checks, backups and repairs."""
 
 
-@store.command(short_help="Show the room of each kind of data, and the backups.")
+@store.command(
+    short_help="Show the room of each kind of data, and the backups.", epilog="Example: amplifier store info"
+)
 @json_option
 @click.pass_context
 def info(ctx: click.Context, as_json: bool) -> None:
@@ -37,16 +39,16 @@ def info(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json("store.info/1", {**asdict(found), "backups": [str(each) for each in found.backups]})
         return
-    print_table(("KIND", "ROWS", "SIZE"), _use_rows(found.uses), empty="The store is empty.")
+    print_table(("KIND", "ROWS", "SIZE"), _use_rows(found.uses), empty="The store is empty.", leave_out=("ROWS",))
     if found.largest:
         click.echo()
-        print_table(("LARGEST", "ROWS", "SIZE"), _use_rows(found.largest), empty="")
+        print_table(("LARGEST", "ROWS", "SIZE"), _use_rows(found.largest), empty="", leave_out=("ROWS",))
     newest = f", the newest {found.backups[0]}" if found.backups else ". Make one with: amplifier store backup"
     click.echo(f"\n{found.place}: {_size(found.bytes)}, {_size(found.free)} of it free")
     click.echo(f"{plural(len(found.backups), 'backup')}{newest}")
 
 
-@store.command(short_help="Read everything and list faults.")
+@store.command(short_help="Read everything and list faults.", epilog="Example: amplifier store check --repair")
 @click.option("--repair", is_flag=True, help="Rebuild damaged indexes.")
 @json_option
 @click.pass_context
@@ -68,7 +70,7 @@ def check(ctx: click.Context, repair: bool, as_json: bool) -> None:
         ctx.exit(FAILED)
 
 
-@store.command(short_help="Copy the store, in use or not.")
+@store.command(short_help="Copy the store, in use or not.", epilog="Example: amplifier store backup")
 @click.argument("path", type=_path, required=False)
 @click.option(
     "--keep",
@@ -88,7 +90,7 @@ def backup(ctx: click.Context, path: Path | None, keep: int, as_json: bool) -> N
         click.echo(str(made))
 
 
-@store.command(short_help="Put a backup in place of the store.")
+@store.command(short_help="Put a backup in place of the store.", epilog="Example: amplifier store restore")
 @click.argument("path", metavar="[BACKUP]", type=_path, required=False)
 @yes_option
 @json_option
@@ -113,7 +115,9 @@ def restore(ctx: click.Context, path: Path | None, yes: bool, as_json: bool) -> 
         click.echo(f"The store before it is kept: {kept}", err=True)
 
 
-@store.command(short_help="Write the readable part of a damaged store to a file.")
+@store.command(
+    short_help="Write the readable part of a damaged store to a file.", epilog="Example: amplifier store salvage"
+)
 @click.argument("path", type=_path, required=False)
 @json_option
 @click.pass_context
@@ -132,7 +136,7 @@ def salvage(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     click.echo(f"{found.path}\nUse it with: amplifier store restore {found.path}", err=True)
 
 
-@store.command(short_help="Give free room back to the file system.")
+@store.command(short_help="Give free room back to the file system.", epilog="Example: amplifier store compact")
 @click.option("--full", is_flag=True, help="Rewrite the whole store; writers wait. Needs as much free space again.")
 @json_option
 @click.pass_context

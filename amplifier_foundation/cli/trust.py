@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..security.trust_ledger import Ledger
 
 
-@click.command()
+@click.command(epilog="Example: amplifier trust --list")
 @click.argument("target", required=False, metavar="[FOLDER|BUNDLE]")
 @click.option("--list", "lists", is_flag=True, help="List what is trusted, and whether it has changed.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -59,7 +59,7 @@ def trust(ctx: click.Context, target: str | None, lists: bool, yes: bool, as_jso
             click.echo(f"{error.place} is trusted")
 
 
-@click.command()
+@click.command(epilog="Example: amplifier untrust team")
 @click.argument("target", required=False, metavar="[FOLDER|BUNDLE]")
 @json_option
 @click.pass_context

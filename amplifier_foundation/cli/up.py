@@ -44,7 +44,7 @@ TICK = 1.0
 """Seconds between two updates of the live table, and checks of the log's length."""
 
 
-@click.command()
+@click.command(epilog="Example: amplifier up bundle.md --detach")
 @click.argument("bundles", nargs=-1, metavar="BUNDLE...")
 @click.option("-b", "--bundle", "more", multiple=True, metavar="BUNDLE", help="Another way to name a BUNDLE.")
 @click.option("--once", is_flag=True, help="Handle the present events, and end: with 1 if one was given up.")

@@ -23,7 +23,7 @@ SHORT = 8
 """Characters of an event's id in a line."""
 
 
-@click.command()
+@click.command(epilog="Example: amplifier why last")
 @click.argument("asked", metavar="EVENT|SESSION")
 @json_option
 @click.pass_context

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...bundle.installing import Missing
 
 
-@click.command()
+@click.command(epilog="Example: amplifier bundle install --dry-run")
 @click.argument("bundle", required=False)
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Print the commands, and run none.")

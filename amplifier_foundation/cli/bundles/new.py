@@ -13,7 +13,7 @@ from ..app import json_option
 from ..output import print_json
 
 
-@click.command()
+@click.command(epilog="Example: amplifier bundle new reviewer")
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--name", help="Name of the bundle. Default: the name of its folder.")
 @json_option

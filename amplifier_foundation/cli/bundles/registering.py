@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...bundle.registry import BundleRegistry, BundleState
 
 
-@click.command("list")
+@click.command("list", epilog="Example: amplifier bundle list")
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
@@ -64,7 +64,7 @@ def _registered_row(state: BundleState) -> dict[str, str]:
     return _row(state.name, state.uri, "you", state.version, state.loaded_at)
 
 
-@click.command()
+@click.command(epilog="Example: amplifier bundle add team ./team")
 @click.argument("name")
 @click.argument("bundle")
 @json_option
@@ -99,7 +99,7 @@ async def add(ctx: click.Context, name: str, bundle: str, as_json: bool) -> None
         click.echo(f"{name}: {state.uri}, version {state.version}")
 
 
-@click.command()
+@click.command(epilog="Example: amplifier bundle remove team")
 @click.argument("name")
 @json_option
 @click.pass_context

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NAME = "bundle.schema.json"
 
 
-@click.command()
+@click.command(epilog="Example: amplifier bundle schema > bundle.schema.json")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 @json_option
 @click.pass_context

@@ -33,7 +33,7 @@ LONGEST = 100
 """Characters of a value in a table."""
 
 
-@click.command()
+@click.command(epilog="Example: amplifier bundle show team --section providers")
 @click.argument("bundle", required=False)
 @click.option("--section", metavar="NAME", help="Show this section only: session, tools, …")
 @json_option
@@ -112,7 +112,7 @@ def _text(value: Any) -> str:
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
-@click.command()
+@click.command(epilog="Example: amplifier bundle tree team")
 @click.argument("bundle", required=False)
 @json_option
 @click.pass_context

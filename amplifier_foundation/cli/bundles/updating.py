@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...bundle.updating import Refreshed
 
 
-@click.command()
+@click.command(epilog="Example: amplifier bundle update team")
 @click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
 @json_option
 @click.pass_context

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...documents.problems import Problem
 
 
-@click.command()
+@click.command(epilog="Example: amplifier bundle validate bundle.md --strict")
 @click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
 @click.option(
     "--format",

@@ -24,7 +24,7 @@ accept_option = click.option("--accept", is_flag=True, help="Continue although t
 jsonl_option = click.option("--jsonl", "as_lines", is_flag=True, help="Print each step as a line of JSON.")
 
 
-@click.command()
+@click.command(epilog='Example: amplifier run --resume last "and the tests?"')
 @click.argument("prompt", required=False)
 @bundle_option
 @provider_option

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LONGEST_NAME = 128
 
 
-@click.command()
+@click.command(epilog='Example: amplifier session fork last@2 --name "second try"')
 @click.argument("point", metavar="ID[@POINT]")
 @click.option("--name", default="", help="Name of the fork; its id begins with it.")
 @click.option(
@@ -57,7 +57,7 @@ async def fork(ctx: click.Context, point: str, name: str, orphans: Orphans, as_j
     click.echo(f'Ask it something: amplifier run --resume {record.session_id} "…"', err=True)
 
 
-@click.command()
+@click.command(epilog='Example: amplifier session rename last "a better name"')
 @click.argument("session_id", metavar="ID")
 @click.argument("name")
 @json_option
@@ -88,7 +88,7 @@ def check_name(name: str) -> str:
     return name
 
 
-@click.command()
+@click.command(epilog="Example: amplifier session repair last --yes")
 @click.argument("session_id", metavar="ID")
 @click.option("-y", "--yes", is_flag=True, help="Repair the faults.")
 @json_option

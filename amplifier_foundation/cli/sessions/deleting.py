@@ -20,7 +20,7 @@ from ..loops import run_in_loop
 from ..output import plural, print_json, timestamp
 
 
-@click.command()
+@click.command(epilog="Example: amplifier session delete last")
 @click.argument("session_ids", metavar="ID...", nargs=-1, required=True)
 @yes_option
 @click.option("--force", is_flag=True, help="Also delete a session that is recorded as running; its process is gone.")
@@ -55,7 +55,7 @@ async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, fo
         click.echo(f"deleted {session_id}")
 
 
-@click.command()
+@click.command(epilog="Example: amplifier session prune --older-than 30d --keep 20")
 @click.option("--older-than", metavar="AGE", help="Delete sessions unchanged for so long: 90m, 36h, 30d, 8w.")
 @click.option("--keep", type=click.IntRange(min=0), default=0, help="Keep the last changed ones, however old.")
 @click.option("--all", "everywhere", is_flag=True, help="Include the sessions of all folders.")

@@ -20,7 +20,7 @@ output_option = click.option(
 )
 
 
-@click.command()
+@click.command(epilog="Example: amplifier session export last --format markdown -o talk.md")
 @click.argument("session_id", metavar="ID")
 @click.option(
     "--format", "kind", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True, help="Format."

@@ -28,7 +28,7 @@ SEARCHED = 100_000
 """Messages that one search reads at most: that takes seconds."""
 
 
-@click.command("list")
+@click.command("list", epilog="Example: amplifier session list --search parser --status failed --since 7d")
 @click.option("--all", "everywhere", is_flag=True, help="Include the sessions of all folders.")
 @click.option("-s", "--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="Only these; repeatable.")
 @click.option("--name", metavar="TEXT", default="", help="Only with this in the name or the id.")
@@ -122,7 +122,7 @@ async def _search(store: SessionStore, records: list[SessionRecord], text: str, 
     return found
 
 
-@click.command()
+@click.command(epilog="Example: amplifier session show last")
 @click.argument("session_id", metavar="ID")
 @click.option("--trace", "is_trace", is_flag=True, help="Show where its time and money went, instead of its messages.")
 @json_option
@@ -169,7 +169,7 @@ async def read_session(ctx: click.Context, prefix: str) -> tuple[SessionRecord, 
         return as_it_is(record), await store.read(record.session_id)
 
 
-@click.command()
+@click.command(epilog="Example: amplifier session diff 3f9a 77de")
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @json_option

@@ -10,7 +10,7 @@ from ..app import bundle_option, json_option, model_option, provider_option, tru
 from ..loops import run_async
 
 
-@click.command()
+@click.command(epilog='Example: amplifier session record recordings "Review app.py"')
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("prompt", required=False)
 @bundle_option
@@ -39,7 +39,7 @@ def record(
     ctx.exit(go(ctx, wanted, prompt, "run/1", as_json=as_json, as_lines=False))
 
 
-@click.command()
+@click.command(epilog="Example: amplifier session replay recordings")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @bundle_option
 @click.option("--run-tools", is_flag=True, help="Run the tools instead of playing back their results.")

@@ -9,7 +9,7 @@ from ..running.choosing import Wanted
 from ..running.command import accept_option, go, jsonl_option
 
 
-@click.command()
+@click.command(epilog='Example: amplifier session resume last "and now?"')
 @click.argument("session_id", metavar="ID")
 @click.argument("prompt", required=False)
 @bundle_option

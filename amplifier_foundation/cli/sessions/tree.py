@@ -25,7 +25,7 @@ DEEPEST = 100
 """Levels of one JSON tree: programs read it recursively."""
 
 
-@click.command()
+@click.command(epilog="Example: amplifier session tree --format html -o tree.html")
 @click.argument("session_id", metavar="[ID]", required=False)
 @click.option("--all", "everywhere", is_flag=True, help="Include the sessions of all folders.")
 @click.option(

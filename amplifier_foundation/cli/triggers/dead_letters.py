@@ -34,7 +34,7 @@ class ProjectBundle(NamedTuple):
     bundle: str | None = None
 
 
-@click.command()
+@click.command(epilog="Example: amplifier trigger dead --all")
 @bundle_option
 @click.option("--all", "everywhere", is_flag=True, help="Include all folders.")
 @json_option
@@ -72,7 +72,7 @@ async def dead(ctx: click.Context, bundle_path: str | None, everywhere: bool, as
     )
 
 
-@click.command()
+@click.command(epilog="Example: amplifier trigger retry --all")
 @click.argument("ids", nargs=-1, metavar="ID...")
 @click.option("--all", "every", is_flag=True, help="Retry every dead letter of this folder.")
 @click.option("--assume-done", "decision", flag_value="done", help="An interrupted call with effects once is done.")
@@ -123,7 +123,7 @@ async def retry(
         click.echo("No dead letters in this folder.", err=True)
 
 
-@click.command()
+@click.command(epilog="Example: amplifier trigger drop 3f9a")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--reason", default="dropped by hand", show_default=True, help="Reason, shown by amplifier why.")
 @click.pass_context

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...bundle.model import Bundle
 
 
-@click.command()
+@click.command(epilog='Example: amplifier trigger fire reviewer --data \'{"path": "app.py"}\'')
 @click.argument("name")
 @bundle_option
 @click.option("--data", default="{}", help="A JSON object for the session.")

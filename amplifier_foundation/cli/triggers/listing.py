@@ -23,7 +23,7 @@ LEFT_OUT = ("CONFIG", "LAG", "DROPPED", "DONE", "LAST EVENT", "DEAD", "WAITING",
 _NONE: Mapping[DeliveryState, int] = {}
 
 
-@click.command("list")
+@click.command("list", epilog="Example: amplifier trigger list")
 @bundle_option
 @json_option
 @click.pass_context

@@ -69,7 +69,7 @@ def _read_time(ctx: click.Context, option: click.Parameter, text: str | None) ->
         raise click.BadParameter(f"{text!r} is not a time; write it as 2026-03-28T00:00Z") from None
 
 
-@click.command()
+@click.command(epilog="Example: amplifier trigger simulate --days 30")
 @bundle_option
 @click.option("--days", default=7.0, show_default=True, type=click.FloatRange(0, 3660, min_open=True), help="Days.")
 @click.option("--from", "start", metavar="TIME", callback=_read_time, help="Begin then, in UTC unless given. [now]")

@@ -91,7 +91,7 @@ class WrittenEvent(BaseModel):
         return TriggerEvent(**written, source=source, depth=depth)
 
 
-@click.command()
+@click.command(epilog="Example: amplifier trigger test event.json")
 @click.argument("file", metavar="EVENT.json", type=click.File(encoding="utf-8"))
 @bundle_option
 @json_option

@@ -37,7 +37,7 @@ POLL = 1.0
 """Seconds between two looks at the event log: other processes write to it."""
 
 
-@click.command()
+@click.command(epilog="Example: amplifier trigger watch reviewer")
 @click.argument("name")
 @bundle_option
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="End after so many events.")

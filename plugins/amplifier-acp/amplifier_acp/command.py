@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 
-@click.command()
+@click.command(epilog="Example: amplifier acp")
 @click.option(
     "-b", "--bundle", "bundle_path", metavar="BUNDLE", help="Bundle of new sessions. Default: that of their folder."
 )

@@ -65,7 +65,7 @@ def issue() -> None:
     """
 
 
-@issue.command()
+@issue.command(epilog='Example: amplifier issue create "Add unit tests" -t testing -p 1')
 @click.argument("title")
 @description_option
 @type_option
@@ -85,10 +85,7 @@ async def create(
     blocked_by: Sequence[int],
     as_json: bool,
 ) -> None:
-    """Make an issue with the title TITLE, and print its number.
-
-    Example: amplifier issue create "Add unit tests for spawn" -t testing -p 1
-    """
+    """Make an issue with the title TITLE, and print its number."""
     given: dict[str, Any] = {"description": _read_text(description), "type": type_, "priority": priority}
     async with _use_tracker(ctx) as tracker:
         made = await tracker.create(
@@ -100,7 +97,7 @@ async def create(
     _report(made, "issue.create/1", as_json=as_json)
 
 
-@issue.command(name="list")
+@issue.command(name="list", epilog="Example: amplifier issue list --ready")
 @click.option(
     "-s", "--status", "statuses", multiple=True, type=click.Choice([*STATUSES, "blocked"]), help="Only these."
 )
@@ -145,7 +142,7 @@ async def list_(
         click.echo(f"There are more; --limit {2 * limit} shows some of them.", err=True)
 
 
-@issue.command()
+@issue.command(epilog="Example: amplifier issue show 3")
 @number_argument
 @json_option
 @click.pass_context
@@ -183,7 +180,7 @@ async def show(ctx: click.Context, number: int, as_json: bool) -> None:
         click.echo(f"\n{when} {author}:\n{plain(each['text'])}")
 
 
-@issue.command()
+@issue.command(epilog='Example: amplifier issue update 3 --status open --reason "the tests fail"')
 @number_argument
 @click.option("--title", metavar="TEXT", help="A new title.")
 @description_option
@@ -205,10 +202,7 @@ async def update(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Change an issue.
-
-    Example: amplifier issue update 3 --status open --priority 0
-    """
+    """Change an issue."""
     given |= {"description": _read_text(description), "type": type_, "labels": list(labels) or None}
     changes = {name: value for name, value in given.items() if value is not None}
     if not changes:
@@ -217,7 +211,7 @@ async def update(
         _report(await tracker.update(number, **changes), "issue.update/1", as_json=as_json)
 
 
-@issue.command()
+@issue.command(epilog='Example: amplifier issue comment 3 "The parser is the cause."')
 @number_argument
 @click.argument("text")
 @json_option
@@ -229,7 +223,7 @@ async def comment(ctx: click.Context, number: int, text: str, as_json: bool) -> 
         _report(await tracker.comment(number, _read_text(text) or ""), "issue.comment/1", as_json=as_json)
 
 
-@issue.command()
+@issue.command(epilog="Example: amplifier issue depend 3 1")
 @number_argument
 @click.argument("on", type=Number(), metavar="OTHER")
 @click.option("--remove", is_flag=True, help="Wait for it no longer.")
@@ -242,7 +236,7 @@ async def depend(ctx: click.Context, number: int, on: int, remove: bool, as_json
         _report(await tracker.depend(number, on, remove=remove), "issue.depend/1", as_json=as_json)
 
 
-@issue.command()
+@issue.command(epilog="Example: amplifier issue close 3")
 @number_argument
 @click.option("--resolution", metavar="WORD", default="completed", show_default=True, help="wontfix, duplicate, …")
 @click.option("--result", metavar="TEXT", default="", help="What came of it; - reads stdin.")

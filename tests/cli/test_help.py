@@ -1,0 +1,46 @@
+"""What `--help` says: each command has an example, and the examples are commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from amplifier_foundation.cli import cli, exits, invoke
+
+
+def leaf_commands(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from leaf_commands(command, *above, name)
+        elif command is not None:
+            yield (*above, name), command
+
+
+LEAVES = dict(leaf_commands(cli))
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_the_help_of_each_command_has_examples_that_parse(words: tuple[str, ...], project: Path) -> None:
+    (project / "recordings").mkdir()
+    (project / "event.json").write_text("{}")
+    command = LEAVES[words]
+    shown = command.get_help(click.Context(command, info_name=" ".join(words)))
+    examples = re.findall(r"^ +Example: amplifier (.+)$", shown, flags=re.M)
+    assert examples
+    for example in examples:
+        given = shlex.split(example.partition(" > ")[0])
+        assert tuple(given[: len(words)]) == words
+        command.make_context(" ".join(words), given[len(words) :]).close()
+
+
+def test_no_line_of_any_help_is_wider_than_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in [(), *LEAVES]:
+        assert invoke([*words, "--help"]) == exits.OK
+        assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
