@@ -457,6 +457,7 @@ def test_every_command_that_shows_something_has_json() -> None:
 
 ACTING = {
     "acp",
+    "completion",
     "config set",
     "config unset",
     "demo",

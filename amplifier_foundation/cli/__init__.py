@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 COMMAND_GROUP = "amplifier.commands"
+COMPLETE = "_AMPLIFIER_COMPLETE"
+"""The variable by which a shell asks for completions."""
 
 _COMMANDS = {
     "approvals": ("approvals:approvals", "Answer the questions of background sessions."),
     "auth": ("auth:auth", "Keep, list and remove the keys of providers."),
     "bundle": ("bundles:bundle", "Create, check, read and install bundles."),
+    "completion": ("completion:completion", "Print the completion script of a shell."),
     "config": ("config:config", "Show and change settings."),
     "cost": ("cost:cost", "Show the tokens and the cost of sessions."),
     "demo": ("demo:demo", "Try everything in a new folder: no key, no network."),
@@ -157,6 +160,8 @@ def main(args: Sequence[str] | None = None) -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if COMPLETE in os.environ:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - nothing may stand beside a line that is typed
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows `?`
     code = invoke(args)

@@ -22,7 +22,8 @@ from .loops import enter_loop, is_in_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
-    from datetime import timedelta
+
+    from click.shell_completion import CompletionItem
 
     from amplifier_core.plugins import PluginRow, Plugins
     from amplifier_core.storage import Delivery, DurableStore, SessionRecord, SessionStore
@@ -42,25 +43,22 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for conf
 provider_option = click.option("--provider", metavar="NAME", help="Ask this provider: anthropic, openai, ollama, …")
 model_option = click.option("--model", metavar="MODEL", help="Ask this model, by its name or alias.")
 trust_option = click.option("--trust", "trusts", is_flag=True, help="Trust the code of the bundle and of this project.")
+
+
+def _complete_bundles(ctx: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from .completing import complete_bundles
+
+    return complete_bundles(ctx, option, incomplete)
+
+
 bundle_option = click.option(
     "-b",
     "--bundle",
     "bundle_path",
     metavar="BUNDLE",
+    shell_complete=_complete_bundles,
     help="A file, folder, URL or registered name. Default: bundle.md of this project.",
 )
-
-
-def read_age(ctx: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
-    """Return the age that an option gives, such as 90s, 30m, 12h or 7d. Raises `click.BadParameter`."""
-    if text is None:
-        return None
-    from ..background.retention import age
-
-    try:
-        return age(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def plugins_of(ctx: click.Context) -> Plugins:

@@ -12,6 +12,7 @@ from amplifier_core.errors import SessionConflict
 
 from ..background.keys import run_of
 from .app import LAST, json_option, project_here, storage_plugins, use_inbox
+from .completing import complete_approvals
 from .loops import run_in_loop, run_reading
 from .output import print_json, print_table, timestamp
 from .processes import list_all_running, wake
@@ -68,7 +69,7 @@ async def list_(ctx: click.Context, as_json: bool) -> None:
 
 
 @approvals.command(epilog="Example: amplifier approvals show last")
-@click.argument("its_id", metavar="ID")
+@click.argument("its_id", metavar="ID", shell_complete=complete_approvals)
 @json_option
 @click.pass_context
 @run_reading
@@ -108,7 +109,7 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
 
 
 @approvals.command(epilog="Example: amplifier approvals approve last --session")
-@click.argument("its_id", metavar="ID")
+@click.argument("its_id", metavar="ID", shell_complete=complete_approvals)
 @click.option("--session", "scope", flag_value="session", help="Allow exactly this call for the rest of its session.")
 @click.option("--always", "scope", flag_value="always", help="Allow it from now on: add the narrowest rule for it.")
 @json_option
@@ -123,7 +124,7 @@ async def approve(ctx: click.Context, its_id: str, scope: Scope | None, as_json:
 
 
 @approvals.command(epilog='Example: amplifier approvals deny last --reason "not on Fridays"')
-@click.argument("its_id", metavar="ID")
+@click.argument("its_id", metavar="ID", shell_complete=complete_approvals)
 @click.option("--reason", default="", help="Reason, for the model.")
 @json_option
 @click.pass_context

@@ -11,6 +11,7 @@ import click
 
 from ..cli import exits
 from .app import json_option, read_settings_here
+from .completing import complete_config_keys
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def show(as_json: bool) -> None:
 
 
 @config.command(epilog="Example: amplifier config get retention.max_size")
-@click.argument("key")
+@click.argument("key", shell_complete=complete_config_keys)
 @json_option
 @click.pass_context
 def get(ctx: click.Context, key: str, as_json: bool) -> None:
@@ -84,7 +85,7 @@ def get(ctx: click.Context, key: str, as_json: bool) -> None:
 
 
 @config.command("set", epilog="Example: amplifier config set storage sqlite --scope project")
-@click.argument("key")
+@click.argument("key", shell_complete=complete_config_keys)
 @click.argument("value")
 @scope_option
 @click.pass_context
@@ -117,7 +118,7 @@ def set_(ctx: click.Context, key: str, value: str, scope: Scope) -> None:
 
 
 @config.command(epilog="Example: amplifier config unset storage")
-@click.argument("key")
+@click.argument("key", shell_complete=complete_config_keys)
 @scope_option
 def unset(key: str, scope: Scope) -> None:
     """Remove KEY from a settings file; its value elsewhere counts again."""

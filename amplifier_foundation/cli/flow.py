@@ -24,6 +24,7 @@ from .app import (
     use_inbox,
     use_store,
 )
+from .completing import complete_flows, complete_runs
 from .flow_answers import answer_at, find_run, tell_waiting
 from .loops import run_in_loop
 from .output import print_json, print_table, timestamp
@@ -60,7 +61,7 @@ def flow() -> None:
 
 
 @click.command(epilog="Example: amplifier flow run release --input version=1.2")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_flows)
 @bundle_option
 @click.option("--input", "-i", "given", metavar="NAME=VALUE", multiple=True, help="An input; a value may be JSON.")
 @trust_option
@@ -87,7 +88,7 @@ async def run(
 
 
 @click.command(epilog="Example: amplifier flow resume last")
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
 @accept_option
 @trust_option
 @json_option
@@ -177,7 +178,7 @@ def _print(result: RunResult, *, as_json: bool) -> None:
 
 
 @click.command(epilog="Example: amplifier flow fork last --at review")
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
 @click.option("--at", "task", metavar="TASK", required=True, help="The first task that is run again.")
 @json_option
 @click.pass_context
@@ -222,7 +223,7 @@ async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
 
 
 @click.command(epilog="Example: amplifier flow show last")
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
 @json_option
 @click.pass_context
 @run_in_loop
@@ -246,7 +247,7 @@ async def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
 
 
 @click.command(epilog="Example: amplifier flow graph last --format mermaid")
-@click.argument("what", metavar="[NAME|RUN]", required=False)
+@click.argument("what", metavar="[NAME|RUN]", required=False, shell_complete=complete_runs)
 @bundle_option
 @click.option("--format", "shape", type=click.Choice(["text", "mermaid"]), default="text", show_default=True)
 @trust_option

@@ -10,6 +10,7 @@ from amplifier_core.errors import SessionConflict
 
 from .app import LAST, find_last, find_session, json_option, storage_plugins, use_inbox
 from .approvals import SHOWN, answer
+from .completing import complete_runs
 from .loops import run_in_loop
 from .output import print_json
 from .processes import wake
@@ -28,7 +29,7 @@ PATIENCE = 10.0
 
 
 @click.command(epilog="Example: amplifier flow approve last")
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
 @click.argument("task", metavar="[TASK|ID]", required=False)
 @click.option("--reason", default="", help="What the run is told with the answer.")
 @json_option
@@ -40,7 +41,7 @@ async def approve(ctx: click.Context, run_id: str, task: str | None, reason: str
 
 
 @click.command(epilog='Example: amplifier flow deny last --reason "ask again on Monday"')
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
 @click.argument("task", metavar="[TASK|ID]", required=False)
 @click.option("--reason", default="", help="What the run, or the model, is told with the answer.")
 @json_option
@@ -100,7 +101,7 @@ def _choose(record: SessionRecord, waiting: Sequence[Approval], task: str | None
 
 
 @click.command(epilog="Example: amplifier flow cancel last")
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
 @json_option
 @click.pass_context
 @run_in_loop

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import click
 
+from .completing import complete_background_sessions
 from .processes import change_background_session
 
 
 @click.command(epilog="Example: amplifier start reviewer")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_background_sessions)
 def start(name: str) -> None:
     """Start the background session NAME, after a stop or for the first time; it also starts with the next `up`."""
     _change("start", name, "runs")
 
 
 @click.command(epilog="Example: amplifier restart reviewer")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_background_sessions)
 def restart(name: str) -> None:
     """Stop the background session NAME and start it anew; running sessions may finish."""
     _change("restart", name, "runs")
 
 
 @click.command(epilog="Example: amplifier pause reviewer")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_background_sessions)
 def pause(name: str) -> None:
     """Pause the background session NAME: it accepts events and handles none, until `amplifier resume NAME`."""
     _change("pause", name, "is paused")
 
 
 @click.command(epilog="Example: amplifier resume reviewer")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_background_sessions)
 def resume(name: str) -> None:
     """Resume the background session NAME after a pause; its waiting events are handled."""
     _change("resume", name, "runs")

@@ -13,7 +13,9 @@ from amplifier_core.utils.secrets import redact_text
 
 from ..background.keys import RUNS
 from ..documents.json_text import dump_json
-from .app import project_here, read_age, storage_plugins, use_inbox
+from .ages import read_age
+from .app import project_here, storage_plugins, use_inbox
+from .completing import complete_background_sessions
 from .loops import enter_loop, run_reading
 from .output import console, timestamp
 from .processes import list_all_running
@@ -38,7 +40,7 @@ MOST = 100_000
 
 
 @click.command(epilog="Example: amplifier logs -f reviewer --since 1h")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_background_sessions)
 @click.option("-f", "--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
 @click.option("--since", metavar="AGE", callback=read_age, help="Show this much of the past: 90s, 30m, 12h, 7d.")
 @click.option(

@@ -14,6 +14,7 @@ from amplifier_core.errors import AmplifierError
 
 from ..cli import exits
 from .app import choose_bundle, confirm, json_option, load_bundle_at, plugins_of, read_settings_here, require_runnable
+from .completing import complete_bundles
 from .loops import run_async
 from .output import print_json
 
@@ -79,7 +80,7 @@ def service() -> None:
 
 
 @service.command(short_help="Write the service and start it.", epilog="Example: amplifier service install bundle.md")
-@click.argument("bundles", nargs=-1, metavar="BUNDLE...")
+@click.argument("bundles", nargs=-1, metavar="BUNDLE...", shell_complete=complete_bundles)
 @click.option("--print", "only_print", is_flag=True, help="Print the file, and do nothing else.")
 @click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
 @click.pass_context

@@ -13,6 +13,7 @@ import click
 from amplifier_core.errors import SessionConflict
 
 from .app import project_here
+from .completing import complete_background_sessions
 from .processes import change_background_session, list_running
 
 TIMEOUT = 15.0
@@ -23,7 +24,7 @@ LOOK_EVERY = 0.05
 
 
 @click.command(epilog="Example: amplifier stop reviewer")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_background_sessions)
 @click.option("--all", "here", is_flag=True, help="Stop the process of this folder's background sessions, and wait.")
 @click.option("--everything", is_flag=True, help="Stop the processes of all folders, and wait.")
 @click.option(

@@ -9,6 +9,7 @@ import click
 from amplifier_core.utils.secrets import redact_text
 
 from .app import LAST, find_session, json_option, storage_plugins, use_inbox
+from .completing import complete_sessions
 from .loops import run_reading
 from .output import STATUS_STYLE, console, plural, print_json, session_line, timestamp
 
@@ -24,7 +25,7 @@ SHORT = 8
 
 
 @click.command(epilog="Example: amplifier why last")
-@click.argument("asked", metavar="EVENT|SESSION")
+@click.argument("asked", metavar="EVENT|SESSION", shell_complete=complete_sessions)
 @json_option
 @click.pass_context
 @run_reading

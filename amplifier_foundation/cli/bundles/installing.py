@@ -12,6 +12,7 @@ from amplifier_core.errors import BundleError
 
 from ...cli import exits
 from ..app import confirm, find_left_out_here, json_option, plugins_of, read_bundle_at, read_settings_here, yes_option
+from ..completing import complete_bundles
 from ..output import plural, print_json
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: amplifier bundle install --dry-run")
-@click.argument("bundle", required=False)
+@click.argument("bundle", required=False, shell_complete=complete_bundles)
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Print the commands, and run none.")
 @json_option

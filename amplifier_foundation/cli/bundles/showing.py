@@ -18,6 +18,7 @@ from ..app import (
     read_bundle_at,
     read_settings_here,
 )
+from ..completing import complete_bundles
 from ..output import console, print_json, print_table
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ LONGEST = 100
 
 
 @click.command(epilog="Example: amplifier bundle show team --section providers")
-@click.argument("bundle", required=False)
+@click.argument("bundle", required=False, shell_complete=complete_bundles)
 @click.option("--section", metavar="NAME", help="Show this section only: session, tools, …")
 @json_option
 @click.pass_context
@@ -113,7 +114,7 @@ def _text(value: Any) -> str:
 
 
 @click.command(epilog="Example: amplifier bundle tree team")
-@click.argument("bundle", required=False)
+@click.argument("bundle", required=False, shell_complete=complete_bundles)
 @json_option
 @click.pass_context
 def tree(ctx: click.Context, bundle: str | None, as_json: bool) -> None:

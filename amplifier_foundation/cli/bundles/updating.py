@@ -11,6 +11,7 @@ from amplifier_core.errors import AmplifierError
 
 from ...cli import exits
 from ..app import json_option, known_bundles, plugins_of, read_settings_here
+from ..completing import complete_bundles
 from ..loops import run_async
 from ..output import print_json
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: amplifier bundle update team")
-@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
+@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...", shell_complete=complete_bundles)
 @json_option
 @click.pass_context
 def update(ctx: click.Context, bundles: tuple[str, ...], as_json: bool) -> None:

@@ -13,6 +13,7 @@ from amplifier_core.utils.secrets import redact_text
 
 from ...cli import exits
 from ..app import choose_bundle, find_left_out_here, json_option, known_bundles, plugins_of, read_settings_here
+from ..completing import complete_bundles
 from ..output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: amplifier bundle validate bundle.md --strict")
-@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
+@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...", shell_complete=complete_bundles)
 @click.option(
     "--format",
     "kind",

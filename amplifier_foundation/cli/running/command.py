@@ -16,6 +16,7 @@ from ..app import (
     provider_option,
     trust_option,
 )
+from ..completing import complete_sessions
 from ..loops import run_async
 from .choosing import Wanted
 from .stdin import read_prompt
@@ -29,8 +30,14 @@ jsonl_option = click.option("--jsonl", "as_lines", is_flag=True, help="Print eac
 @bundle_option
 @provider_option
 @model_option
-@click.option("--resume", metavar="ID", help="Continue this session.")
-@click.option("--fork", "fork_point", metavar="ID[@POINT]", help="Continue a fork of this session.")
+@click.option("--resume", metavar="ID", help="Continue this session.", shell_complete=complete_sessions)
+@click.option(
+    "--fork",
+    "fork_point",
+    metavar="ID[@POINT]",
+    help="Continue a fork of this session.",
+    shell_complete=complete_sessions,
+)
 @click.option("--name", default="", help="Name of the session; the id of a new one begins with it.")
 @click.option(
     "--working-dir", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Work in this folder."

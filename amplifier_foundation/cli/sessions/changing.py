@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..app import find_session, json_option, plugins_of, split_point, storage_plugins, use_store
+from ..completing import complete_sessions
 from ..loops import run_in_loop
 from ..output import plural, print_json
 from .facts import facts
@@ -19,7 +20,7 @@ LONGEST_NAME = 128
 
 
 @click.command(epilog='Example: amplifier session fork last@2 --name "second try"')
-@click.argument("point", metavar="ID[@POINT]")
+@click.argument("point", metavar="ID[@POINT]", shell_complete=complete_sessions)
 @click.option("--name", default="", help="Name of the fork; its id begins with it.")
 @click.option(
     "--orphans",
@@ -58,7 +59,7 @@ async def fork(ctx: click.Context, point: str, name: str, orphans: Orphans, as_j
 
 
 @click.command(epilog='Example: amplifier session rename last "a better name"')
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=complete_sessions)
 @click.argument("name")
 @json_option
 @click.pass_context
@@ -89,7 +90,7 @@ def check_name(name: str) -> str:
 
 
 @click.command(epilog="Example: amplifier session repair last --yes")
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=complete_sessions)
 @click.option("-y", "--yes", is_flag=True, help="Repair the faults.")
 @json_option
 @click.pass_context

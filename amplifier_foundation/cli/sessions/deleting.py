@@ -16,12 +16,13 @@ from ..app import (
     use_store,
     yes_option,
 )
+from ..completing import complete_sessions
 from ..loops import run_in_loop
 from ..output import plural, print_json, timestamp
 
 
 @click.command(epilog="Example: amplifier session delete last")
-@click.argument("session_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("session_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_sessions)
 @yes_option
 @click.option("--force", is_flag=True, help="Also delete a session that is recorded as running; its process is gone.")
 @json_option

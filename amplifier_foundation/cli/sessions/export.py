@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ..app import json_option
+from ..completing import complete_sessions
 from ..loops import run_reading
 from ..output import plural, print_json
 from .facts import facts, with_ids
@@ -21,7 +22,7 @@ output_option = click.option(
 
 
 @click.command(epilog="Example: amplifier session export last --format markdown -o talk.md")
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=complete_sessions)
 @click.option(
     "--format", "kind", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True, help="Format."
 )

@@ -10,7 +10,9 @@ import click
 from amplifier_core.utils.secrets import redact_text
 
 from ...sessions.records import describe_worktree
-from ..app import find_session, json_option, read_age, read_sessions, storage_plugins, use_store
+from ..ages import read_age
+from ..app import find_session, json_option, read_sessions, storage_plugins, use_store
+from ..completing import complete_sessions
 from ..loops import run_reading
 from ..output import console, plural, print_json, print_table, timestamp
 from ..running.terminal import plain
@@ -123,7 +125,7 @@ async def _search(store: SessionStore, records: list[SessionRecord], text: str, 
 
 
 @click.command(epilog="Example: amplifier session show last")
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=complete_sessions)
 @click.option("--trace", "is_trace", is_flag=True, help="Show where its time and money went, instead of its messages.")
 @json_option
 @click.pass_context
@@ -170,8 +172,8 @@ async def read_session(ctx: click.Context, prefix: str) -> tuple[SessionRecord, 
 
 
 @click.command(epilog="Example: amplifier session diff 3f9a 77de")
-@click.argument("first", metavar="A")
-@click.argument("second", metavar="B")
+@click.argument("first", metavar="A", shell_complete=complete_sessions)
+@click.argument("second", metavar="B", shell_complete=complete_sessions)
 @json_option
 @click.pass_context
 @run_reading

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ..app import bundle_option, json_option, model_option, provider_option, trust_option
+from ..completing import complete_sessions
 from ..loops import run_async
 
 
@@ -16,7 +17,7 @@ from ..loops import run_async
 @bundle_option
 @provider_option
 @model_option
-@click.option("--resume", metavar="ID", help="Continue this session.")
+@click.option("--resume", metavar="ID", help="Continue this session.", shell_complete=complete_sessions)
 @trust_option
 @json_option
 @click.pass_context

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from ..app import bundle_option, json_option
+from ..completing import complete_sessions
 from ..running.choosing import Wanted
 from ..running.command import accept_option, go, jsonl_option
 
 
 @click.command(epilog='Example: amplifier session resume last "and now?"')
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=complete_sessions)
 @click.argument("prompt", required=False)
 @bundle_option
 @accept_option

@@ -10,6 +10,7 @@ from amplifier_core.utils.secrets import redact_text
 
 from .. import exits
 from ..app import find_session, json_option, project_here, read_deliveries, storage_plugins, use_store
+from ..completing import complete_sessions
 from ..loops import run_reading
 from ..output import plural, print_json, print_session_tree
 from .export import output_option, write_private
@@ -26,7 +27,7 @@ DEEPEST = 100
 
 
 @click.command(epilog="Example: amplifier session tree --format html -o tree.html")
-@click.argument("session_id", metavar="[ID]", required=False)
+@click.argument("session_id", metavar="[ID]", required=False, shell_complete=complete_sessions)
 @click.option("--all", "everywhere", is_flag=True, help="Include the sessions of all folders.")
 @click.option(
     "--format",

@@ -13,6 +13,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from ...cli import exits
 from ..app import bundle_option, choose_bundle, load_bundle_at, plugins_of, project_here, read_settings_here, use_inbox
+from ..completing import complete_background_sessions
 from ..loops import run_in_loop
 from ..processes import list_all_running, wake
 from .timing import background_session_named
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog='Example: amplifier trigger fire reviewer --data \'{"path": "app.py"}\'')
-@click.argument("name")
+@click.argument("name", shell_complete=complete_background_sessions)
 @bundle_option
 @click.option("--data", default="{}", help="A JSON object for the session.")
 @click.pass_context

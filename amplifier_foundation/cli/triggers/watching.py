@@ -19,6 +19,7 @@ from amplifier_core.frozen import frozen
 from ...cli import exits
 from ...documents.json_text import dump_json
 from ..app import bundle_option, load_bundle_at, plugins_of, use_inbox
+from ..completing import complete_background_sessions
 from ..loops import run_in_loop
 from ..output import console
 from .timing import background_session_named, declared_in
@@ -38,7 +39,7 @@ POLL = 1.0
 
 
 @click.command(epilog="Example: amplifier trigger watch reviewer")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_background_sessions)
 @bundle_option
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="End after so many events.")
 @click.option("--jsonl", is_flag=True, help="Print each event as a line of JSON, with an `event` for `trigger test`.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from amplifier_foundation.cli.app import json_option, project_here, storage_plugins, use_store
+from amplifier_foundation.cli.completing import completes, read_now
 from amplifier_foundation.cli.loops import run_in_loop, run_reading
 from amplifier_foundation.cli.output import print_json, print_table, timestamp
 from amplifier_foundation.cli.running.terminal import one_line, plain
@@ -16,7 +17,7 @@ from amplifier_foundation.cli.running.terminal import one_line, plain
 from .issues import STATUSES, read_number
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from .issues import Issue
     from .tracker import Tracker
@@ -43,7 +44,18 @@ class Number(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-number_argument = click.argument("number", type=Number(), metavar="ISSUE")
+@completes
+def _complete_numbers(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Complete the numbers of issues, the open ones first."""
+    from amplifier_foundation.sessions.documents import documents_of
+
+    from .tracker import Tracker
+
+    found = read_now(ctx, lambda store: Tracker(documents_of(store, project_here())).find(limit=LISTED), [])
+    yield from ((str(each.id), f"{each.state} {each.title}") for each in found)
+
+
+number_argument = click.argument("number", type=Number(), metavar="ISSUE", shell_complete=_complete_numbers)
 
 
 @asynccontextmanager
@@ -225,7 +237,7 @@ async def comment(ctx: click.Context, number: int, text: str, as_json: bool) -> 
 
 @issue.command(epilog="Example: amplifier issue depend 3 1")
 @number_argument
-@click.argument("on", type=Number(), metavar="OTHER")
+@click.argument("on", type=Number(), metavar="OTHER", shell_complete=_complete_numbers)
 @click.option("--remove", is_flag=True, help="Wait for it no longer.")
 @json_option
 @click.pass_context

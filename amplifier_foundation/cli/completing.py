@@ -1,0 +1,174 @@
+"""Complete ids, names and keys in a shell: quickly, silently, and without an event loop.
+
+Each function here is the `shell_complete` of a click parameter. An error completes nothing, and neither does a
+store that needs an event loop.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from contextlib import redirect_stderr, suppress
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from .app import LAST, known_bundles, project_here, read_sessions, read_settings_here, storage_plugins, use_store
+from .running.terminal import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    import click
+    from click.shell_completion import CompletionItem
+
+    from amplifier_core.storage import SessionRecord, SessionStore
+
+    Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+Result = TypeVar("Result")
+
+MOST = 100
+"""Words offered at most."""
+READ = 1_000
+"""Sessions searched for the beginning of an id."""
+LONGEST = 60
+"""Characters of the text beside a word."""
+
+
+def completes(find: Callable[[click.Context], Iterable[tuple[str, str]]], *, or_path: bool = False) -> Complete:
+    """Make a `shell_complete` of a function that yields words, each with a short text ('': none).
+
+    With `or_path`, the shell completes a path where no word begins as what is typed.
+    """
+
+    @wraps(find)
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        found: dict[str, CompletionItem] = {}
+        with redirect_stderr(io.StringIO()), suppress(Exception), ctx.scope(cleanup=False):
+            ctx.obj = {"quiet": True}
+            for word, text in find(ctx):
+                if word.startswith(incomplete) and word.isprintable():
+                    found.setdefault(word, CompletionItem(word, help=one_line(text, LONGEST) or None))
+                if len(found) == MOST:
+                    break
+        return list(found.values()) or ([CompletionItem(incomplete, type="file")] if or_path else [])
+
+    return complete
+
+
+def read_now(ctx: click.Context, read: Callable[[SessionStore], Awaitable[Result]], default: Result) -> Result:
+    """Return what `read` finds in the store, `default` if that needs an event loop or there is no store yet."""
+    from ..paths import data_home
+
+    if not data_home().is_dir():
+        return default
+
+    async def work() -> Result:
+        async with use_store(storage_plugins(ctx)) as store:
+            return await read(store)
+
+    started = work()
+    try:
+        started.send(None)
+    except StopIteration as end:
+        found: Result = end.value
+        return found
+    finally:
+        started.close()
+    return default
+
+
+def _read_records(ctx: click.Context) -> list[SessionRecord]:
+    return read_now(ctx, lambda store: read_sessions(store, everywhere=False, limit=READ), [])
+
+
+@completes
+def complete_sessions(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Complete the ids of this project's sessions, the last changed first."""
+    yield LAST, "the last changed session"
+    for record in _read_records(ctx):
+        yield record.session_id, f"{record.status} {record.name}"
+
+
+@completes
+def complete_runs(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Complete the ids of the runs of workflows."""
+    from ..sessions.runs import is_run
+
+    yield LAST, "the last changed run"
+    for record in _read_records(ctx):
+        if is_run(record):
+            yield record.session_id, f"{record.status} {record.metadata['flow']['name']}"
+
+
+@completes
+def complete_flows(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Complete the names of the workflows in the bundle.md of this project."""
+    yield from _names_in("workflows")
+
+
+@completes
+def complete_background_sessions(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Complete the names of background sessions: running ones, those of this project, those with events."""
+    from ..background.keys import RUNS
+    from .processes import list_all_running
+
+    for (_, queue), _, row in list_all_running():
+        yield queue.rpartition("/")[2], str(row["status"])
+    yield from _names_in("background_sessions")
+    for counted in read_now(ctx, lambda store: store.delivery_counts(), []):  # type: ignore[attr-defined]
+        if counted.queue != RUNS:
+            yield counted.queue.rpartition("/")[2], "has events"
+
+
+@completes
+def complete_approvals(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Complete the ids of the approvals that wait."""
+    from amplifier_core.clock import SystemClock
+
+    from ..background.approvals import read_all
+
+    yield LAST, "the newest"
+    for each in read_now(ctx, lambda store: read_all(store, SystemClock().now()), []):  # type: ignore[arg-type]
+        if each.state == "pending":
+            yield each.id, each.question
+
+
+@partial(completes, or_path=True)
+def complete_bundles(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Complete the names of bundles; of the packages, those whose plugin is called `bundle-…` are asked."""
+    from amplifier_core.entry_points import find_entry_points
+    from amplifier_core.hookspecs import GROUP
+    from amplifier_core.plugins import load_plugins
+
+    named = [entry.name for entry in find_entry_points(GROUP) if entry.name.startswith("bundle-")]
+    plugins = load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": ",".join(named), **os.environ})
+    yield from ((name, str(place)) for name, place in known_bundles(plugins, read_settings_here()).items())
+
+
+@completes
+def complete_config_keys(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Complete the keys of settings: those with a default and those that are set."""
+    from ..documents.dicts import flatten
+    from ..documents.positions import format_path
+    from ..settings.layer import DEFAULTS
+
+    settings = read_settings_here()
+    for keys, _ in (*flatten(settings.values), *flatten(DEFAULTS)):
+        yield format_path(keys), ""
+
+
+def _names_in(section: str) -> Iterator[tuple[str, str]]:
+    """Yield the names in a section of this project's bundle.md; the text of its lines is enough."""
+    text = (Path(project_here()) / "bundle.md").read_text(encoding="utf-8", errors="replace")
+    found = re.search(rf"^{section}:[ \t]*\n((?:[ \t].*\n|\n|- .*\n)+)", text, flags=re.M)
+    lines = [line for line in found[1].splitlines() if line.strip()] if found else []
+    indent = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+    for line in lines:
+        name = re.match(rf" {{{indent}}}(?:- *{{? *name: *[\"']?([\w.-]+)|([\w.-]+):)", line)
+        if name:
+            yield name[1] or name[2], "of bundle.md"
