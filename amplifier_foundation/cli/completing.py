@@ -14,7 +14,16 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from .app import LAST, known_bundles, project_here, read_sessions, read_settings_here, storage_plugins, use_store
+from .app import (
+    LAST,
+    known_bundles,
+    project_here,
+    read_sessions,
+    read_settings_here,
+    storage_plugins,
+    storage_setting,
+    use_store,
+)
 from .running.terminal import one_line
 
 if TYPE_CHECKING:
@@ -60,12 +69,12 @@ def completes(find: Callable[[click.Context], Iterable[tuple[str, str]]], *, or_
     return complete
 
 
-def read_now(ctx: click.Context, read: Callable[[SessionStore], Awaitable[Result]], default: Result) -> Result:
-    """Return what `read` finds in the store, `default` if that needs an event loop or there is no store yet."""
+def read_now(ctx: click.Context, read: Callable[[SessionStore], Awaitable[Result]]) -> Result | None:
+    """Return what `read` finds in the store, None if that needs an event loop or there is no store yet."""
     from ..paths import data_home
 
     if not data_home().is_dir():
-        return default
+        return None
 
     async def work() -> Result:
         async with use_store(storage_plugins(ctx)) as store:
@@ -79,11 +88,11 @@ def read_now(ctx: click.Context, read: Callable[[SessionStore], Awaitable[Result
         return found
     finally:
         started.close()
-    return default
+    return None
 
 
 def _read_records(ctx: click.Context) -> list[SessionRecord]:
-    return read_now(ctx, lambda store: read_sessions(store, everywhere=False, limit=READ), [])
+    return read_now(ctx, lambda store: read_sessions(store, everywhere=False, limit=READ)) or []
 
 
 @completes
@@ -115,12 +124,13 @@ def complete_flows(ctx: click.Context) -> Iterator[tuple[str, str]]:
 def complete_background_sessions(ctx: click.Context) -> Iterator[tuple[str, str]]:
     """Complete the names of background sessions: running ones, those of this project, those with events."""
     from ..background.keys import RUNS
+    from ..sessions.storages import require_inbox
     from .processes import list_all_running
 
     for (_, queue), _, row in list_all_running():
         yield queue.rpartition("/")[2], str(row["status"])
     yield from _names_in("background_sessions")
-    for counted in read_now(ctx, lambda store: store.delivery_counts(), []):  # type: ignore[attr-defined]
+    for counted in read_now(ctx, lambda store: require_inbox(store, storage_setting()).delivery_counts()) or ():
         if counted.queue != RUNS:
             yield counted.queue.rpartition("/")[2], "has events"
 
@@ -131,9 +141,11 @@ def complete_approvals(ctx: click.Context) -> Iterator[tuple[str, str]]:
     from amplifier_core.clock import SystemClock
 
     from ..background.approvals import read_all
+    from ..sessions.storages import require_inbox
 
+    now = SystemClock().now()
     yield LAST, "the newest"
-    for each in read_now(ctx, lambda store: read_all(store, SystemClock().now()), []):  # type: ignore[arg-type]
+    for each in read_now(ctx, lambda store: read_all(require_inbox(store, storage_setting()), now)) or ():
         if each.state == "pending":
             yield each.id, each.question
 

@@ -35,7 +35,7 @@ def test_the_help_of_each_command_has_examples_that_parse(words: tuple[str, ...]
     examples = re.findall(r"^ +Example: amplifier (.+)$", shown, flags=re.M)
     assert examples
     for example in examples:
-        given = shlex.split(example.partition(" > ")[0])
+        given = shlex.split(re.split(" >+ ", example)[0])
         assert tuple(given[: len(words)]) == words
         command.make_context(" ".join(words), given[len(words) :]).close()
 

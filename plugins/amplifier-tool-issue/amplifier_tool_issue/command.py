@@ -51,7 +51,7 @@ def _complete_numbers(ctx: click.Context) -> Iterator[tuple[str, str]]:
 
     from .tracker import Tracker
 
-    found = read_now(ctx, lambda store: Tracker(documents_of(store, project_here())).find(limit=LISTED), [])
+    found = read_now(ctx, lambda store: Tracker(documents_of(store, project_here())).find(limit=LISTED)) or ()
     yield from ((str(each.id), f"{each.state} {each.title}") for each in found)
 
 
