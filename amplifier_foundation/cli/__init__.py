@@ -41,6 +41,7 @@ _COMMANDS = {
     "pause": ("lifecycle:pause", "Pause a background session: its events wait."),
     "permission": ("permission:permission", "Explain and list the permissions of tool calls."),
     "plugin": ("plugin:plugin", "Show installed plugins and modules."),
+    "provider": ("provider:provider", "List and test providers, and list their models."),
     "ps": ("ps:ps", "List background sessions and their queues."),
     "restart": ("lifecycle:restart", "Stop a background session and start it anew."),
     "resume": ("lifecycle:resume", "Resume a paused background session."),

@@ -163,6 +163,15 @@ def complete_bundles(ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 @completes
+def complete_providers(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Complete the names of the installed providers."""
+    from ..bundle.credentials import PREFIX
+    from ..bundle.first_provider import installed_providers
+
+    yield from ((name.removeprefix(PREFIX), "") for name in installed_providers())
+
+
+@completes
 def complete_config_keys(ctx: click.Context) -> Iterator[tuple[str, str]]:
     """Complete the keys of settings: those with a default and those that are set."""
     from ..documents.dicts import flatten

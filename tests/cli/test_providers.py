@@ -163,3 +163,53 @@ async def test_a_missing_key_is_told_with_its_variable(bundle: Path, monkeypatch
     write_bundle(bundle, "http://127.0.0.1:9")
     _, err = await amplifier("run", "Good day", code=1)
     assert "there is no API key. Set ANTHROPIC_API_KEY" in err
+
+
+SERVICES = {
+    "anthropic": (anthropic.models(anthropic.model("fast", context=200_000, output=64_000)), anthropic.says("OK")),
+    "openai": (openai.models("fast"), openai.says("OK")),
+}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_a_provider_lists_its_models_and_is_tested(bundle: Path, name: str) -> None:
+    async with WireServer(SERVICES[name]) as server:
+        write_bundle(bundle, server.url, name)
+        listed = json.loads((await amplifier("provider", "models", name, "--json"))[0])["data"]
+        tested = json.loads((await amplifier("provider", "test", "--json"))[0])["data"]
+    assert (listed["provider"], [model["id"] for model in listed["models"]]) == (name, ["fast"])
+    assert (tested["provider"], tested["answer"]) == (name, "OK")
+    assert len(server.requests) == 2
+    assert "tools" not in server.requests[1].json
+    assert json.loads((await amplifier("session", "list", "--json"))[0])["data"] == []
+
+
+async def test_the_test_of_a_provider_says_what_is_wrong(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = anthropic.fails(401, "authentication_error", "invalid x-api-key")
+    async with WireServer([refused]) as server:
+        write_bundle(bundle, server.url)
+        out, err = await amplifier("provider", "test", code=1)
+    assert out == ""
+    assert err.startswith("amplifier: anthropic: 401")
+    assert "ANTHROPIC_API_KEY" in err
+    assert KEY not in err
+    out, err = await amplifier("provider", "test", "nobody", code=4)
+    assert "provider 'provider-nobody' is not installed" in err
+    bundle.write_text("---\nbundle: {name: empty}\n---\n")
+    out, err = await amplifier("provider", "test", code=2)
+    assert "the bundle has no provider. Name one: amplifier provider list" in err
+
+
+async def test_providers_are_listed_with_the_place_of_their_key(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    write_bundle(bundle, "http://127.0.0.1:9")
+    text = bundle.read_text().replace("tools:", "  - {module: provider-absent}\ntools:")
+    bundle.write_text(text.replace("api_key: '${ANTHROPIC_API_KEY}'", ""))
+    out, _ = await amplifier("provider", "list", "--json")
+    rows = {row["provider"]: row for row in json.loads(out)["data"]}
+    assert rows["anthropic"]["key"] == "ANTHROPIC_API_KEY (environment)"
+    assert (rows["anthropic"]["model"], rows["anthropic"]["bundle"]) == ("fast", "reader")
+    assert (rows["openai"]["key"], rows["openai"]["bundle"]) == ("not found", None)
+    assert rows["playbook"]["key"] == "needs none"
+    assert rows["absent"]["package"] == "not installed"
+    assert KEY not in out

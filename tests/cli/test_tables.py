@@ -54,6 +54,7 @@ CASES = {
     "issue list": ("issue", "1"),
     "permission list": ("permission", ""),
     "plugin list": ("plugin", "trigger-file-watcher"),
+    "provider list": ("provider", "playbook"),
     "ps": ("ps", QUEUE),
     "session list": ("sessions/reading", SESSION),
     "store info": ("store", "messages"),
