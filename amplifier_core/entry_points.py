@@ -51,6 +51,8 @@ class EntryPoint(NamedTuple):
     name: str
     value: str
     dist: Distribution = Distribution()
+    summary: str = ""
+    """What the distribution does, in its own words."""
 
     @property
     def module(self) -> str:
@@ -99,7 +101,7 @@ def _find(group: str, stamps: tuple[_Stamp, ...]) -> tuple[EntryPoint, ...]:
     found = _read(kept.values) if kept is not None else None
     if found is None:
         found = _scan(group, folders, stamps)
-        rows = [[entry.name, entry.value, *entry.dist] for entry in found]
+        rows = [[entry.name, entry.value, *entry.dist, entry.summary] for entry in found]
         _keepers[0].keep(environment, about, {"entries": rows})
     return found
 
@@ -117,9 +119,9 @@ def _read(values: Any) -> tuple[EntryPoint, ...] | None:
     rows = values.get("entries") if isinstance(values, dict) else None
     if not isinstance(rows, list):
         return None
-    if any(not isinstance(row, list) or list(map(type, row)) != [str] * 4 for row in rows):
+    if any(not isinstance(row, list) or list(map(type, row)) != [str] * 5 for row in rows):
         return None
-    return tuple(EntryPoint(name, value, Distribution(*dist)) for name, value, *dist in rows)
+    return tuple(EntryPoint(name, value, Distribution(*dist), summary) for name, value, *dist, summary in rows)
 
 
 def _scan(group: str, folders: tuple[str, ...] | None, stamps: tuple[_Stamp, ...]) -> tuple[EntryPoint, ...]:
@@ -131,7 +133,7 @@ def _scan(group: str, folders: tuple[str, ...] | None, stamps: tuple[_Stamp, ...
     if folders is not None and not any(_has_heading(f"[{group}]".encode(), folder) for folder in folders):
         return ()
     found = [entry for entry in _find_all(stamps) if entry.group == group]
-    entries = (EntryPoint(each.name, each.value, _distribution_of(each)) for each in found)
+    entries = (EntryPoint(each.name, each.value, *_read_metadata(each)) for each in found)
     return tuple(sorted(entries, key=lambda entry: entry.name))
 
 
@@ -178,13 +180,13 @@ def _stamp(path: str) -> _Stamp:
     return path, status.st_mtime_ns, status.st_size
 
 
-def _distribution_of(entry: importlib_metadata.EntryPoint) -> Distribution:
-    """Return the distribution of `entry`.
+def _read_metadata(entry: importlib_metadata.EntryPoint) -> tuple[Distribution, str]:
+    """Return the distribution of `entry`, and its summary.
 
-    Its name and version are read here: `entry.dist.metadata` imports a parser of e-mails, which takes longer than to
+    They are read here: `entry.dist.metadata` imports a parser of e-mails, which takes longer than to
     find every entry point.
     """
     metadata = (entry.dist.read_text("METADATA") or entry.dist.read_text("PKG-INFO") or "") if entry.dist else ""
-    headers = (re.search(rf"^{name}:(.*)$", metadata, re.MULTILINE) for name in ("Name", "Version"))
-    name, version = (found[1].strip() if found else "" for found in headers)
-    return Distribution(name or "?", version)
+    headers = (re.search(rf"^{name}:(.*)$", metadata, re.MULTILINE) for name in ("Name", "Version", "Summary"))
+    name, version, summary = (found[1].strip() if found else "" for found in headers)
+    return Distribution(name or "?", version), summary

@@ -81,10 +81,15 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands; none of them is imported."""
-        offered = {name: f"Offered by {entry.dist.name}." for name, entry in _plugin_commands().items()}
-        texts = {**offered, **{name: text for name, (_, text) in self._lazy.items()}}
+        from textwrap import shorten
+
+        names = self.list_commands(ctx)
+        room = max(20, formatter.width - 6 - max(map(len, names)))
+        texts = {name: text for name, (_, text) in self._lazy.items()}
+        for name, entry in _plugin_commands().items():
+            texts.setdefault(name, shorten(entry.summary or f"Offered by {entry.dist.name}.", room, placeholder=" …"))
         with formatter.section("Commands"):
-            formatter.write_dl([(name, texts[name]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, texts[name]) for name in names])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

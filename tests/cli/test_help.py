@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from amplifier_foundation.cli import cli, exits, invoke
+from amplifier_foundation.cli import _plugin_commands, cli, exits, invoke
 
 
 def leaf_commands(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -44,3 +44,21 @@ def test_no_line_of_any_help_is_wider_than_a_terminal(capsys: pytest.CaptureFixt
     for words in [(), *LEAVES]:
         assert invoke([*words, "--help"]) == exits.OK
         assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
+
+
+def test_the_commands_of_packages_are_described_in_their_own_words(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = "Summary: Sing songs, one verse after the other, until everybody in the house joins in."
+    for name, about_it in (("said", summary), ("unsaid", "")):
+        about = tmp_path / f"{name}-1.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Name: {name}\nVersion: 1\n{about_it}\n")
+        (about / "entry_points.txt").write_text(f"[amplifier.commands]\n{name} = no_such_module:command\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _plugin_commands.cache_clear()
+    assert invoke(["--help"]) == exits.OK
+    shown = capsys.readouterr().out
+    assert re.search(r"^  said +Sing songs, one verse after the other.* …$", shown, flags=re.M)
+    assert re.search(r"^  unsaid +Offered by unsaid\.$", shown, flags=re.M)
+    _plugin_commands.cache_clear()

@@ -73,7 +73,7 @@ def test_changed_code_of_a_plugin_runs(site: Path, amplifier: Run) -> None:
     assert "a new mistake" in amplifier("plugin", "list").stdout
 
 
-@pytest.mark.parametrize("values", [None, {}, {"entries": 5}, {"entries": [["extra"]]}, {"entries": [[1, 2, 3, 4]]}])
+@pytest.mark.parametrize("values", [None, {}, {"entries": 5}, {"entries": [["extra"]]}, {"entries": [[1, 2, 3, 4, 5]]}])
 def test_a_damaged_entry_is_ignored(values: object, site: Path, home: Path) -> None:
     first, _ = show()
     for entry in entries(home):
