@@ -10,10 +10,11 @@ from amplifier_core.frozen import frozen
 
 from ..background.approvals import WAITS
 from ..background.log_events import BACKGROUND_RELOADED, BACKGROUND_STALLED, BACKGROUND_STATE, TRIGGER_ERROR
+from ..sessions.exporting import call_line
 from ..sessions.history import describe_fallback, text_of
 from ..sessions.records import describe_worktree
 from .output import timestamp
-from .running.terminal import plain
+from .running.terminal import one_line, plain
 from .view import describe, first_line
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 class HistoryEntry:
     """One step of a delivery, or of a background session itself (`delivery` is None).
 
-    `kind` is `accepted`, `refused`, `skipped`, `started`, `retried`, `held`, `completed` or `dead`; without a
-    delivery `running`, `trigger_failed`, `failed`, `stalled` or `reloaded`.
+    `kind` is `accepted`, `refused`, `skipped`, `started`, `retried`, `held`, `completed`, `dead` or `tool`; without
+    a delivery `running`, `trigger_failed`, `failed`, `stalled` or `reloaded`.
     """
 
     at: datetime
@@ -38,6 +39,8 @@ class HistoryEntry:
     project: str
     delivery: Delivery | None = None
     event_id: str = ""
+    number: int = 0
+    """Which of its session's tool calls it is, from 1; 0: none."""
 
     @property
     def bundle(self) -> str:
@@ -52,6 +55,8 @@ class HistoryEntry:
     @property
     def identity(self) -> tuple[str, str, datetime]:
         """The key of this step, different for every other step."""
+        if self.number and self.delivery:  # its time is that of the last known change
+            return self.delivery.delivery_id, f"{self.kind} {self.number}", self.delivery.created
         return self.delivery.delivery_id if self.delivery else self.event_id, self.kind, self.at
 
 
@@ -77,8 +82,8 @@ def read_change(event: SessionEvent) -> HistoryEntry | None:
     return None
 
 
-async def read_history(store: DurableStore, delivery: Delivery) -> list[HistoryEntry]:
-    """Return the known steps of a delivery, in order of time.
+async def read_history(store: DurableStore, delivery: Delivery, *, tools: bool = False) -> list[HistoryEntry]:
+    """Return the known steps of a delivery, in order of time; with `tools`, also the tool calls of its session.
 
     For several attempts, the store keeps the first start, the number of attempts, and the last reason.
     """
@@ -98,7 +103,25 @@ async def read_history(store: DurableStore, delivery: Delivery) -> list[HistoryE
         HistoryEntry(at, kind, text, delivery.queue, delivery.project, delivery)
         for at, kind, text in _steps(delivery, record, answer)
     ]
+    if tools and record is not None:
+        entries = [*await _read_tool_calls(store, delivery, record), *entries]
     return sorted(entries, key=lambda each: each.at)
+
+
+async def _read_tool_calls(store: DurableStore, delivery: Delivery, record: SessionRecord) -> list[HistoryEntry]:
+    """Return the tool calls of a session, without those of the session that it is a fork of.
+
+    The store has no time of a call: the time is that of the session's last change.
+    """
+    messages = await store.read(record.session_id, record.fork_at or 0)
+    calls = [call for message in messages for call in message.get("tool_calls") or ()]
+    at = min(record.updated, delivery.updated) if delivery.state != "claimed" else record.updated
+    return [
+        HistoryEntry(
+            at, "tool", one_line(call_line(call), 200), delivery.queue, delivery.project, delivery, number=number
+        )
+        for number, call in enumerate(calls, 1)
+    ]
 
 
 def _steps(delivery: Delivery, record: SessionRecord | None, answer: str) -> Iterator[tuple[datetime, str, str]]:

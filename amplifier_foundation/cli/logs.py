@@ -46,11 +46,18 @@ MOST = 100_000
 @click.option(
     "-n", "--lines", type=click.IntRange(min=0), help=f"At most so many. [default: {LINES}; all with --since]"
 )
+@click.option("--tools", is_flag=True, help="Also show the tool calls of the sessions.")
 @click.option("--jsonl", is_flag=True, help="Print each as a line of JSON.")
 @click.pass_context
 @run_reading
 async def logs(
-    ctx: click.Context, name: str | None, follow: bool, since: timedelta | None, lines: int | None, jsonl: bool
+    ctx: click.Context,
+    name: str | None,
+    follow: bool,
+    since: timedelta | None,
+    lines: int | None,
+    tools: bool,
+    jsonl: bool,
 ) -> None:
     """Show the events of the background session NAME, or of all. NAME is one of this folder, if there is one.
 
@@ -61,6 +68,7 @@ async def logs(
     shown = MOST if lines is None and since is not None else LINES if lines is None else lines
     async with use_inbox(storage_plugins(ctx)) as store:
         following = await Following.of(store, name)
+        following.shows_tools = tools
         count = shown
         while begin is not None and count < MOST and not await following.reaches(begin, count):
             count = max(1_000, 4 * count)
@@ -86,6 +94,7 @@ class Following:
 
     store: DurableStore
     queues: list[tuple[str, str]] | None = None
+    shows_tools: bool = False
     _reported: dict[tuple[str, str, datetime], None] = field(default_factory=dict)
     _open: dict[str, Delivery] = field(default_factory=dict)
     _seen: dict[str, Delivery] = field(default_factory=dict)
@@ -123,7 +132,9 @@ class Following:
         self._open = {each.delivery_id: each for each in unfinished}
         changed = [each for each in found.values() if self._seen.get(each.delivery_id) != each]
         self._seen = {key: each for key, each in found.items() if each.state != "claimed"}  # its session may start yet
-        entries = [each for delivery in changed for each in await read_history(self.store, delivery)]
+        entries = [
+            each for delivery in changed for each in await read_history(self.store, delivery, tools=self.shows_tools)
+        ]
         entries += await self._read_changes(count)
         fresh = [each for each in entries if each.identity not in self._reported]
         self._reported.update(dict.fromkeys(each.identity for each in fresh))

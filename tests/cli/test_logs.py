@@ -76,6 +76,30 @@ async def test_each_step_of_an_event_is_told_in_order_of_time(store: DurableStor
     assert out.count("\n") == 1
 
 
+async def test_tool_calls_are_shown_on_request_and_once(store: DurableStore, say: Any) -> None:
+    shared = {"role": "assistant", "content": "", "tool_calls": [{"id": "s", "tool": "grep", "arguments": {}}]}
+    await store.create(SessionRecord("source-1", project="/p"))
+    await store.append("source-1", [shared], at=0)
+    await store.create(SessionRecord("reviewer-1", project="/p", fork_of="source-1", fork_at=1))
+    await offered(store, "reviewer", "a.py")
+    claimed = await begun(store, "reviewer", created=False)
+    call = {"id": "c1", "tool": "read_file", "arguments": {"file_path": "a.py"}}
+    following = await Following.of(store, None)
+    following.shows_tools = True
+    await store.append("reviewer-1", [{"role": "assistant", "content": "", "tool_calls": [call]}], at=1)
+    assert ("reviewer", "tool", '→ read_file {"file_path": "a.py"}') in told(await following.read_new(50))
+    again = {**call, "id": "c2"}
+    await store.append("reviewer-1", [{"role": "assistant", "content": "", "tool_calls": [again]}], at=2)
+    assert [kind for _, kind, _ in told(await following.read_new(50))] == ["tool"]
+    await store.append("reviewer-1", [{"role": "assistant", "content": "Fine."}], at=3)
+    await store.commit(claimed)
+    assert [kind for _, kind, _ in told(await following.read_new(50))] == ["completed"]
+    _, out, _ = await say("logs", "--tools")
+    assert [line.split()[2] for line in out.splitlines() if "read_file" in line] == ["reviewer", "reviewer"]
+    assert "grep" not in out
+    assert "read_file" not in (await say("logs"))[1]
+
+
 async def test_a_provider_that_stood_in_for_another_is_told(store: DurableStore, say: Any) -> None:
     await offered(store, "reviewer", "a.py")
     claimed = await begun(store, "reviewer")

@@ -142,7 +142,7 @@ def test_ctrl_c_stops_a_turn_after_its_step_and_then_at_once(
     person.type("\x03")
     person.until("stopping after this step")
     person.type("\x03")
-    person.until("stopping now")
+    person.until("stopping now: wait is cut off")
     assert "amplifier: stopped" in person.prompted()
     assert not (project / "ended-nobody").exists()
     assert "cut off" in person.say("/continue")

@@ -8,10 +8,10 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .terminal import tell
+from .terminal import plain, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from amplifier_core.session import AmplifierSession
 
@@ -71,7 +71,8 @@ class Stops:
         self._approvals.give_up()
         await session.coordinator.request_cancel()
         await self._presses.acquire()
-        tell("stopping now", fg="yellow")
+        running = session.coordinator.cancellation.running_tool_names
+        tell(f"stopping now: {_describe(running)}", fg="yellow")
         self.at_once = True
         self._approvals.give_up()
         await session.coordinator.request_cancel(immediate=True)
@@ -107,6 +108,15 @@ class Presses:
             yield
         finally:
             self._listener = None
+
+
+def _describe(running: Sequence[str]) -> str:
+    """Return what a stop at once interrupts: the running tools, else the answer of the model."""
+    if not running:
+        return "the model's answer is cut off"
+    counts = {name: running.count(name) for name in sorted(running)}
+    tools = ", ".join(f"{name} ({count} calls)" if count > 1 else name for name, count in counts.items())
+    return f"{plain(tools)} {'is' if len(running) == 1 else 'are'} cut off"
 
 
 @contextmanager
