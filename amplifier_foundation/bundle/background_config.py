@@ -85,6 +85,7 @@ class Rate(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     limit: int = Field(ge=1)
+    """The number of events."""
     period: Annotated[Seconds, Field(gt=0)]
     """Seconds."""
 
@@ -194,7 +195,9 @@ class BackgroundSessionConfig(BaseModel):
     on_error_emit: str | None = Field(default=None, min_length=1)
     """An event to emit, besides `session:error`, when an event was given up."""
     start_on_parent_start: bool = True
+    """Start with `amplifier up`."""
     stop_on_parent_stop: bool = True
+    """Stop with `amplifier up`."""
     restart_on_failure: bool = True
     """Whether a failed trigger is started again."""
     max_restarts: int = Field(default=3, ge=0)

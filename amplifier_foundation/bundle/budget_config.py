@@ -19,6 +19,7 @@ class BudgetConfig(BaseModel):
     tokens: int | None = Field(default=None, ge=1)
     """Tokens in and out."""
     turns: int | None = Field(default=None, ge=1)
+    """Turns of the session, or of all sessions together."""
     seconds: Annotated[Seconds, Field(gt=0)] | None = None
     """Seconds of all turns; the time of sessions below is part of the turn above them."""
     per: Literal["day"] | None = None

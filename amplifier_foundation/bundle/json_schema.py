@@ -59,7 +59,7 @@ def _describe_keys(model: type[BaseModel], properties: Schema) -> None:
     except (OSError, ValueError):  # installed without its sources
         return
     for above in model.__bases__:
-        if issubclass(above, Section) and above is not Section:
+        if issubclass(above, BaseModel) and above not in (BaseModel, Section):
             _describe_keys(above, properties)
     for field, after in pairwise(getattr(source, "body", [])):
         text = getattr(after.value, "value", None) if isinstance(after, ast.Expr) else None

@@ -21,11 +21,13 @@ class ModuleEntry(Section):
     UNKNOWN: ClassVar = {"sandbox": "tools alone run in a sandbox"}
 
     module: str = Field(pattern=MODULE_ID)
+    """The name of the module: `tool-filesystem`."""
     source: str | None = Field(default=None, min_length=1)
     """The path or address of its code; None: it is installed."""
     package: str | None = Field(default=None, pattern=PACKAGE)
     """The package with it on the package index, for `amplifier bundle install`."""
     config: dict[str, Any] | None = None
+    """The configuration of the module, as its README says."""
     instance_id: str | None = Field(default=None, min_length=1)
     """Distinguishes two entries of one module."""
     id: str | None = Field(default=None, min_length=1)
@@ -79,6 +81,7 @@ class LimitsSection(Section):
     cpu_seconds: Seconds | None = None
     """Time on a processor."""
     open_files: int | None = Field(default=None, gt=0)
+    """Files that each process may have open."""
     processes: int | None = Field(default=DEFAULT_PROCESSES, gt=0)
     """Processes below the session."""
     file_size: Size | None = None
@@ -100,7 +103,9 @@ class SessionSection(Section):
     orchestrator: MainModule = None
     context: MainModule = None
     orchestrator_source: str | None = None
+    """The code of the orchestrator, as `source` of a module."""
     context_source: str | None = None
+    """The code of the context, as `source` of a module."""
     injection_budget_per_turn: int | None = Field(default=None, ge=0)
     """Limit of tokens injected by hooks in one turn."""
     injection_size_limit: int | None = Field(default=None, ge=0)
@@ -118,9 +123,13 @@ class SessionSection(Section):
     reload_context: bool = False
     """Read changed context files and mentioned files again between turns; otherwise once a session."""
     raw: bool = False
+    """Read for bundles of others; it changes nothing."""
     debug: bool = False
+    """Read for bundles of others; it changes nothing."""
     raw_debug: bool = False
+    """Read for bundles of others; it changes nothing."""
     metadata: dict[str, Any] | None = None
+    """Facts for people and programs; they change nothing."""
 
 
 def _check_bundle_name(name: str) -> str:
@@ -138,20 +147,28 @@ class BundleSection(Section):
     name: BundleName
     """Without `:` and `/`: `name:path` is a file in the bundle."""
     version: str = "1.0.0"
+    """The version of the bundle, for people."""
     description: str | None = None
+    """What the bundle is for, in a line."""
     namespace_root: str | None = None
     """The folder for `name:path`, relative to the bundle's folder; None: that folder."""
     author: str | None = None
+    """Who wrote it."""
     license: str | None = None
+    """The license of the bundle."""
     homepage: str | None = None
+    """The address of its page."""
     repository: str | None = None
+    """The address of its repository."""
     tags: list[str] | None = None
+    """Words to find it by."""
 
 
 class Include(Section):
     """Another bundle below this one; this one wins."""
 
     bundle: str = Field(min_length=1)
+    """The included bundle: a file, a folder, a URL, or a registered name."""
 
 
 Included = Annotated[Include, BeforeValidator(lambda value: {"bundle": value} if isinstance(value, str) else value)]
@@ -163,6 +180,7 @@ class Listed(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     include: list[str] | None = None
+    """Names or paths, beside those written here."""
 
 
 class ContextSection(Listed):
@@ -195,13 +213,17 @@ class SpawnSection(BaseModel):
     budget: BudgetConfig | None = None
     """The budget of a session with all sessions below it."""
     exclude_tools: list[str] | None = None
+    """Tools that its sub-sessions do not get."""
     exclude_hooks: list[str] | None = None
+    """Hooks that its sub-sessions do not get."""
     inherit_tools: list[str] | None = None
     """The only inherited modules; None: all but excluded ones."""
     inherit_hooks: list[str] | None = None
+    """The only hooks that its sub-sessions get."""
     tools: list[NamedModule] | None = None
     """Another spelling of `inherit_tools`, also as entries of modules."""
     hooks: list[NamedModule] | None = None
+    """Further hooks of its sub-sessions."""
 
 
 class AgentSections(BaseModel):
@@ -210,7 +232,9 @@ class AgentSections(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     session: SessionSection | None = None
+    """Its orchestrator, context and limits."""
     providers: list[ProviderEntry] | None = None
+    """Its providers."""
     tools: list[ToolEntry] | None = None
     hooks: list[ModuleEntry] | None = None
     context: ContextSection | None = None
@@ -219,8 +243,11 @@ class AgentSections(BaseModel):
     runner: str | None = Field(default=None, pattern=MODULE_ID)
     """The runner of its sessions; None: the process of the session above."""
     provider_preferences: list[dict[str, Any]] | None = None
+    """The provider that answers, and those that stand in for it, in this order."""
     model_role: str | list[str] | None = None
+    """Read for bundles of others."""
     instruction: str | None = None
+    """The system prompt of the agent."""
 
 
 class InlineAgent(AgentSections):
@@ -229,10 +256,15 @@ class InlineAgent(AgentSections):
     model_config = ConfigDict(extra="allow", strict=True)
 
     name: str | None = None
+    """Its name; by default that of its key."""
     description: str | None = None
+    """What the agent is for: models choose by it."""
     version: str | None = None
+    """The version of the agent, for people."""
     author: str | None = None
+    """Who wrote it."""
     tags: list[str] | None = None
+    """Words to find it by."""
     source_path: str | None = None
     """Its file."""
     agents: Literal["all", "none"] | list[str] | dict[str, Any] | None = None

@@ -54,5 +54,8 @@ class PermissionsSection(Section):
     mode: Literal["read-only", "ask", "auto"] | None = None
     """`read-only` refuses all but reading in the working folder, `ask` asks for the rest; None, `auto`: the default."""
     deny: list[PermissionRule] | None = None
+    """Rules for calls that are refused: `bash(rm *)`."""
     ask: list[PermissionRule] | None = None
+    """Rules for calls that a person is asked about."""
     allow: list[PermissionRule] | None = None
+    """Rules for calls that need no question."""

@@ -95,7 +95,7 @@ async def test_tool_calls_are_shown_on_request_and_once(store: DurableStore, say
     await store.commit(claimed)
     assert [kind for _, kind, _ in told(await following.read_new(50))] == ["completed"]
     _, out, _ = await say("logs", "--tools")
-    assert [line.split()[2] for line in out.splitlines() if "read_file" in line] == ["reviewer", "reviewer"]
+    assert [line.split()[1] for line in out.splitlines() if "read_file" in line] == ["reviewer", "reviewer"]
     assert "grep" not in out
     assert "read_file" not in (await say("logs"))[1]
 
