@@ -53,6 +53,7 @@ def normal(text: str) -> list[str]:
     for pattern, shown in (
         (r"\d\d:\d\d:\d\d", "TIME"),
         (r"\b([a-z]+)-[0-9a-f]{12}\b", r"\1-ID"),
+        (r"(?<=(?:reviewer  |summarizer)   )[0-9a-f]{4}(?= )", "TAG"),
         (r"\b\d+(\.\d+)? s\b", "SECONDS"),
         (r"sha256 [0-9a-f]{12}", "sha256 DIGEST"),
         (r"\S*/amplifier-demo\b", "amplifier-demo"),
@@ -88,7 +89,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 def test_no_block_of_the_reference_is_left_untested() -> None:  # test_readme_walk.py goes through README.md
     first, *reference = (path.read_text(encoding="utf-8") for path in READMES)
     kinds = sorted(kind for text in reference for kind in re.findall(r"^```(\w+)$", text, flags=re.M))
-    expected = ["console"] * 14 + ["python", "toml", "python", "python", "sh"] + ["yaml"] * 5 + ["markdown"] * 6
+    expected = ["console"] * 14 + ["python", "toml", "python", "python", "sh"] + ["yaml"] * 6 + ["markdown"] * 6
     assert kinds == sorted(expected)
     assert set(re.findall(r"^```(\w+)$", first, flags=re.M)) == {"console", "text", "markdown"}
 

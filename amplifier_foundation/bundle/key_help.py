@@ -184,8 +184,8 @@ def _sample(path: str, schema: Schema, definitions: Schema) -> Any:
         (each for each in _forms(schema, definitions) if each.get("type") not in ("null", "array")), {"type": "array"}
     )
     if "properties" in form:
-        value = _needed(path, form, definitions)
-        return [value] if form.get("in_list") else value
+        needed = _needed(path, form, definitions)
+        return [needed] if form.get("in_list") else needed
     kind = form.get("type", "string")
     value = form["enum"][0] if "enum" in form else _SAMPLES[kind if isinstance(kind, str) else kind[0]]
     return [value] if form.get("in_list") else value

@@ -158,10 +158,9 @@ async def _run(
     from ..background.working_folder import WorkingFolder
     from ..settings import read_settings
 
-    folder = WorkingFolder()
+    folder, how = WorkingFolder(), "Ctrl-C" if log is None else "SIGTERM"
     for bundle in bundles:
         view.expect(bundle, home_of(bundle, plugins, working_dir))
-    how = "Ctrl-C" if log is None else "SIGTERM"
     notifier = Notifier(os.environ)
     control = Control(asked_to_stop=stopper.ask, tell=view.note, lost=stopper.fail)
     async with AsyncExitStack() as stack:

@@ -6,9 +6,13 @@ import os
 import secrets
 import stat
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from .failures import FileToolError, InvalidInput
 from .folder import Folder, InnerPath, require_regular
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
 
 EDIT_LIMIT = 16 * 1024 * 1024
 """Bytes of the largest file to edit: an edit holds all of it in memory."""
@@ -98,18 +102,42 @@ def _read_mode(above: int, path: InnerPath) -> int | None:
 
 
 def _replace(above: int, name: str, data: bytes, mode: int | None) -> None:
+    """Write a new file beside the old one, and rename it."""
     temporary = f".{secrets.token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(temporary, flags, 0o666, dir_fd=above), "wb") as stream:
-            if mode is not None:
-                os.fchmod(stream.fileno(), mode)
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+        if not _write_nameless(above, temporary, data, mode):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(temporary, flags, 0o666, dir_fd=above), "wb") as stream:
+                _fill(stream, data, mode)
         os.rename(temporary, name, src_dir_fd=above, dst_dir_fd=above)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=above)
         raise
     os.fsync(above)
+
+
+def _write_nameless(above: int, temporary: str, data: bytes, mode: int | None) -> bool:
+    """Write a file that has no name until it is whole: a kill leaves nothing. Return whether the system can do that."""
+    flags: int | None = getattr(os, "O_TMPFILE", None)
+    if flags is None:
+        return False
+    try:
+        descriptor = os.open(".", flags | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=above)
+    except OSError:  # the file system has no such files, or a full one says so again
+        return False
+    with os.fdopen(descriptor, "wb") as stream:
+        _fill(stream, data, mode)
+        try:
+            os.link(f"/proc/self/fd/{stream.fileno()}", temporary, dst_dir_fd=above)
+        except OSError:  # no /proc, or a sandbox that allows no links
+            return False
+    return True
+
+
+def _fill(stream: BinaryIO, data: bytes, mode: int | None) -> None:
+    if mode is not None:
+        os.fchmod(stream.fileno(), mode)
+    stream.write(data)
+    stream.flush()
+    os.fsync(stream.fileno())

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from amplifier_core import HookResult
+from amplifier_tool_filesystem.folder import Folder
 from amplifier_tool_filesystem.tools import run_to_end
+from amplifier_tool_filesystem.writing import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -320,3 +325,38 @@ async def test_a_name_that_is_not_utf8_is_opened_as_it_is_shown(work: Path, call
     assert (await call("read_file", file_path=shown)).output["content"] == "exactly this name"
     assert (await call("write_file", file_path=r"new\xe9.txt", content="")).output["file_path"] == r"new\xe9.txt"
     assert (work / r"new\xe9.txt").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="the system has no files without a name")
+def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old")
+    code = """
+import os, sys
+from pathlib import Path
+from amplifier_tool_filesystem import writing
+from amplifier_tool_filesystem.folder import Folder
+os.fsync = lambda descriptor: os._exit(9)
+folder = Folder(Path(sys.argv[1]))
+writing.write_file(folder, folder.resolve("a.txt"), b"new")
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 9, done.stderr
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
+
+
+@pytest.mark.parametrize("refused", ["open", "link"])
+def test_a_file_is_written_where_the_system_has_no_files_without_a_name(
+    refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = getattr(os, refused)
+
+    def refuse(*arguments: object, **options: object) -> object:
+        if refused == "link" or int(str(arguments[1])) & getattr(os, "O_TMPFILE", 0) == getattr(os, "O_TMPFILE", -1):
+            raise OSError(errno.EOPNOTSUPP, "not here")
+        return before(*arguments, **options)
+
+    monkeypatch.setattr(os, refused, refuse)
+    folder = Folder(tmp_path)
+    assert write_file(folder, folder.resolve("a.txt"), b"new")
+    monkeypatch.undo()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "new"}
