@@ -95,9 +95,8 @@ def _walk(schema: Schema, definitions: Schema, above: _Steps) -> Iterator[tuple[
 
 
 def _titles(steps: _Steps, definitions: Schema) -> set[str]:
-    return {
-        str(form.get("title")) for _, schema in steps for form in _forms(schema, definitions) if "properties" in form
-    }
+    forms = [form for _, schema in steps for form in _forms(schema, definitions)]
+    return {str(form.get("title")) for form in forms if "properties" in form}
 
 
 def _forms_with_keys(schema: Schema, definitions: Schema) -> bool:
@@ -139,9 +138,8 @@ def _explain(path: str, steps: _Steps, definitions: Schema) -> KeyHelp:
 def _type_name(form: Schema) -> str:
     name = form.get("type", "")
     name = " or ".join(name) if isinstance(name, list) else str(name)
-    return (
-        f"list of {name}s" if form.get("in_list") and name else {"object": "mapping", "array": "list"}.get(name, name)
-    )
+    name = {"object": "mapping", "array": "list", "string": "text"}.get(name, name)
+    return f"list of {name}s" if form.get("in_list") and name else name
 
 
 def _example(path: str, steps: _Steps, definitions: Schema) -> dict[str, Any]:
@@ -167,9 +165,8 @@ def _has(form: Schema, name: str) -> bool:
 
 def _needed(above: str, form: Schema, definitions: Schema) -> dict[str, Any]:
     """Return examples of the keys without which a mapping is not valid."""
-    return {
-        name: _sample(f"{above}.{name}", form["properties"][name], definitions) for name in form.get("required", ())
-    }
+    required = {name: form["properties"][name] for name in form.get("required", ())}
+    return {name: _sample(f"{above}.{name}", schema, definitions) for name, schema in required.items()}
 
 
 def _sample(path: str, schema: Schema, definitions: Schema) -> Any:
@@ -180,12 +177,13 @@ def _sample(path: str, schema: Schema, definitions: Schema) -> Any:
             return _EXAMPLES[end]
     if schema.get("default") not in (None, [], {}):
         return schema["default"]
-    form = next(
-        (each for each in _forms(schema, definitions) if each.get("type") not in ("null", "array")), {"type": "array"}
-    )
-    if "properties" in form:
-        needed = _needed(path, form, definitions)
-        return [needed] if form.get("in_list") else needed
+    forms = [each for each in _forms(schema, definitions) if each.get("type") not in ("null", "array")]
+    form = forms[0] if forms else {"type": "array"}
     kind = form.get("type", "string")
-    value = form["enum"][0] if "enum" in form else _SAMPLES[kind if isinstance(kind, str) else kind[0]]
+    if "properties" in form:
+        value: Any = _needed(path, form, definitions)
+    elif "enum" in form:
+        value = form["enum"][0]
+    else:
+        value = _SAMPLES[kind if isinstance(kind, str) else kind[0]]
     return [value] if form.get("in_list") else value

@@ -126,7 +126,13 @@ SECTIONS = (
         is_shown=False,
         description="The instruction of a bundle without a body.",
     ),
-    Section("workflows", "Any", override_value, is_shown=False),
+    Section(
+        "workflows",
+        "Any",
+        override_value,
+        is_shown=False,
+        description="Workflows by name: tasks of agents in order, side by side and in loops.",
+    ),
 )
 
 WORKFLOW_RUNNER = "runner-workflow"
