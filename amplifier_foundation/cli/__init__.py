@@ -81,13 +81,11 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands; none of them is imported."""
-        from textwrap import shorten
-
         names = self.list_commands(ctx)
         room = max(20, formatter.width - 6 - max(map(len, names)))
         texts = {name: text for name, (_, text) in self._lazy.items()}
         for name, entry in _plugin_commands().items():
-            texts.setdefault(name, shorten(entry.summary or f"Offered by {entry.dist.name}.", room, placeholder=" …"))
+            texts.setdefault(name, _shorten(entry.summary or f"Offered by {entry.dist.name}.", room))
         with formatter.section("Commands"):
             formatter.write_dl([(name, texts[name]) for name in names])
 
@@ -103,6 +101,14 @@ class LazyGroup(click.Group):
             close = get_close_matches(args[0], self.list_commands(ctx), n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
             raise click.UsageError(error.message + hint, ctx) from error
+
+
+def _shorten(sentence: str, room: int) -> str:
+    """Return a sentence, or the clauses at its beginning that fit into so many characters, else its first words."""
+    if len(sentence) <= room:
+        return sentence
+    end = max(sentence.rfind(mark, 0, room) for mark in ":;,")
+    return f"{sentence[:end]}." if end > 0 else f"{sentence[: room - 2].rpartition(' ')[0]} …"
 
 
 class Verbs(LazyGroup):
