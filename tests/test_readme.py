@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 import re
 import shlex
 import signal
@@ -502,6 +503,14 @@ def test_the_environment_variables_are_those_of_the_code() -> None:
 
 def test_the_exit_codes_are_those_of_the_code() -> None:
     assert {int(code): meaning for code, meaning in table("| code | meaning |")} == exits.MEANINGS
+
+
+def test_the_notifications_of_the_readme_are_settings(folder: Path, home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "settings.yaml").write_text(block("yaml", "notify:"), encoding="utf-8")
+    done = run("amplifier config get notify", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [entry["on"][0] for entry in json.loads(done.stdout)] == ["given_up", "given_up", "approval"]
 
 
 def test_the_budgets_of_the_readme_are_budgets(project: Path, home: Path) -> None:
