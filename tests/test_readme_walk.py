@@ -133,7 +133,12 @@ class Reader:
 def normal(text: str, folder: Path) -> list[str]:
     """Return the lines without what differs from run to run."""
     text = MOVE.sub("\n", STYLE.sub("", text)).replace("\r", "").replace(str(folder), "/home/ann/reviews")
-    for pattern, shown in ((r"\d\d:\d\d:\d\d", "TIME"), (r"-[0-9a-f]{12}\b", "-ID"), (r"\b\d+(\.\d+)? s\b", "SECONDS"), (r"(?<=reviewer     )[0-9a-f]{4}(?= )", "TAG")):
+    for pattern, shown in (
+        (r"\d\d:\d\d:\d\d", "TIME"),
+        (r"-[0-9a-f]{12}\b", "-ID"),
+        (r"\b\d+(\.\d+)? s\b", "SECONDS"),
+        (r"(?<=reviewer     )[0-9a-f]{4}(?= )", "TAG"),
+    ):
         text = re.sub(pattern, shown, text)
     return [line.rstrip() for line in text.splitlines()]
 
