@@ -29,7 +29,7 @@ PATIENCE = 60.0
 MODEL = """
   - module: provider-playbook
     config:
-      delay_ms: 700
+      delay_ms: 1200
       rules:
         - {when: {user: '(?P<path>[a-z]+\\.py)'}, call: {tool: read_file, input: {file_path: "{path}"}}}
         - when: {tool: read_file}
@@ -118,11 +118,12 @@ class Reader:
 
     def _find_busy_process(self) -> int:
         """Return the process of `up` once it works on the file that was written last."""
+        process = int(json.loads(self._ask("amplifier ps --json"))["data"]["processes"][0]["pid"])
         log, ends = self.home / "logs" / "up.log", time.monotonic() + PATIENCE
-        while log.read_text(encoding="utf-8").count("▶ reviewer") < 2:
+        while "▶ reviewer" not in log.read_text(encoding="utf-8").partition("file other.py")[2]:
             assert time.monotonic() < ends, log.read_text(encoding="utf-8")
             time.sleep(0.01)
-        return int(json.loads(self._ask("amplifier ps --json"))["data"]["processes"][0]["pid"])
+        return process
 
     def _ask(self, command: str) -> str:
         return subprocess.run(
@@ -136,8 +137,8 @@ def normal(text: str, folder: Path) -> list[str]:
     for pattern, shown in (
         (r"\d\d:\d\d:\d\d", "TIME"),
         (r"-[0-9a-f]{12}\b", "-ID"),
+        (r"(?<= reviewer     )[0-9a-f]{4}\b", "TAG"),
         (r"\b\d+(\.\d+)? s\b", "SECONDS"),
-        (r"(?<=reviewer     )[0-9a-f]{4}(?= )", "TAG"),
     ):
         text = re.sub(pattern, shown, text)
     return [line.rstrip() for line in text.splitlines()]
