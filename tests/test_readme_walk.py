@@ -120,7 +120,7 @@ class Reader:
         """Return the process of `up` once it works on the file that was written last."""
         process = int(json.loads(self._ask("amplifier ps --json"))["data"]["processes"][0]["pid"])
         log, ends = self.home / "logs" / "up.log", time.monotonic() + PATIENCE
-        while "▶ reviewer" not in log.read_text(encoding="utf-8").partition("file other.py")[2]:
+        while "→ read_file" not in log.read_text(encoding="utf-8").partition("file other.py")[2]:
             assert time.monotonic() < ends, log.read_text(encoding="utf-8")
             time.sleep(0.01)
         return process
