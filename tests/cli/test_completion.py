@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -124,9 +123,7 @@ def test_other_shells_read_their_script(
 ) -> None:
     script = script_of(shell, capsys)
     assert "_AMPLIFIER_COMPLETE" in script
-    found = shutil.which(shell)
-    if found is None:
-        pytest.skip(f"{shell} is not installed")
+    found = require(shell)
     file = tmp_path / "script"
     file.write_text(script)
     asked = {

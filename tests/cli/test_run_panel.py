@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +23,8 @@ import socket
 import threading
 
 from rich.text import Text
+
+from ..programs import require
 
 
 class Foreman:
@@ -77,7 +78,11 @@ providers: [{{module: provider-playbook, config: {{otherwise: {{say: "ok"}}}}}}]
 PATIENCE = 30.0
 RULE = "─" * 20
 
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux shows what a person sees")
+
+@pytest.fixture(autouse=True)
+def tmux() -> None:
+    """Need tmux: it shows what a person sees."""
+    require("tmux")
 
 
 class Foreman:
