@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from ..programs import require
+
 LOOP = '''
 import asyncio
 import json
@@ -23,8 +25,6 @@ import socket
 import threading
 
 from rich.text import Text
-
-from ..programs import require
 
 
 class Foreman:
