@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ PATIENCE = 60.0
 MODEL = """
   - module: provider-playbook
     config:
-      delay_ms: 1200
+      delay_ms: 2000
       rules:
         - {when: {user: '(?P<path>[a-z]+\\.py)'}, call: {tool: read_file, input: {file_path: "{path}"}}}
         - when: {tool: read_file}
@@ -112,17 +113,22 @@ class Reader:
         os.killpg(process.pid, signal.SIGKILL)
         raise AssertionError(f"it does not end: {shown}")
 
-    def _find_session(self) -> str:
+    def _list_reviews(self) -> list[dict[str, Any]]:
         listed = json.loads(self._ask("amplifier session list --json"))["data"]
-        return next(each["session_id"] for each in listed if each["session_id"].startswith("reviewer-"))
+        return [each for each in listed if each["session_id"].startswith("reviewer-")]
+
+    def _find_session(self) -> str:
+        return str(self._list_reviews()[0]["session_id"])
 
     def _find_busy_process(self) -> int:
-        """Return the process of `up` once it works on the file that was written last."""
+        """Return the process of `up` once it has stored a session for the file that was written last."""
         process = int(json.loads(self._ask("amplifier ps --json"))["data"]["processes"][0]["pid"])
         log, ends = self.home / "logs" / "up.log", time.monotonic() + PATIENCE
         while "→ read_file" not in log.read_text(encoding="utf-8").partition("file other.py")[2]:
             assert time.monotonic() < ends, log.read_text(encoding="utf-8")
             time.sleep(0.01)
+        while not any(each["status"] == "running" and each["message_count"] for each in self._list_reviews()):
+            assert time.monotonic() < ends, self._list_reviews()
         return process
 
     def _ask(self, command: str) -> str:
