@@ -145,10 +145,10 @@ class Webhook:
                 headers = {self._header: bearer} if token else {}
                 if any(ord(each) < 32 for each in token):
                     raise NotDelivered("its token has control characters")
-                status = await post(url, body, headers)
+                status = await asyncio.to_thread(post, url, body, headers)
         except TimeoutError:
             raise NotDelivered(f"it has not answered after {TIME_LIMIT:g} s") from None
-        except (OSError, LookupError, ValueError, asyncio.IncompleteReadError) as error:
+        except (OSError, LookupError, ValueError) as error:
             raise NotDelivered(redact_text(str(error)) or type(error).__name__) from None
         if 300 <= status < 400:
             raise NotDelivered(f"it redirects (HTTP {status}), which is not followed. Name the final address")
@@ -156,33 +156,25 @@ class Webhook:
             raise NotDelivered(f"it answers HTTP {status}")
 
 
-async def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
-    """POST JSON without a proxy, and return the status of the answer. Raises `OSError`, `ValueError`."""
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    """POST JSON without a proxy, and return the status of the answer. Raises `OSError`, `ValueError`.
+
+    `http.client` follows no redirect.
+    """
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
     parts = urlsplit(url)
-    is_tls = parts.scheme == "https"
-    host = (parts.hostname or "").encode("idna").decode()
-    reader, writer = await asyncio.open_connection(host, parts.port or (443 if is_tls else 80), ssl=is_tls or None)
+    connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = connect(parts.hostname or "", parts.port, timeout=TIME_LIMIT)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    about = {"User-Agent": "amplifier", "Content-Type": "application/json", **headers}
     try:
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        if any(ord(each) <= 32 or ord(each) > 126 for each in target):
-            raise ValueError("the address has characters that must be escaped")
-        lines = [
-            f"POST {target} HTTP/1.1",
-            f"Host: {parts.netloc if parts.hostname == host else host}",
-            "User-Agent: amplifier",
-            "Content-Type: application/json",
-            f"Content-Length: {len(body)}",
-            "Connection: close",
-            *(f"{name}: {value}" for name, value in headers.items()),
-        ]
-        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-        await writer.drain()
-        version, _, rest = (await reader.readline()).decode("latin-1").partition(" ")
-        if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
-            raise ValueError("it does not answer as a web server")
-        return int(rest[:3])
+        connection.request("POST", target, body, about)
+        return connection.getresponse().status
+    except HTTPException as error:
+        raise ValueError(f"it does not answer as a web server: {type(error).__name__}") from None
     finally:
-        writer.close()
+        connection.close()
 
 
 async def _expand(value: str) -> str:
