@@ -59,10 +59,17 @@ def print_json(schema: str, data: Any, hide: Callable[[str], str] = redact_text)
 
 
 def timestamp(moment: datetime | str | None) -> str:
-    """Return a time as RFC 3339 to the second, '' for None: local at a terminal, UTC in pipes and in JSON."""
+    """Return a time as RFC 3339 to the second, '' for None: local at a terminal, UTC in pipes and in JSON.
+
+    A text that is no time is returned as it is.
+    """
     if not moment:
         return ""
-    moment = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    if isinstance(moment, str):
+        try:
+            return timestamp(datetime.fromisoformat(moment))
+        except ValueError:
+            return moment
     context = click.get_current_context(silent=True)
     to_json = context is not None and any(context.params.get(name) for name in ("as_json", "as_lines", "jsonl"))
     if to_json or not sys.stdout.isatty():

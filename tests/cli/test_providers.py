@@ -193,10 +193,10 @@ async def test_the_test_of_a_provider_says_what_is_wrong(bundle: Path, monkeypat
     assert err.startswith("amplifier: anthropic: 401")
     assert "ANTHROPIC_API_KEY" in err
     assert KEY not in err
-    out, err = await amplifier("provider", "test", "nobody", code=4)
+    out, err = await amplifier("provider", "test", "nobody", code=5)
     assert "provider 'provider-nobody' is not installed" in err
     bundle.write_text("---\nbundle: {name: empty}\n---\n")
-    out, err = await amplifier("provider", "test", code=2)
+    out, err = await amplifier("provider", "test", code=4)
     assert "the bundle has no provider. Name one: amplifier provider list" in err
 
 

@@ -170,8 +170,8 @@ def test_a_blocking_tool_holds_up_its_session_alone(start: Callable[..., Up]) ->
     up.block()
     blocked_at = len(up.log.read_text())
     assert up.post() == 202
-    up.until(r"hook +fine", blocked_at)
-    up.until(r"tick +fine", blocked_at)
+    up.until(r"hook +[0-9a-f]{4} fine", blocked_at)
+    up.until(r"tick +[0-9a-f]{4} fine", blocked_at)
     rows = json.loads(printed("ps", "--json"))["data"]["background_sessions"]
     assert {row["background_session"]: row["state"] for row in rows}["stuck"] == "running"
     up.until(r"session stuck-\S+ has blocked its thread for \d+ s: wait_for_a_writer")
@@ -179,7 +179,7 @@ def test_a_blocking_tool_holds_up_its_session_alone(start: Callable[..., Up]) ->
     [line] = [line for line in printed("logs").splitlines() if "has blocked its thread" in line]
     assert re.search(r"stuck +session stuck-\S+ has blocked .*execute \(\S+block\.py:\d+\) < ", line)
     up.free()
-    up.until(r"stuck +It was freed\.")
+    up.until(r"stuck +[0-9a-f]{4} It was freed\.")
 
 
 def test_the_time_limit_of_a_blocked_session_holds_and_its_thread_writes_nothing_later(
@@ -189,8 +189,8 @@ def test_the_time_limit_of_a_blocked_session_holds_and_its_thread_writes_nothing
     up.block()
     gate = (up.folder / "gate").rename(up.folder / "open")  # the next attempt finds no gate
     up.until(r"session stuck-\S+ is given up, its thread hangs: wait_for_a_writer")
-    up.until(r"↻ stuck +SpawnTimeout")
-    up.until(r"stuck +It was free\.")
+    up.until(r"↻ stuck +[0-9a-f]{4} SpawnTimeout")
+    up.until(r"stuck +[0-9a-f]{4} It was free\.")
     gate.write_text("freed")  # the thread of the first attempt returns
 
     async def of_stuck(store: DurableStore) -> tuple[Any, list[Any]]:
@@ -226,8 +226,8 @@ def test_the_time_limit_of_a_session_that_ignores_its_cancellation_holds(start: 
     up.until(r"session stuck-\S+ is given up, it ignores its cancellation: sleep \(.* < retry \(\S+block\.py:\d+\) < ")
     (up.folder / "gate").rename(up.folder / "open")
     (up.folder / "retrying").unlink()
-    up.until(r"↻ stuck +SpawnTimeout")
-    up.until(r"stuck +It was free\.")
+    up.until(r"↻ stuck +[0-9a-f]{4} SpawnTimeout")
+    up.until(r"stuck +[0-9a-f]{4} It was free\.")
 
 
 def test_a_session_that_ignores_its_cancellation_can_be_stopped(start: Callable[..., Up]) -> None:

@@ -149,7 +149,7 @@ def test_a_worker_process_that_outlives_the_program_keeps_neither_its_locks_nor_
     os.kill(pid, 0)  # the worker lives
     (folder / "pool").unlink()
     second = start()
-    second.until(r"forks +It was ")
+    second.until(r"forks +[0-9a-f]{4} It was ")
     port = re.search(r"port: (\d+)", (folder / "bundle.md").read_text())
     assert port is not None
     socket.create_connection(("127.0.0.1", int(port[1])), PATIENCE).close()
@@ -174,7 +174,7 @@ def test_a_fork_that_a_tool_leaves_behind_ends_and_the_program_goes_on(
         (folder / where).touch()
     up = start()
     assert invoke(["trigger", "fire", "forks"]) == exits.OK
-    up.until(rf"forks +It was with a fork that ended with {code}\.")
+    up.until(rf"forks +[0-9a-f]{{4}} It was with a fork that ended with {code}\.")
     assert up.log.read_text().count("✓ forks") == 1
 
 

@@ -165,7 +165,7 @@ class Project:
 
     def assert_merged_once(self) -> None:
         """Assert that the change is there by one commit and one merge, and nothing is left over."""
-        assert self.git("log", "--format=%s", "--no-merges").splitlines() == ["Wrote it", "first"]
+        assert self.git("log", "--topo-order", "--format=%s", "--no-merges").splitlines() == ["Wrote it", "first"]
         assert self.git("log", "--format=%s", "--merges").splitlines() == ["Merge branch 'issue-7'"]
         assert self.git("for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
         assert self.git("status", "--porcelain") == ""
