@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -135,6 +136,25 @@ async def test_a_cancelled_session_cleans_up_before_the_caller_goes_on(loops: Se
         await running
     assert steps == ["cleaned up"]
     assert not fence.is_closed
+
+
+async def test_a_session_that_is_cancelled_before_its_first_step_is_closed(
+    loops: SessionLoops, fence: Fence, gate: Gate
+) -> None:
+    async def work() -> None: ...
+
+    await loops.run(work(), fence)
+    loops._idle[0].call(gate.block)  # the next one begins and is cancelled in one turn of its loop
+    await gate.wait_until_reached()
+    unbegun = work()
+    running = asyncio.ensure_future(loops.run(unbegun, fence))
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.sleep(0)
+    gate.opened.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert inspect.getcoroutinestate(unbegun) == inspect.CORO_CLOSED
 
 
 async def test_tasks_that_a_session_leaves_behind_end_with_it(loops: SessionLoops, fence: Fence) -> None:
