@@ -150,8 +150,8 @@ class _Work:
 
     def begin(self, own: SessionLoop, work: Coroutine[Any, Any, Any]) -> None:
         self.task = own.loop.create_task(own.run(work))
-        self.task.add_done_callback(self._report_end)
         self.task.add_done_callback(lambda task: work.close())  # a task that is cancelled at once has not begun it
+        self.task.add_done_callback(self._report_end)
 
     def cancel(self) -> None:
         if self.task is not None:
