@@ -10,19 +10,25 @@ transaction; then a refused change raises `DocumentConflict`, and nothing of the
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from .errors import DocumentConflict
 from .frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from .events import SessionEvent
 
+T = TypeVar("T")
+
 LONGEST_NAME = 256
 """Characters of the longest key or collection."""
+TRIES = 100
+"""Attempts at a change while others change the same documents: each conflict is somebody's success."""
 
 
 @frozen
@@ -155,3 +161,14 @@ class Documents(Protocol):
     ) -> list[SessionEvent]:
         """Make all changes and emit the events, in one transaction. Raises `DocumentConflict`."""
         ...
+
+
+async def retry_conflicts(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Await an attempt that reads documents and changes them, again after each conflict; return what it returns.
+
+    Raises `DocumentConflict` after `TRIES` attempts.
+    """
+    for _ in range(TRIES - 1):
+        with suppress(DocumentConflict):
+            return await attempt()
+    return await attempt()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from amplifier_core.errors import SessionConflict
 
@@ -23,20 +23,9 @@ if TYPE_CHECKING:
     from .state import Activity
     from .up import Up
 
-CAPABILITY = "background.host"
-"""The capability of a conversation with the `BackgroundHost`."""
-
-
-class BackgroundHost(Protocol):
-    """Starts the background sessions of a session's bundle; its orchestrator calls it."""
-
-    async def start(self) -> str | None:
-        """Start them, unless they run; return who runs them, None for this process. Raises as `run_background` does."""
-        ...
-
 
 class BesideConversation:
-    """A `BackgroundHost`; leaving it as a context manager stops what it has started.
+    """The capability `background.host` of a conversation; leaving it as a context manager stops what it has started.
 
     Running sessions get `grace` seconds to finish then; later ones are interrupted, and the next start resumes them.
     """
@@ -52,6 +41,7 @@ class BesideConversation:
         self.running: Up | None = None
         """The running background sessions; None before `start`, and where another process runs them."""
         self.grace = 0.0
+        self.store = store
         self._project = project
         self._run_background = partial(
             run_background, [bundle], store, plugins, working_dir=Path(project), observer=observer
@@ -77,7 +67,10 @@ class BesideConversation:
             self.running = None
 
     async def start(self) -> str | None:
-        """Start the background sessions, unless they run; return who runs them, None for this process."""
+        """Start the background sessions, unless they run; return who runs them, None for this process.
+
+        Raises as `run_background` does.
+        """
         if self._task is None:
             owner = running_owner(self._project)
             if owner is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import BundleValidationError, DocumentConflict
+from amplifier_core.documents import retry_conflicts
+from amplifier_core.errors import BundleValidationError
 
 from ..sessions.documents import documents_of
 from ..sessions.untrusted import UNTRUSTED
@@ -21,11 +23,6 @@ if TYPE_CHECKING:
     from ..hookspecs import WorkTracker
     from ..sessions.documents import SessionDocuments
     from .state import Engine
-
-    T = TypeVar("T")
-
-TRIES = 100
-"""Attempts at an edit while others change the same documents: each conflict is somebody's success."""
 
 
 class Tracking:
@@ -58,32 +55,22 @@ class Tracking:
         The first event is `session:completed`: its data is the outcome for the tracker, with `untrusted`, the reason
         why the text of the session is not trusted.
         """
-        commit = self._engine.store.commit
+        commit = partial(self._engine.store.commit, delivery, session=session)
         if self._tracker is None:
-            return await commit(delivery, emits=emits, session=session)
-        tracker, documents = self._tracker, self._documents(delivery)
+            return await commit(emits=emits)
+        documents = self._documents(delivery)
         outcome = {**emits[0].data, UNTRUSTED: (session.get("metadata") or {}).get(UNTRUSTED)}
-
-        async def write(edit: DocumentEdit) -> list[SessionEvent]:
-            changes, told = documents.prepare(edit.changes, edit.events)
-            return await commit(delivery, emits=[*emits, *told], session=session, documents=changes)
-
-        return await _write(lambda: tracker.finish(documents, delivery, outcome), write)
+        return await _write(documents, partial(self._tracker.finish, documents, delivery, outcome), commit, emits)
 
     async def give_up(
         self, delivery: Delivery, reason: str, emits: Sequence[SessionEvent], session: Mapping[str, Any] | None
     ) -> list[SessionEvent]:
         """Set a delivery aside, and give its work up with it; see `Inbox.dead_letter`."""
-        dead_letter = self._engine.store.dead_letter
+        dead_letter = partial(self._engine.store.dead_letter, delivery, reason=reason, session=session)
         if self._tracker is None:
-            return await dead_letter(delivery, reason=reason, emits=emits, session=session)
-        tracker, documents = self._tracker, self._documents(delivery)
-
-        async def write(edit: DocumentEdit) -> list[SessionEvent]:
-            changes, told = documents.prepare(edit.changes, edit.events)
-            return await dead_letter(delivery, reason=reason, emits=[*emits, *told], session=session, documents=changes)
-
-        return await _write(lambda: tracker.give_up(documents, delivery, reason), write)
+            return await dead_letter(emits=emits)
+        documents = self._documents(delivery)
+        return await _write(documents, partial(self._tracker.give_up, documents, delivery, reason), dead_letter, emits)
 
     async def recover(self, queue: str) -> Sequence[str]:
         """Free the work of the queue that no unfinished delivery goes on with; return what was freed."""
@@ -123,11 +110,17 @@ def make_tracker(plugins: Plugins, config: BackgroundSessionConfig) -> WorkTrack
     return tracker
 
 
-async def _write(make: Callable[[], Awaitable[DocumentEdit]], write: Callable[[DocumentEdit], Awaitable[T]]) -> T:
-    """Make an edit and write it; again while others change the same documents. Raises `DocumentConflict` at last."""
-    for _ in range(TRIES - 1):
-        try:
-            return await write(await make())
-        except DocumentConflict:
-            continue
-    return await write(await make())
+async def _write(
+    documents: SessionDocuments,
+    make: Callable[[], Awaitable[DocumentEdit]],
+    end: Callable[..., Awaitable[list[SessionEvent]]],
+    emits: Sequence[SessionEvent],
+) -> list[SessionEvent]:
+    """Make an edit, and write it with the end of the delivery. Raises as `retry_conflicts` does."""
+
+    async def attempt() -> list[SessionEvent]:
+        edit = await make()
+        changes, told = documents.prepare(edit.changes, edit.events)
+        return await end(emits=[*emits, *told], documents=changes)
+
+    return await retry_conflicts(attempt)

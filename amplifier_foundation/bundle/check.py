@@ -135,8 +135,9 @@ def check_loaded(
     runs_itself = any(not each.bundle for each in bundle.background_sessions)
     if not bundle.providers and (runs_itself or (bundle.instruction and not bundle.background_sessions)):
         problems.append(_warn_no_provider(bundle))
-    names = BundleRegistry(plugins=plugins).names()
-    for name, source in local_workers(bundle):
+    workers = local_workers(bundle)
+    names = BundleRegistry(plugins=plugins).names() if workers else {}
+    for name, source in workers:
         try:
             worker, found = read_leniently(source, registry=names, leave_out=leave_out)
         except BundleError as error:

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ...cli import exits
-from ...security import read_policy
 from ...sessions.failures import describe_failure, find_provider_error
 from ..app import plugins_of, use_store
 from ..trusting import Asking, confirm_here
 from .approving import Approvals
 from .choosing import choose
-from .showing import Display, PersonView
+from .showing import PersonView
 from .stopping import Presses, Stops, TurnCut, interrupts_to
 from .terminal import own_terminal, plain, tell
 from .watching import FactReporter
-from .workers import beside_conversation
+from .workers import open_chosen
 
 if TYPE_CHECKING:
     from ...spawning.conversation import Conversation, Turn
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) -> int:
     """Run one turn and show it; return the exit code. An error of the turn is shown, then raised."""
-    from ...spawning.conversation import open_conversation
-
     plugins, quiet = plugins_of(ctx), bool(ctx.obj["quiet"])
     watch, approvals = FactReporter(view, waits=isinstance(view, PersonView)), Approvals(own_terminal(), view.pause)
     plugins.register(watch, "run-watch")
@@ -43,22 +40,8 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
 
             resumed = chosen.record.session_id if chosen.record is not None else None
             recorder = RunRecorder(wanted.record, chosen.bundle, resumed=resumed)
-        async with (
-            beside_conversation(ctx, chosen, store, wanted) as workers,
-            open_conversation(
-                chosen.bundle,
-                store,
-                plugins,
-                resume=chosen.record,
-                working_dir=wanted.working_dir,
-                name=wanted.name,
-                approval_system=approvals,
-                permissions=read_policy(wanted.working_dir),
-                display_system=Display(quiet=quiet),
-                attach=recorder.attach if recorder is not None else None,
-                capabilities=workers.capabilities,
-            ) as conversation,
-        ):
+        attach = recorder.attach if recorder is not None else None
+        async with open_chosen(ctx, chosen, store, plugins, wanted, approvals, attach) as (conversation, workers):
             if not prompt and not await conversation.is_cut():
                 raise click.UsageError("the last turn was not interrupted; give a prompt")
             watch.attach(conversation.session)

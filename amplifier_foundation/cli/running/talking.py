@@ -13,7 +13,6 @@ from amplifier_core.errors import AmplifierError, StoreError
 
 from ...background.tasks import run_beside
 from ...cli import exits
-from ...security import read_policy
 from ...sessions.failures import describe_failure
 from ..app import plugins_of, use_store
 from ..output import plural
@@ -23,12 +22,12 @@ from .choosing import Chosen, Wanted, choose
 from .commands import COMMANDS, STEER, Commands, Refused, is_command
 from .foreground import Foreground, PressedInterrupt
 from .lines import LineEditor
-from .showing import Display, PersonView
+from .showing import PersonView
 from .stopping import Stops, TurnCut
 from .terminal import own_terminal, plain, tell
 from .typing_ahead import TypedLines
 from .watching import FactReporter
-from .workers import beside_conversation
+from .workers import open_chosen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,24 +99,8 @@ class Talk:
 
     async def _converse(self, chosen: Chosen, wanted: Wanted, store: SessionStore, plugins: Plugins) -> Chosen | None:
         """Converse in one session; return the next one, None at the end."""
-        from ...spawning.conversation import open_conversation
-
         approvals = Approvals(own_terminal(), self._view.pause, self._typed.leave)
-        async with (
-            beside_conversation(self._ctx, chosen, store, wanted) as workers,
-            open_conversation(
-                chosen.bundle,
-                store,
-                plugins,
-                resume=chosen.record,
-                working_dir=wanted.working_dir,
-                name=wanted.name,
-                approval_system=approvals,
-                permissions=read_policy(wanted.working_dir),
-                display_system=Display(quiet=self._quiet),
-                capabilities=workers.capabilities,
-            ) as conversation,
-        ):
+        async with open_chosen(self._ctx, chosen, store, plugins, wanted, approvals) as (conversation, workers):
             self._watch.attach(conversation.session)
             approvals.attach(conversation.session, conversation.record.name)
             await self._greet(conversation)

@@ -12,21 +12,26 @@ from amplifier_core.utils.secrets import redact_text
 
 from ...cli import exits
 from ...paths import project_of
+from ...security import read_policy
 from ..app import plugins_of
 from ..output import console
+from .showing import Display
 from .terminal import plain, tell
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     import click
 
+    from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import SessionStore
 
     from ...background.beside import BesideConversation
     from ...background.state import Activity
+    from ...spawning.conversation import Conversation
     from ..view import RunView
+    from .approving import Approvals
     from .choosing import Chosen, Wanted
     from .stopping import Presses
 
@@ -43,11 +48,10 @@ KEPT = 1000
 class Workers:
     """The background sessions beside one conversation, for its orchestrator to start."""
 
-    def __init__(self, store: SessionStore, bundle: str | None) -> None:
+    def __init__(self, bundle: str | None) -> None:
         """`bundle` is the bundle of the command line."""
         self.host: BesideConversation | None = None
         self._up = "amplifier up" if bundle is None else f"amplifier up -b {shlex.quote(bundle)}"
-        self._store = store
         self._view: RunView | None = None
         self._before: list[Activity] = []
 
@@ -80,7 +84,7 @@ class Workers:
             for activity in self._before:
                 self._view(activity)
             async with asyncio.TaskGroup() as group:
-                counting = group.create_task(keep_counts(self._view, self._durable, [running]))
+                counting = group.create_task(keep_counts(self._view, self.host.store, [running]))
                 draining = group.create_task(self.host.drain())
                 stopping = group.create_task(pressed.wait())
                 await asyncio.wait({draining, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -103,14 +107,9 @@ class Workers:
         if running is not None and not await running.manager.is_idle():
             tell(f"The workers stop here; their work goes on with the next run, or with: {self._up}")
 
-    @property
-    def _durable(self) -> DurableStore:
-        assert isinstance(self._store, DurableStore)  # else nothing runs beside the conversation
-        return self._store
-
 
 @asynccontextmanager
-async def beside_conversation(
+async def _offer_background(
     ctx: click.Context, chosen: Chosen, store: SessionStore, wanted: Wanted
 ) -> AsyncIterator[Workers]:
     """Offer the background sessions of a bundle to its conversation while the block runs; then stop them.
@@ -118,7 +117,7 @@ async def beside_conversation(
     Their project is that of the conversation. They have plugins of their own: what shows the sessions below the
     conversation is no business of theirs.
     """
-    workers = Workers(store, wanted.bundle)
+    workers = Workers(wanted.bundle)
     if not chosen.bundle.background_sessions or not isinstance(store, DurableStore):
         yield workers
         return
@@ -128,6 +127,41 @@ async def beside_conversation(
     plugins = plugins_of(ctx)
     async with BesideConversation(chosen.bundle, store, plugins, project, workers.observe) as workers.host:
         yield workers
+
+
+@asynccontextmanager
+async def open_chosen(
+    ctx: click.Context,
+    chosen: Chosen,
+    store: SessionStore,
+    plugins: Plugins,
+    wanted: Wanted,
+    approvals: Approvals,
+    attach: Callable[[AmplifierSession], None] | None = None,
+) -> AsyncIterator[tuple[Conversation, Workers]]:
+    """Open the conversation that a person chose, with the background sessions of its bundle on offer beside it.
+
+    `attach` is that of `open_conversation`.
+    """
+    from ...spawning.conversation import open_conversation
+
+    async with (
+        _offer_background(ctx, chosen, store, wanted) as workers,
+        open_conversation(
+            chosen.bundle,
+            store,
+            plugins,
+            resume=chosen.record,
+            working_dir=wanted.working_dir,
+            name=wanted.name,
+            approval_system=approvals,
+            permissions=read_policy(wanted.working_dir),
+            display_system=Display(quiet=bool(ctx.obj["quiet"])),
+            attach=attach,
+            capabilities=workers.capabilities,
+        ) as conversation,
+    ):
+        yield conversation, workers
 
 
 async def _print_panel(session: AmplifierSession) -> None:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from amplifier_core.documents import DocumentEdit
-from amplifier_core.errors import DocumentConflict
+from amplifier_core.documents import DocumentEdit, retry_conflicts
 
 from .issues import (
     CALLS,
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-TRIES = 100
-"""Attempts at a change while others change the same issues: each conflict is somebody's success."""
 CHANGEABLE = ("title", "description", "type", "priority", "status", "labels", "reason")
 """What `update` changes."""
 
@@ -148,21 +145,18 @@ class Edit:
 async def write(documents: Documents, make: Callable[[Edit], Awaitable[T]]) -> T:
     """Make an edit and write it; again while others change the same issues. Return what `make` returns.
 
-    Raises `DocumentConflict` after `TRIES` attempts, and the errors of `make`.
+    Raises as `retry_conflicts` does, and the errors of `make`.
     """
-    for attempt in range(TRIES):
+
+    async def attempt() -> T:
         edit = Edit(documents)
         result = await make(edit)
         made = edit.finish()
-        try:
-            if made.changes:
-                await documents.write(made.changes, made.events)
-        except DocumentConflict:
-            if attempt == TRIES - 1:
-                raise
-        else:
-            return result
-    raise AssertionError("unreachable")
+        if made.changes:
+            await documents.write(made.changes, made.events)
+        return result
+
+    return await retry_conflicts(attempt)
 
 
 def _digest(*facts: Any) -> str:

@@ -71,14 +71,10 @@ class IssueTrigger(LogTrigger):
             return None
         if self._find_reason(event.name, event.source_session_id, event.data) is not None:
             return None
-        return TriggerEvent(
-            TriggerType.ISSUE_EVENT,
-            NAME,
-            timestamp=self.context.clock.now(),
-            data=dict(event.data),
-            source_session_id=event.source_session_id,
-            event_name=event.name,
-            dedupe_key=_dedupe_key(event.data),
+        return self._make_event(
+            event.name,
+            event.source_session_id,
+            event.data,
             state=None if event.sequence is None else {"sequence": event.sequence},
             cause=event.event_id,
             depth=_depth_of(event),
@@ -94,29 +90,30 @@ class IssueTrigger(LogTrigger):
             data = {"issue_id": str(issue.get("id")), **issue, "state": "open", "changed": []}
             name, source = f"{_PREFIX}created", issue.get("created_by")
             if not issue.get("blocked") and self._find_reason(name, source, data) is None:
-                missed.append(
-                    TriggerEvent(
-                        TriggerType.ISSUE_EVENT,
-                        NAME,
-                        timestamp=self.context.clock.now(),
-                        data=data,
-                        source_session_id=source,
-                        event_name=name,
-                        dedupe_key=_dedupe_key(data),
-                        depth=int(issue.get("depth") or 0) + 1,
-                    )
-                )
+                missed.append(self._make_event(name, source, data, depth=int(issue.get("depth") or 0) + 1))
         return missed
+
+    def _make_event(self, name: str, source: str | None, data: Mapping[str, Any], **facts: Any) -> TriggerEvent:
+        """Return the event of one state of an issue: one that was ready at the start is not handled twice."""
+        return TriggerEvent(
+            TriggerType.ISSUE_EVENT,
+            NAME,
+            timestamp=self.context.clock.now(),
+            data=dict(data),
+            source_session_id=source,
+            event_name=name,
+            dedupe_key=f"{data.get('issue_id')}@{data.get('updated')}",
+            **facts,
+        )
 
     def _find_reason(self, name: str, source: str | None, data: Mapping[str, Any]) -> str | None:
         """Return None for an issue that fires, else the reason against it."""
         config, kind, labels = self._config, name.removeprefix(_PREFIX), _texts(data.get("labels"))
+        type = data.get("type")
         if kind not in config.events and not ("ready" in config.events and _becomes_ready(kind, data)):
             return f"its events are {', '.join(config.events)}, and this is {name or 'without a name'}"
-        if (config.types is not None and data.get("type") not in config.types) or data.get(
-            "type"
-        ) in config.except_types:
-            return f"the issue is of the type {data.get('type')}"
+        if (config.types is not None and type not in config.types) or type in config.except_types:
+            return f"the issue is of the type {type}"
         if config.status is not None and data.get("status") not in config.status:
             return f"the issue is {data.get('status')}, and status is {', '.join(config.status)}"
         if config.labels is not None and not labels & set(config.labels):
@@ -147,11 +144,6 @@ def _depth_of(event: SessionEvent) -> int:
     """
     depth = event.data.get("depth")
     return (depth if isinstance(depth, int) and depth >= 0 and event.name != f"{_PREFIX}created" else event.depth) + 1
-
-
-def _dedupe_key(data: Mapping[str, Any]) -> str:
-    """Return the key of one state of an issue: an issue that was ready at the start is not handled twice."""
-    return f"{data.get('issue_id')}@{data.get('updated')}"
 
 
 def _cut(value: Any) -> Any:
