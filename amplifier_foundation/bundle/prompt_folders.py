@@ -159,7 +159,10 @@ def stamp_files(folders: Iterable[PromptFolder]) -> list[tuple[str, int, int, in
 
 
 def list_skill_files(skill: Path) -> list[str]:
-    """Return the files of a skill's folder beside `SKILL.md`, relative to it and sorted, without links out of it."""
+    """Return the files of a skill's folder beside `SKILL.md`, relative to it and sorted.
+
+    Hidden files, links out of the folder, and names that cannot be printed are left out.
+    """
     found: list[str] = []
     for top, folders, names in os.walk(skill):
         at = Path(top)
@@ -167,7 +170,8 @@ def list_skill_files(skill: Path) -> list[str]:
         keep = [each for each in folders if depth < DEEPEST and each not in SKIPPED and not each.startswith(".")]
         folders[:] = sorted(keep)
         inside = [(at / name).relative_to(skill).as_posix() for name in sorted(names) if not name.startswith(".")]
-        found += [each for each in inside if each != SKILL_FILE and not leaves(skill, skill / each)]
+        inside = [each for each in inside if each.isprintable() and each != SKILL_FILE]
+        found += [each for each in inside[:MOST_FILES] if not leaves(skill, skill / each)]
         if len(found) > MOST_FILES:
             break
     return sorted(found[:MOST_FILES])

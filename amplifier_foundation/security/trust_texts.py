@@ -53,7 +53,8 @@ class TrustedTexts:
 def find_untrusted_texts(folder: Path, *, checks: bool | None = None) -> list[NotTrusted]:
     """Return an error for each folder of a project with skills or commands that are not trusted as they are.
 
-    `folder` is the working folder of a session; `checks` is by default what `is_checked` says. Raises `TrustUnreadable`.
+    `folder` is the working folder of a session; `checks` is by default what `is_checked` says. Raises
+    `TrustUnreadable`.
     """
     from ..bundle.prompt_folders import find_roots
     from .trust import NotTrusted, is_checked

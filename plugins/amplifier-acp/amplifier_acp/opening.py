@@ -71,9 +71,9 @@ class BundleOpener:
                     raise
                 continue
             texts = await asyncio.to_thread(find_untrusted_texts, Path(folder)) if bundle.has_tool(MODULE) else ()
-            for error in texts:  # who says no works without them
-                if not await settle(error) and settle is refuse:
-                    raise error
+            for untrusted in texts:  # who says no works without them
+                if not await settle(untrusted) and settle is refuse:
+                    raise untrusted
             return bundle
 
     def _require_runnable(self, bundle: Bundle) -> None:
