@@ -108,6 +108,22 @@ def find_prompt_files(folder: PromptFolder, read: ReadText, problems: list[Probl
             yield one
 
 
+def read_bundle_prompts(bundle: Bundle) -> tuple[list[PromptFile], list[Problem]]:
+    """Return the skills and commands in the folders of a bundle, and what is wrong with them."""
+    from ..mentions.files import read_text
+
+    def read(path: Path, limit: int) -> str:
+        return read_text(path.resolve(), limit)
+
+    found: dict[tuple[str, str], PromptFile] = {}
+    problems: list[Problem] = []
+    for kind in FOLDERS:
+        for folder in bundle_folders(kind, bundle_roots(bundle)):
+            for each in find_prompt_files(folder, read, problems):
+                found.setdefault((each.kind, each.name), each)
+    return sorted(found.values(), key=lambda each: (each.kind, each.name)), problems
+
+
 def _find_skills(folder: PromptFolder, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
     for entry in _scan(folder.path):
         path = Path(entry.path)

@@ -61,9 +61,10 @@ class Asking:
 
     async def settle_texts(self, bundle: Bundle, folder: Path | None = None) -> None:
         """Settle the trust in the skills and commands of a folder's project; who says no works without them."""
-        from ..security.trust_texts import MODULE, find_untrusted_texts
+        from ..bundle.sections import PROMPT_TOOL
+        from ..security.trust_texts import find_untrusted_texts
 
-        if bundle.has_tool(MODULE):
+        if bundle.has_tool(PROMPT_TOOL):
             for error in find_untrusted_texts(folder or Path.cwd()):
                 await self.settle(error)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from ..bundle.sections import PROMPT_TOOL
 from .trust_files import owner_of, path_of, read_seen
 from .trust_ledger import Ledger
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from ..bundle.prompt_folders import PromptFolder
     from .trust import NotTrusted
     from .trust_content import Content
-
-MODULE = "tool-skills"
-"""The module of the tool for skills and commands."""
 
 
 class UntrustedText(ValueError):
@@ -107,7 +105,7 @@ def find_strange_texts(bundle: Bundle, known: Iterable[str]) -> Iterator[str]:
 
 def folders_of_bundle(bundle: Bundle) -> list[PromptFolder]:
     """Return the folders with skills and commands of a bundle; none for a bundle without the tool for them."""
-    if not bundle.has_tool(MODULE):
+    if not bundle.has_tool(PROMPT_TOOL):
         return []
     from ..bundle.prompt_folders import FOLDERS, bundle_folders, bundle_roots
 

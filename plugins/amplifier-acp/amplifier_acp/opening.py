@@ -55,9 +55,10 @@ class BundleOpener:
 
     async def _load(self, source: str, folder: str, settings: Settings, settle: Settle) -> Bundle:
         from amplifier_foundation.bundle.registry import BundleRegistry
+        from amplifier_foundation.bundle.sections import PROMPT_TOOL
         from amplifier_foundation.security.loading import load_to_run
         from amplifier_foundation.security.trust import NotTrusted
-        from amplifier_foundation.security.trust_texts import MODULE, find_untrusted_texts
+        from amplifier_foundation.security.trust_texts import find_untrusted_texts
 
         from .trusting import refuse
 
@@ -70,7 +71,7 @@ class BundleOpener:
                 if not await settle(error):
                     raise
                 continue
-            texts = await asyncio.to_thread(find_untrusted_texts, Path(folder)) if bundle.has_tool(MODULE) else ()
+            texts = await asyncio.to_thread(find_untrusted_texts, Path(folder)) if bundle.has_tool(PROMPT_TOOL) else ()
             for untrusted in texts:  # who says no works without them
                 if not await settle(untrusted) and settle is refuse:
                     raise untrusted
