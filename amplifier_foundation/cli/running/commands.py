@@ -90,6 +90,8 @@ class Commands:
         from .expanding import expand
 
         name, argument = split_command(line) or ("", "")
+        if name not in BUILT_IN and name not in self._offered:
+            await self.refresh()  # it came after the prompt
         command = self._offered.get(name)
         return None if command is None else await expand(command, argument, listen)
 

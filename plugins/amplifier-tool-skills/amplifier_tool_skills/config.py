@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -27,6 +28,10 @@ def read_config(config: dict[str, Any]) -> SkillsConfig:
     try:
         return SkillsConfig.model_validate(config)
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        key = ".".join(map(str, detail["loc"]))
-        raise ValueError(f"tool-skills: {key}: {detail['msg']}") from None
+        problem = error.errors(include_url=False)[0]
+        key, message = ".".join(map(str, problem["loc"])), problem["msg"]
+        if problem["type"] == "extra_forbidden":
+            known = list(SkillsConfig.model_fields)
+            close = get_close_matches(key, known, n=1)
+            message = "unknown key; " + (f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}")
+        raise ValueError(f"tool-skills: {key}: {message}") from None
