@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     """Reads a file of at most so many bytes. Raises `OSError` and `ValueError`."""
 
 Kind = Literal["skill", "command"]
-CODE = "AMP121"
 SKILL_FILE = "SKILL.md"
 MAX_BYTES = 256 * 1024
 """Of one file."""
@@ -73,17 +72,17 @@ def read_skill(folder: Path, read: ReadText) -> tuple[PromptFile | None, list[Pr
     data, problems = front.data, front.problems
     if not _SKILL_NAME.fullmatch(folder.name) or len(folder.name) > LONGEST_NAME:
         message = f"a skill has the name of its folder: 1 to {LONGEST_NAME} of a-z, 0-9 and single '-'"
-        return None, [*problems, error_at(front.positions.at(("name",)), CODE, message)]
+        return None, [*problems, error_at(front.positions.at(("name",)), "AMP121", message)]
     if data.get("name") != folder.name:
         message = f"the name of a skill is that of its folder, '{folder.name}'; that one counts"
-        problems.append(warning_at(front.positions.at(("name",)), CODE, message))
+        problems.append(warning_at(front.positions.at(("name",)), "AMP121", message))
     description = _to_line(data.get("description"))
     if not description:
         message = "a skill needs a description: what it does, and when to use it"
-        return None, [*problems, error_at(front.positions.at(("description",)), CODE, message)]
+        return None, [*problems, error_at(front.positions.at(("description",)), "AMP121", message)]
     if len(description) > LONGEST_DESCRIPTION:
         message = f"models see the first {LONGEST_DESCRIPTION:,} characters of a description"
-        problems.append(warning_at(front.positions.at(("description",)), CODE, message))
+        problems.append(warning_at(front.positions.at(("description",)), "AMP121", message))
     found = _make("skill", folder.name, file, description, data)
     return found, problems
 
@@ -92,7 +91,7 @@ def read_command(file: Path, name: str, read: ReadText) -> tuple[PromptFile | No
     """Return the command in a file, None for an unusable one, and its problems."""
     if not all(_COMMAND_PART.fullmatch(part) for part in name.split(":")):
         message = f"'{name}' cannot be typed: letters, digits, '_', '.' and '-', a letter first"
-        return None, [error_at(Place(show_file(file)), CODE, message)]
+        return None, [error_at(Place(show_file(file)), "AMP121", message)]
     front = read_front(file, read)
     if front is None or isinstance(front, list):
         return None, front or []
@@ -100,10 +99,10 @@ def read_command(file: Path, name: str, read: ReadText) -> tuple[PromptFile | No
     if found := _RUN.search(front.body):
         line = front.body[: found.start()].count("\n") + _first_line(front)
         message = f"{found[0]} is not run: commands of files never are. The model is told, and may run it with a tool"
-        problems.append(warning_at(Place(show_file(file), line, 1), CODE, message))
+        problems.append(warning_at(Place(show_file(file), line, 1), "AMP121", message))
     description = _to_line(front.data.get("description")) or _to_line(front.body.strip().partition("\n")[0])
     if not front.body.strip():
-        return None, [*problems, error_at(Place(show_file(file), 1, 1), CODE, "a command needs a text: its prompt")]
+        return None, [*problems, error_at(Place(show_file(file), 1, 1), "AMP121", "a command needs a text: its prompt")]
     return _make("command", name, file, description.lstrip("# "), front.data), problems
 
 
@@ -130,21 +129,21 @@ def read_front(file: Path, read: ReadText) -> Front | list[Problem] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        return [error_at(Place(shown), CODE, str(getattr(error, "strerror", None) or error))]
+        return [error_at(Place(shown), "AMP121", str(getattr(error, "strerror", None) or error))]
     positions = Positions(shown)
     opened = _FENCE.match(text)
     if opened is None:
         return Front({}, positions, text, [])
     closed = re.compile(r"^---[ \t]*$", re.MULTILINE).search(text, opened.end())
     if closed is None:
-        return [error_at(Place(shown, 1, 1), CODE, "the front matter has no end: write a line '---' after it")]
+        return [error_at(Place(shown, 1, 1), "AMP121", "the front matter has no end: write a line '---' after it")]
     written = text[opened.end() : closed.start()]
     try:
         data, problems = _read_lenient(written, positions)
     except Unreadable as stopped:
         return [stopped.problem]
     if data is not None and not isinstance(data, dict):
-        return [error_at(place_of(text, opened.end(), shown), CODE, "the front matter must be a mapping of keys")]
+        return [error_at(place_of(text, opened.end(), shown), "AMP121", "the front matter must be a mapping of keys")]
     return Front(data or {}, positions, text[closed.end() :].removeprefix("\n"), problems)
 
 

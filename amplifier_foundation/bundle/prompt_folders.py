@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,7 +15,7 @@ from ..documents.local_paths import leaves
 from ..documents.positions import Place, show_file
 from ..documents.problems import warning_at
 from ..paths import data_home
-from .prompt_files import CODE, SKILL_FILE, read_command, read_skill
+from .prompt_files import SKILL_FILE, read_command, read_skill
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -100,7 +101,7 @@ def find_prompt_files(folder: PromptFolder, read: ReadText, problems: list[Probl
     for number, (path, name) in enumerate(found):
         if number >= MOST:
             message = f"only the first {MOST} {FOLDERS[folder.kind]} of a folder are used"
-            problems.append(warning_at(Place(show_file(folder.path)), CODE, message))
+            problems.append(warning_at(Place(show_file(folder.path)), "AMP121", message))
             return
         one, others = read_skill(path, read) if folder.kind == "skill" else read_command(path, name, read)
         problems += others
@@ -125,41 +126,46 @@ def read_bundle_prompts(bundle: Bundle) -> tuple[list[PromptFile], list[Problem]
 
 
 def _find_skills(folder: PromptFolder, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
-    for entry in _scan(folder.path):
-        path = Path(entry.path)
-        if entry.name.startswith(".") or not entry.is_dir() or not (path / SKILL_FILE).is_file():
+    for entry in _scan(folder):
+        file = f"{entry.path}/{SKILL_FILE}"
+        if entry.name.startswith(".") or not entry.is_dir() or not os.path.isfile(file):  # noqa: PTH113 - hot
             continue
-        if _is_inside(folder, path / SKILL_FILE, problems):
-            yield path, entry.name
+        is_link = entry.is_symlink() or os.path.islink(file)  # noqa: PTH114 - hot
+        if not is_link or _is_inside(folder, Path(file), problems):
+            yield Path(entry.path), entry.name
 
 
 def _find_commands(folder: PromptFolder, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
-    waiting = [(folder.path, "", 1)]
+    waiting = [(folder, "", 1)]
     while waiting:
-        path, namespace, depth = waiting.pop(0)
-        for entry in _scan(path):
+        here, namespace, depth = waiting.pop(0)
+        for entry in _scan(here):
             if entry.name.startswith(".") or entry.name in SKIPPED:
                 continue
             if entry.is_dir(follow_symlinks=folder.root is None):
                 if depth < DEEPEST:
-                    waiting.append((Path(entry.path), f"{namespace}{entry.name}:", depth + 1))
-            elif entry.name.endswith(".md") and entry.is_file() and _is_inside(folder, Path(entry.path), problems):
-                yield Path(entry.path), f"{namespace}{entry.name.removesuffix('.md')}"
+                    below = replace(folder, path=Path(entry.path))
+                    waiting.append((below, f"{namespace}{entry.name}:", depth + 1))
+            elif entry.name.endswith(".md") and entry.is_file():
+                if not entry.is_symlink() or _is_inside(folder, Path(entry.path), problems):
+                    yield Path(entry.path), f"{namespace}{entry.name.removesuffix('.md')}"
 
 
-def _scan(folder: Path) -> list[os.DirEntry[str]]:
+def _scan(folder: PromptFolder) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, sorted; nothing for a missing one, and for one that a link takes elsewhere."""
     try:
-        with os.scandir(folder) as entries:
-            return sorted(islice(entries, MOST_ENTRIES), key=lambda each: each.name)
+        with os.scandir(folder.path) as entries:
+            found = sorted(islice(entries, MOST_ENTRIES), key=lambda each: each.name)
     except OSError:  # missing, or closed to this user
         return []
+    return found if folder.root is None or not found or not leaves(folder.root, folder.path) else []
 
 
 def _is_inside(folder: PromptFolder, path: Path, problems: list[Problem]) -> bool:
     if folder.root is None or not leaves(folder.root, path):
         return True
     message = "is left out: it is a link that leads elsewhere"
-    problems.append(warning_at(Place(show_file(path)), CODE, message))
+    problems.append(warning_at(Place(show_file(path)), "AMP121", message))
     return False
 
 
