@@ -129,7 +129,7 @@ def read_front(file: Path, read: ReadText) -> Front | list[Problem] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        return [error_at(Place(shown), "AMP121", str(getattr(error, "strerror", None) or error))]
+        return [error_at(Place(shown), "AMP121", describe_fault(error))]
     positions = Positions(shown)
     opened = _FENCE.match(text)
     if opened is None:
@@ -145,6 +145,11 @@ def read_front(file: Path, read: ReadText) -> Front | list[Problem] | None:
     if data is not None and not isinstance(data, dict):
         return [error_at(place_of(text, opened.end(), shown), "AMP121", "the front matter must be a mapping of keys")]
     return Front(data or {}, positions, text[closed.end() :].removeprefix("\n"), problems)
+
+
+def describe_fault(error: Exception) -> str:
+    """Return why a file cannot be read, without the advice for mentions."""
+    return str(getattr(error, "strerror", None) or error).partition(";")[0]
 
 
 def _read_lenient(written: str, positions: Positions) -> tuple[Any, list[Problem]]:

@@ -15,7 +15,7 @@ from ..documents.local_paths import leaves
 from ..documents.positions import Place, show_file
 from ..documents.problems import warning_at
 from ..paths import data_home
-from .prompt_files import SKILL_FILE, read_command, read_skill
+from .prompt_files import MAX_BYTES, SKILL_FILE, read_command, read_skill
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,8 +32,8 @@ _OF_PROJECT: dict[Kind, tuple[str, ...]] = {
     "skill": (".amplifier/skills", ".claude/skills", ".agents/skills"),
     "command": (".amplifier/commands", ".claude/commands"),
 }
-MOST, MOST_FILES, MOST_ENTRIES, DEEPEST = 500, 500, 10_000, 5
-"""Skills or commands of a folder; files of one skill; names of a folder; folders within each other."""
+MOST, MOST_FILES, MOST_OF_ALL, MOST_ENTRIES, DEEPEST = 500, 500, 5_000, 10_000, 5
+"""Skills or commands of a folder; files of one skill, and of all; names of a folder; folders within each other."""
 SKIPPED = {"__pycache__", "node_modules"}
 
 
@@ -97,12 +97,7 @@ def bundle_roots(bundle: Bundle) -> list[Path]:
 
 def find_prompt_files(folder: PromptFolder, read: ReadText, problems: list[Problem]) -> Iterator[PromptFile]:
     """Yield the skills or commands of a folder by name; add what is wrong to `problems`."""
-    found = _find_skills(folder, problems) if folder.kind == "skill" else _find_commands(folder, problems)
-    for number, (path, name) in enumerate(found):
-        if number >= MOST:
-            message = f"only the first {MOST} {FOLDERS[folder.kind]} of a folder are used"
-            problems.append(warning_at(Place(show_file(folder.path)), "AMP121", message))
-            return
+    for path, name in _find(folder, problems):
         one, others = read_skill(path, read) if folder.kind == "skill" else read_command(path, name, read)
         problems += others
         if one is not None:
@@ -123,6 +118,15 @@ def read_bundle_prompts(bundle: Bundle) -> tuple[list[PromptFile], list[Problem]
             for each in find_prompt_files(folder, read, problems):
                 found.setdefault((each.kind, each.name), each)
     return sorted(found.values(), key=lambda each: (each.kind, each.name)), problems
+
+
+def _find(folder: PromptFolder, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
+    """Yield the path and the name of each skill or command of a folder, as far as they count."""
+    found = _find_skills(folder, problems) if folder.kind == "skill" else _find_commands(folder, problems)
+    yield from islice(found, MOST)
+    if next(found, None) is not None:
+        message = f"only the first {MOST} {FOLDERS[folder.kind]} of a folder are used"
+        problems.append(warning_at(Place(show_file(folder.path)), "AMP121", message))
 
 
 def _find_skills(folder: PromptFolder, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
@@ -146,9 +150,11 @@ def _find_commands(folder: PromptFolder, problems: list[Problem]) -> Iterator[tu
                 if depth < DEEPEST:
                     below = replace(folder, path=Path(entry.path))
                     waiting.append((below, f"{namespace}{entry.name}:", depth + 1))
-            elif entry.name.endswith(".md") and entry.is_file():
-                if not entry.is_symlink() or _is_inside(folder, Path(entry.path), problems):
-                    yield Path(entry.path), f"{namespace}{entry.name.removesuffix('.md')}"
+                continue
+            if not entry.name.endswith(".md") or not entry.is_file():
+                continue
+            if not entry.is_symlink() or _is_inside(folder, Path(entry.path), problems):
+                yield Path(entry.path), f"{namespace}{entry.name.removesuffix('.md')}"
 
 
 def _scan(folder: PromptFolder) -> list[os.DirEntry[str]]:
@@ -173,7 +179,7 @@ def stamp_files(folders: Iterable[PromptFolder]) -> list[tuple[str, int, int, in
     """Return what changes when a skill or a command comes, goes or changes: paths, sizes, times and inodes."""
     found = []
     for folder in folders:
-        for path, _ in _find_skills(folder, []) if folder.kind == "skill" else _find_commands(folder, []):
+        for path, _ in _find(folder, []):
             with suppress(OSError):
                 status = (path / SKILL_FILE if folder.kind == "skill" else path).stat()
                 found.append((str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
@@ -193,18 +199,20 @@ def list_skill_files(skill: Path) -> list[str]:
         folders[:] = sorted(keep)
         inside = [(at / name).relative_to(skill).as_posix() for name in sorted(names) if not name.startswith(".")]
         inside = [each for each in inside if each.isprintable() and each != SKILL_FILE]
-        found += [each for each in inside[:MOST_FILES] if not leaves(skill, skill / each)]
+        files = (each for each in inside[:MOST_FILES] if (skill / each).is_file() and not leaves(skill, skill / each))
+        found += files
         if len(found) > MOST_FILES:
             break
     return sorted(found[:MOST_FILES])
 
 
-def list_files(folders: Iterable[PromptFolder]) -> Iterator[Path]:
-    """Yield the real path of every file that skills or commands in these folders may bring into a prompt."""
+def list_files(folders: Iterable[PromptFolder]) -> list[Path]:
+    """Return the real paths of the files that skills and commands in these folders may bring into a prompt."""
+    found: list[Path] = []
     for folder in folders:
-        if folder.kind == "command":
-            yield from (path.resolve() for path, _ in _find_commands(folder, []))
-            continue
-        for path, _ in _find_skills(folder, []):
-            yield (path / SKILL_FILE).resolve()
-            yield from ((path / each).resolve() for each in list_skill_files(path))
+        for path, _ in _find(folder, []):
+            is_skill = folder.kind == "skill"
+            found += [path / each for each in (SKILL_FILE, *list_skill_files(path))] if is_skill else [path]
+            if len(found) >= MOST_OF_ALL:
+                break
+    return [each.resolve() for each in found[:MOST_OF_ALL] if each.stat().st_size <= MAX_BYTES]

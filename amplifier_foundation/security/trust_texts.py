@@ -47,6 +47,10 @@ class TrustedTexts:
             raise UntrustedText(path)
         return decode_text(raw)
 
+    def knows(self, path: Path) -> bool:
+        """Return whether any content of a file was trusted: the name of a planted file is a stranger's text, too."""
+        return bool(self._ledger.digests_of(path_of(path.resolve())))
+
 
 def find_untrusted_texts(folder: Path, *, checks: bool | None = None) -> list[NotTrusted]:
     """Return an error for each folder of a project with skills or commands that are not trusted as they are.
@@ -82,6 +86,8 @@ def texts_content(place: str, folders: Iterable[PromptFolder]) -> Content:
 
 def add_texts(content: Content, folders: Iterable[PromptFolder]) -> None:
     """Add the files of skills and commands in these folders to a content."""
+    from amplifier_core.utils.secrets import redact_text
+
     from ..bundle.prompt_folders import find_prompt_files, list_files
     from ..mentions.files import read_text
 
@@ -91,7 +97,7 @@ def add_texts(content: Content, folders: Iterable[PromptFolder]) -> None:
             if known not in content.files:
                 content.files[known] = read_seen(known)
         for each in find_prompt_files(folder, read_text, []):
-            content.lines.append((each.kind, f"{each.name}: {each.description}"))
+            content.lines.append((each.kind, redact_text(f"{each.name}: {each.description}")))
 
 
 def find_strange_texts(bundle: Bundle, known: Iterable[str]) -> Iterator[str]:

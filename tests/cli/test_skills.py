@@ -98,7 +98,9 @@ def test_skills_of_a_project_count_as_they_were_trusted(
     assert "First." in run("run", "use local").stdout
 
     write(of_project.parent / "new.md", "Planted.")
-    assert "new.md: is not trusted, or has changed since" in run("run", "read local new.md").stdout
+    write(of_project.parent / "obey.md", "Planted.")
+    assert "obey" not in run("run", "use local").stdout
+    assert "the skill 'local' has no file 'new.md'" in run("run", "read local new.md").stdout
     of_project.write_text(of_project.read_text() + "Second.\n")
     left = run("run", "use local")
     assert "there is no skill 'local'" in left.stdout

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from amplifier_foundation.bundle.prompt_files import Kind, PromptFile, ReadText
     from amplifier_foundation.bundle.prompt_folders import Owner, PromptFolder
     from amplifier_foundation.documents.problems import Problem
+    from amplifier_foundation.security.trust_texts import TrustedTexts
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Catalog:
         self._stamp: object = None
         self._lock = Lock()
         self._readers: dict[Path, ReadText] = {}
+        self._trusted: TrustedTexts | None = None
         self._told: set[str] = set()
 
     @property
@@ -66,12 +68,25 @@ class Catalog:
                 self._read(folders)
                 self._stamp = stamp
 
+    def list_files(self, skill: PromptFile) -> list[str]:
+        """Return the files of a skill beside `SKILL.md`, without those that must be trusted and are not."""
+        from amplifier_foundation.bundle.prompt_folders import list_skill_files
+
+        folder, trusted = skill.file.parent, self._trusted
+        files = list_skill_files(folder)
+        if trusted is None or self._find_reader(skill.file) != trusted.read:
+            return files
+        return [each for each in files if trusted.knows(folder / each)]
+
     def read(self, file: Path, limit: int) -> str:
         """Return the text of a file of a skill or command. Raises `OSError` and `ValueError`."""
-        reader = next((read for root, read in self._readers.items() if file.is_relative_to(root)), None)
+        reader = self._find_reader(file)
         if reader is None:
             raise FileNotFoundError(file)
         return reader(file, limit)
+
+    def _find_reader(self, file: Path) -> ReadText | None:
+        return next((read for root, read in self._readers.items() if file.is_relative_to(root)), None)
 
     async def expand_mentions(self, text: str, file: Path) -> str:
         """Return a text followed by the files that it mentions (`@path`, from the working folder on)."""
@@ -103,7 +118,7 @@ class Catalog:
         from amplifier_foundation.mentions.files import read_text
         from amplifier_foundation.security.trust_texts import TrustedTexts, UntrustedText
 
-        trusted = TrustedTexts()
+        self._trusted = trusted = TrustedTexts()
         problems: list[Problem] = []
         untrusted: list[Path] = []
         found: dict[Kind, dict[str, PromptFile]] = {kind: {} for kind in KINDS}

@@ -102,12 +102,11 @@ class SkillTool:
         from html import escape
 
         from amplifier_foundation.bundle.prompt_files import fill_in
-        from amplifier_foundation.bundle.prompt_folders import list_skill_files
 
         folder = skill.file.parent
         text = fill_in(self._read_body(skill), argument, positional=False)
         shown = f'<skill name="{skill.name}" folder="{escape(str(folder))}">\n{text}\n</skill>'
-        if files := list_skill_files(folder):
+        if files := self._catalog.list_files(skill):
             listed = "\n".join(files)
             shown += f"\n\nFiles of the skill, relative to its folder; read one with skill(name, file):\n{listed}"
         return shown
@@ -123,16 +122,16 @@ class SkillTool:
         return front.body
 
     def _read_file(self, skill: PromptFile, file: str) -> str:
-        from amplifier_foundation.bundle.prompt_folders import list_skill_files
+        from amplifier_foundation.bundle.prompt_files import describe_fault
 
         folder, name = skill.file.parent, file.removeprefix("./")
-        known = [skill.file.name, *list_skill_files(folder)]
+        known = [skill.file.name, *self._catalog.list_files(skill)]
         if name not in known:
             raise SkillFailure(f"the skill '{skill.name}' has no file '{file}'. It has: {', '.join(known[:50])}")
         try:
             return self._catalog.read(folder / name, MAX_BYTES)
         except (OSError, ValueError) as error:
-            raise SkillFailure(f"{folder / name}: {getattr(error, 'strerror', None) or error}") from None
+            raise SkillFailure(f"{folder / name}: {describe_fault(error)}") from None
 
     # commands
 
