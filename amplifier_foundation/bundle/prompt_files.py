@@ -63,6 +63,13 @@ class Front(NamedTuple):
     problems: list[Problem]
 
 
+def read_text(path: Path, limit: int) -> str:
+    """Return the text of a file, also behind a link. Raises `OSError`, and `ValueError` with the fault of the file."""
+    from ..mentions import files
+
+    return files.read_text(path.resolve(), limit)
+
+
 def read_skill(folder: Path, read: ReadText) -> tuple[PromptFile | None, list[Problem]]:
     """Return the skill in a folder, None for an unusable one, and its problems."""
     file = folder / SKILL_FILE

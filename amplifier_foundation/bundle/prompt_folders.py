@@ -15,7 +15,7 @@ from ..documents.local_paths import leaves
 from ..documents.positions import Place, show_file
 from ..documents.problems import warning_at
 from ..paths import data_home
-from .prompt_files import MAX_BYTES, SKILL_FILE, read_command, read_skill
+from .prompt_files import MAX_BYTES, SKILL_FILE, read_command, read_skill, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -106,16 +106,11 @@ def find_prompt_files(folder: PromptFolder, read: ReadText, problems: list[Probl
 
 def read_bundle_prompts(bundle: Bundle) -> tuple[list[PromptFile], list[Problem]]:
     """Return the skills and commands in the folders of a bundle, and what is wrong with them."""
-    from ..mentions.files import read_text
-
-    def read(path: Path, limit: int) -> str:
-        return read_text(path.resolve(), limit)
-
     found: dict[tuple[str, str], PromptFile] = {}
     problems: list[Problem] = []
     for kind in FOLDERS:
         for folder in bundle_folders(kind, bundle_roots(bundle)):
-            for each in find_prompt_files(folder, read, problems):
+            for each in find_prompt_files(folder, read_text, problems):
                 found.setdefault((each.kind, each.name), each)
     return sorted(found.values(), key=lambda each: (each.kind, each.name)), problems
 
@@ -132,9 +127,9 @@ def _find(folder: PromptFolder, problems: list[Problem]) -> Iterator[tuple[Path,
 def _find_skills(folder: PromptFolder, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
     for entry in _scan(folder):
         file = f"{entry.path}/{SKILL_FILE}"
-        if entry.name.startswith(".") or not entry.is_dir() or not os.path.isfile(file):  # noqa: PTH113 - hot
+        if entry.name.startswith(".") or not os.path.isfile(file):  # noqa: PTH113 - it knows no error
             continue
-        is_link = entry.is_symlink() or os.path.islink(file)  # noqa: PTH114 - hot
+        is_link = entry.is_symlink() or os.path.islink(file)  # noqa: PTH114
         if not is_link or _is_inside(folder, Path(file), problems):
             yield Path(entry.path), entry.name
 
@@ -146,12 +141,12 @@ def _find_commands(folder: PromptFolder, problems: list[Problem]) -> Iterator[tu
         for entry in _scan(here):
             if entry.name.startswith(".") or entry.name in SKIPPED:
                 continue
-            if entry.is_dir(follow_symlinks=folder.root is None):
-                if depth < DEEPEST:
+            if os.path.isdir(entry.path):  # noqa: PTH112 - it knows no error
+                if (folder.root is None or not entry.is_symlink()) and depth < DEEPEST:
                     below = replace(folder, path=Path(entry.path))
                     waiting.append((below, f"{namespace}{entry.name}:", depth + 1))
                 continue
-            if not entry.name.endswith(".md") or not entry.is_file():
+            if not entry.name.endswith(".md") or not os.path.isfile(entry.path):  # noqa: PTH113
                 continue
             if not entry.is_symlink() or _is_inside(folder, Path(entry.path), problems):
                 yield Path(entry.path), f"{namespace}{entry.name.removesuffix('.md')}"
@@ -215,4 +210,5 @@ def list_files(folders: Iterable[PromptFolder]) -> list[Path]:
             found += [path / each for each in (SKILL_FILE, *list_skill_files(path))] if is_skill else [path]
             if len(found) >= MOST_OF_ALL:
                 break
-    return [each.resolve() for each in found[:MOST_OF_ALL] if each.stat().st_size <= MAX_BYTES]
+    files = (each.resolve() for each in found[:MOST_OF_ALL])
+    return [each for each in files if each.is_file() and each.stat().st_size <= MAX_BYTES]

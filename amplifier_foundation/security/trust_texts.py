@@ -6,6 +6,7 @@ without them.
 
 from __future__ import annotations
 
+import os
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -32,10 +33,14 @@ class UntrustedText(ValueError):
 
 
 class TrustedTexts:
-    """Reads files with the content that was trusted for them, at whatever place."""
+    """Reads files with the content that was trusted for them, at whatever place.
 
-    def __init__(self) -> None:
+    A worktree has the files of its project: what was trusted in the `project` counts in the `folder` of a session, too.
+    """
+
+    def __init__(self, folder: Path | None = None, project: Path | None = None) -> None:
         self._ledger = Ledger()
+        self._folder, self._project = folder, project
 
     def read(self, path: Path, limit: int) -> str:
         """Return the text of a file of at most `limit` bytes. Raises `UntrustedText`, `OSError`, `ValueError`."""
@@ -43,13 +48,20 @@ class TrustedTexts:
 
         real = path.resolve()
         raw = read_bytes(real, limit)
-        if sha256(raw).hexdigest() not in self._ledger.digests_of(path_of(real)):
+        if sha256(raw).hexdigest() not in self._find_digests(real):
             raise UntrustedText(path)
         return decode_text(raw)
 
     def knows(self, path: Path) -> bool:
         """Return whether any content of a file was trusted: the name of a planted file is a stranger's text, too."""
-        return bool(self._ledger.digests_of(path_of(path.resolve())))
+        return bool(self._find_digests(path.resolve()))
+
+    def _find_digests(self, path: Path) -> set[str]:
+        found = self._ledger.digests_of(path_of(path))
+        if self._folder is not None and self._project is not None:
+            inside = os.path.relpath(path_of(path), os.path.realpath(self._folder))
+            found |= self._ledger.digests_of(path_of(os.path.realpath(self._project) + os.sep + inside))
+        return found
 
 
 def find_untrusted_texts(folder: Path, *, checks: bool | None = None) -> list[NotTrusted]:
@@ -88,8 +100,8 @@ def add_texts(content: Content, folders: Iterable[PromptFolder]) -> None:
     """Add the files of skills and commands in these folders to a content."""
     from amplifier_core.utils.secrets import redact_text
 
+    from ..bundle.prompt_files import read_text
     from ..bundle.prompt_folders import find_prompt_files, list_files
-    from ..mentions.files import read_text
 
     for folder in folders:
         for path in list_files([folder]):

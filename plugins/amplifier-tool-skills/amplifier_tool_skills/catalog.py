@@ -114,11 +114,12 @@ class Catalog:
                     yield from ((each, bundles[str(each.root)]) for each in bundle_folders(kind, [*map(Path, bundles)]))
 
     def _read(self, folders: Sequence[tuple[PromptFolder, bool]]) -> None:
+        from amplifier_foundation.bundle.prompt_files import read_text
         from amplifier_foundation.bundle.prompt_folders import find_prompt_files
-        from amplifier_foundation.mentions.files import read_text
         from amplifier_foundation.security.trust_texts import TrustedTexts, UntrustedText
 
-        self._trusted = trusted = TrustedTexts()
+        project = self._coordinator.get_capability("session.project")  # of a session that works in a worktree
+        self._trusted = trusted = TrustedTexts(self.working_dir, Path(project) if project else None)
         problems: list[Problem] = []
         untrusted: list[Path] = []
         found: dict[Kind, dict[str, PromptFile]] = {kind: {} for kind in KINDS}
@@ -131,12 +132,9 @@ class Catalog:
                 untrusted.append(file)
                 raise FileNotFoundError(file) from None
 
-        def read_own(file: Path, limit: int) -> str:
-            return read_text(file.resolve(), limit)
-
         for folder, checks in folders:
-            self._readers.setdefault(folder.path, trusted.read if checks else read_own)
-            for each in find_prompt_files(folder, read_trusted if checks else read_own, problems):
+            self._readers.setdefault(folder.path, trusted.read if checks else read_text)
+            for each in find_prompt_files(folder, read_trusted if checks else read_text, problems):
                 first = found[folder.kind].setdefault(each.name, each)
                 self.owners.setdefault(each.file, folder.owner)
                 if first is not each and first.file.resolve() != each.file.resolve():
