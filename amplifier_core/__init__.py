@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         BundleLoadError,
         BundleNotFoundError,
         BundleValidationError,
+        CommandFailed,
         DeliveryConflict,
         DeliveryNotFound,
         DocumentConflict,
@@ -179,10 +180,10 @@ _HOMES = {
     "documents": "Document DocumentChange DocumentStore",
     "errors": (
         "AmplifierError AnswerUnfinished BudgetExceeded BundleDependencyError BundleError BundleLoadError "
-        "BundleNotFoundError BundleValidationError DeliveryConflict DeliveryNotFound DocumentConflict ForkRefused "
-        "InvalidSessionId LimitReached NameTaken NoProviderMounted PluginError PluginLoadFailed SessionConflict "
-        "SessionError SessionExists SessionNotFound SessionProcessEnded SpawnRefused SpawnTimeout StaleEpoch "
-        "StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
+        "BundleNotFoundError BundleValidationError CommandFailed DeliveryConflict DeliveryNotFound DocumentConflict "
+        "ForkRefused InvalidSessionId LimitReached NameTaken NoProviderMounted PluginError PluginLoadFailed "
+        "SessionConflict SessionError SessionExists SessionNotFound SessionProcessEnded SpawnRefused SpawnTimeout "
+        "StaleEpoch StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
     ),
     "events": "SessionEvent",
     "hooks": "HookRegistry",
@@ -244,6 +245,7 @@ __all__ = [
     "ChatRequest",
     "ChatResponse",
     "Clock",
+    "CommandFailed",
     "ConfigField",
     "ConfigurationError",
     "ContentBlock",

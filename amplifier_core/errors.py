@@ -26,6 +26,7 @@
     ├── DeliveryNotFound (LookupError)
     ├── DeliveryConflict (RuntimeError)
     ├── DocumentConflict (RuntimeError)
+    ├── CommandFailed (RuntimeError)
     ├── TriggerError (RuntimeError)
     │   └── TriggerConfigError (ValueError)
     └── BundleError
@@ -306,6 +307,14 @@ class DocumentConflict(AmplifierError, RuntimeError):
     def __init__(self, collection: str, key: str) -> None:
         self.collection, self.key = collection, key
         super().__init__(f"document '{key}' of '{collection}' was changed meanwhile; read it again")
+
+
+class CommandFailed(AmplifierError, RuntimeError):
+    """A slash command of the module `source` makes no prompt."""
+
+    def __init__(self, command: str, source: str, reason: str) -> None:
+        self.command, self.source, self.reason = command, source, reason
+        super().__init__(f"/{command} of {source} failed: {reason}")
 
 
 class TriggerError(AmplifierError, RuntimeError):

@@ -170,6 +170,7 @@ FOUNDED = {
     "amplifier-orchestration",
     "amplifier-runner-subprocess",
     "amplifier-tool-issue",
+    "amplifier-tool-skills",
 }
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
 

@@ -22,7 +22,9 @@ from pydantic import BaseModel
 
 import amplifier_foundation
 from amplifier_core import TriggerContext, hookspecs, load_plugins, storage
+from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.documents import DocumentStore
+from amplifier_core.prompt_commands import collect_commands, expand_command
 from amplifier_core.testing import MemoryStore, check_trigger
 from amplifier_foundation import converse
 from amplifier_foundation import hookspecs as of_foundation
@@ -90,7 +92,9 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 def test_no_block_of_the_reference_is_left_untested() -> None:  # test_readme_walk.py goes through README.md
     first, *reference = (path.read_text(encoding="utf-8") for path in READMES)
     kinds = sorted(kind for text in reference for kind in re.findall(r"^```(\w+)$", text, flags=re.M))
-    expected = ["console"] * 14 + ["python", "toml", "python", "python", "sh"] + ["yaml"] * 6 + ["markdown"] * 6
+    expected = (
+        ["console"] * 14 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 6 + ["markdown"] * 6
+    )
     assert kinds == sorted(expected)
     assert set(re.findall(r"^```(\w+)$", first, flags=re.M)) == {"console", "text", "markdown"}
 
@@ -362,6 +366,16 @@ async def test_the_example_of_documents_runs(tmp_path: Path) -> None:
         ("todo:open", "tea"),
         ("todo:done", "milk"),
     ]
+
+
+async def test_the_command_of_a_module_makes_a_prompt() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(block("python", "hooks-review"), "review", "exec"), names)  # the README's own code
+    coordinator = ModuleCoordinator(session_id="s")
+    await names["mount"](coordinator, {})
+    [command] = (await collect_commands(coordinator)).offered.values()
+    assert (command.name, command.hint, command.source) == ("review", "[FILE]", "hooks-review")
+    assert await expand_command(command, "a.py") == "Review a.py for bugs."
 
 
 async def test_the_example_trigger_keeps_the_contract(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from .origins import leaves, origin
 from .packages import NO_SANDBOX, TRACKERS, describe_unknown
 from .references import find_bundle
 from .registry import BundleRegistry
-from .sections import DEFAULT_SESSION, MODULE_LISTS, SECTIONS, WORKFLOW_RUNNER
+from .sections import DEFAULT_SESSION, MODULE_LISTS, PROMPT_TOOL, SECTIONS, WORKFLOW_RUNNER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -131,6 +132,7 @@ def check_loaded(
         *_check_untrusted(bundle),
         *check_code(bundle),
         *check_mentions(bundle),
+        *_check_prompt_files(bundle),
     ]
     runs_itself = any(not each.bundle for each in bundle.background_sessions)
     if not bundle.providers and (runs_itself or (bundle.instruction and not bundle.background_sessions)):
@@ -193,6 +195,15 @@ def _check_event_names(bundle: Bundle, plugins: Plugins) -> Iterator[Problem]:
         from .event_names import check_event_names
 
         yield from check_event_names(bundle, plugins)
+
+
+def _check_prompt_files(bundle: Bundle) -> list[Problem]:
+    """Return warnings about the skills and commands of a bundle: its sessions work without the broken ones."""
+    if not bundle.has_tool(PROMPT_TOOL):
+        return []
+    from .prompt_folders import read_bundle_prompts
+
+    return [replace(each, severity="warning") for each in read_bundle_prompts(bundle)[1]]
 
 
 def _check_untrusted(bundle: Bundle) -> Iterator[Problem]:

@@ -182,6 +182,12 @@ class Bundle:
 
         return PreparedBundle.of(self, source_resolver)
 
+    def has_tool(self, module: str) -> bool:
+        """Return whether its sessions, or those of its agents, have a tool of this module."""
+        agents = [each for each in self.agents.values() if isinstance(each, dict)]
+        tools = [*self.tools, *(tool for agent in agents for tool in agent.get("tools") or ())]
+        return any(isinstance(tool, dict) and tool.get("module") == module for tool in tools)
+
     def resolve_context_path(self, name: str) -> Path | None:
         """Return the file of a context by its name, with or without `bundle:`, or None."""
         return self.context.get(name) or self.context.get(f"{self.name}:{name}")

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from .model import Bundle
 
 
+BUNDLE_FOLDERS = "bundle.folders"
+"""The capability with the folders of a session's bundles, the winning one first.
+
+True for a folder whose files count as they were trusted alone.
+"""
+
 spawners: list[Callable[..., Awaitable[dict[str, Any]]]] = []
 """The function that `PreparedBundle.spawn` calls; `amplifier_foundation.spawn`, which stands above, adds it."""
 
@@ -162,6 +168,7 @@ class PreparedBundle:
             "session.working_dir": str(working_dir),
             "mention_resolver": mentions,
             "mention_deduplicator": ContentDeduplicator(),  # its own: a child reads what its parent was told already
+            BUNDLE_FOLDERS: self._list_folders(parent),
             **capabilities,
         }
         for name, value in known.items():
@@ -173,6 +180,15 @@ class PreparedBundle:
             add_fallback(session)
         await self._set_system_prompt(session, working_dir)
         await emit_ready(session, self.bundle)
+
+    def _list_folders(self, parent: AmplifierSession | None) -> dict[str, bool]:
+        """Return the folders of the bundle and of the bundles above it, and whether their files must be trusted."""
+        bundle, guard = self.bundle, self.bundle.guard
+        layers = [*reversed(bundle.layers), bundle]
+        paths = dict.fromkeys(str(each.base_path) for each in layers if each.base_path is not None)
+        found = {path: guard is not None and guard.checks_texts(path) for path in paths}
+        above = parent.coordinator.get_capability(BUNDLE_FOLDERS) if parent is not None else None
+        return {**found, **{path: checks for path, checks in (above or {}).items() if path not in found}}
 
     async def _set_system_prompt(self, session: AmplifierSession, working_dir: Path) -> None:
         """Make the bundle's instruction the system prompt, built for each request where the context supports it."""

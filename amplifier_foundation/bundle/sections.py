@@ -137,6 +137,8 @@ SECTIONS = (
 
 WORKFLOW_RUNNER = "runner-workflow"
 """The runner of sessions that are runs of workflows; it knows the section `workflows`."""
+PROMPT_TOOL = "tool-skills"
+"""The tool for skills and commands; without it, those of a bundle are not looked at."""
 FOREMAN = "orchestrator-foreman"
 """The orchestrator whose pools of workers are background sessions."""
 FIELD_SPELLING: KeyPath = ("session", "orchestrator", "config", "background_sessions")

@@ -204,10 +204,14 @@ async def load_bundle_at(
         load = partial(load_to_run, source, names, plugins, settings, folder)
         while True:
             try:
-                return await _call(load)
+                bundle = await _call(load)
             except NotTrusted as error:
                 if asking is None or not await asking.settle(error):
                     raise
+            else:
+                if asking is not None:
+                    await asking.settle_texts(bundle, folder)
+                return bundle
     leave_out = find_left_out_here(source, plugins, names)
     bundle = await _call(partial(load_bundle_sync, source, registry=names, leave_out=leave_out))
     apply_settings(bundle, settings, folder)

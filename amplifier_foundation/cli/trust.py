@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 def trust(ctx: click.Context, target: str | None, lists: bool, yes: bool, as_json: bool) -> None:
     """Let a bundle and the settings of its project run their code: those of FOLDER (default: this one), or BUNDLE.
 
+    The skills and commands of FOLDER are trusted with them.
+
     It shows what would run, or what has changed, and asks at a terminal. Every later change is asked for again.
     """
     from ..security.session_mark import refuse_in_session
@@ -80,6 +82,7 @@ def untrust(ctx: click.Context, target: str | None, as_json: bool) -> None:
 def _find_untrusted(ctx: click.Context, target: str) -> list[NotTrusted]:
     """Return what is not trusted at a target: a bundle, and the settings of its folder if it is a folder."""
     from ..security.trust import NotTrusted, check_settings, load_trusted
+    from ..security.trust_texts import find_untrusted_texts
     from ..settings import read_settings
 
     plugins, found = plugins_of(ctx), []
@@ -87,6 +90,7 @@ def _find_untrusted(ctx: click.Context, target: str) -> list[NotTrusted]:
     if folder is not None:
         error = check_settings(read_settings(folder), folder, checks=True)
         found += [error] if error is not None else []
+        found += find_untrusted_texts(folder, checks=True)
     names, packages = _known(ctx, plugins)
     try:
         load_trusted(target, names=names, installed=packages, checks=True)

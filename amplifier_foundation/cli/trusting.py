@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import SessionRecord
 
+    from ..bundle.model import Bundle
     from ..security.trust_content import Content
 
     Confirm = Callable[[str], Awaitable[bool]]
@@ -57,6 +58,15 @@ class Asking:
             error = check_settings(read_settings(folder), folder)
             if error is not None and not await self.settle(error):
                 raise error
+
+    async def settle_texts(self, bundle: Bundle, folder: Path | None = None) -> None:
+        """Settle the trust in the skills and commands of a folder's project; who says no works without them."""
+        from ..bundle.sections import PROMPT_TOOL
+        from ..security.trust_texts import find_untrusted_texts
+
+        if bundle.has_tool(PROMPT_TOOL):
+            for error in find_untrusted_texts(folder or Path.cwd()):
+                await self.settle(error)
 
     async def settle(self, error: NotTrusted) -> bool:
         """Return whether the content of an error is trusted now."""

@@ -38,6 +38,7 @@ CODES = {
     "AMP118": "a fetched bundle reaches for what is not its own",
     "AMP119": "a background session may act on text of strangers, and does not say whether it does",
     "AMP120": "a workflow cannot run",
+    "AMP121": "a skill or a command of a bundle cannot be used as it is written",
     "AMP201": "the file has no front matter",
     "AMP202": "the front matter is not closed",
     "AMP203": "the YAML cannot be parsed",

@@ -62,12 +62,22 @@ def read_text(path: Path, limit: int) -> str:
 
     Raises `OSError`, and `ValueError` with the fault of the file.
     """
+    return decode_text(read_bytes(path, limit))
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Return the bytes of a file under the conditions of `read_text`. Raises `OSError` and `ValueError`."""
     _require_small_file(path.stat(), limit)  # opening a device could already have an effect
     with os.fdopen(os.open(path, _READ), "rb") as file:
         _require_small_file(os.fstat(file.fileno()), limit)
         raw = file.read(limit + 1)
     if len(raw) > limit:  # files of /proc have no size
         raise ValueError(_too_large(limit))
+    return raw
+
+
+def decode_text(raw: bytes) -> str:
+    """Return the text of the bytes of a file. Raises `ValueError` with their fault."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

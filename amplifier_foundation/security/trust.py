@@ -15,6 +15,7 @@ from amplifier_core.errors import AmplifierError
 
 from .trust_files import drop_bytecode, find_code, is_below, owner_of, path_of
 from .trust_ledger import Entry, Ledger, changed_files
+from .trust_texts import find_strange_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -187,6 +188,10 @@ class Guard:
             raise NotTrusted(own if self.ledger.find(own) is not None else self.places[0], strange[0])
         bundle.guard = Guard(self.ledger, (*self.places, own), self.installed, self.own)
 
+    def checks_texts(self, path: str) -> bool:
+        """Return whether the files in a folder of the bundle count as they were trusted alone."""
+        return not is_below(path_of(path), self.installed)
+
     def find_strange(self, bundle: Bundle, place: str) -> list[str]:
         """Return the files of a loaded bundle that are not part of what was trusted at `place`, as they were read."""
         entry = self.ledger.find(place)
@@ -201,6 +206,7 @@ class Guard:
             is_known = known in files or (entry is not None and os.path.realpath(source.path) in entry.folders)
             if not is_known and known not in self.own and not is_below(known, self.installed):
                 strange.append(known)
+        strange += (each for each in find_strange_texts(bundle, files) if not is_below(each, self.installed))
         return strange
 
 

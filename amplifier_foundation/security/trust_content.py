@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.errors import BundleError
 
 from .trust_files import Seen, find_code, is_below, owner_of, path_of, read_seen
+from .trust_texts import add_texts, folders_of_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ def bundle_content(bundle: Bundle, place: str, names: Mapping[str, Any], install
                 content.files[known] = seen if seen.digest == digest else Seen(digest)
     _add_code(content, sources)
     content.lines = [*_describe(bundles, content, sources), *(("fetches", each) for each in unfetched)]
+    folders = dict.fromkeys(folder for each in bundles for folder in folders_of_bundle(each))
+    add_texts(content, (each for each in folders if not is_below(path_of(each.path), installed)))
     return content
 
 

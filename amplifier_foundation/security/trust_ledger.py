@@ -87,6 +87,12 @@ class Ledger:
         """Return the trusted places, sorted. Raises `TrustUnreadable`."""
         return sorted(place for place, each in self._load()["trusted"].items() if each.get("files"))
 
+    def digests_of(self, path: str) -> set[str]:
+        """Return what a file may hold, as it was trusted at any place: SHA-256 in hex. Raises `TrustUnreadable`."""
+        entries = (each.get("files") for each in self._load()["trusted"].values())
+        found = [files.get(path) for files in entries if isinstance(files, dict)]
+        return {str(each[0]) for each in found if isinstance(each, list) and each}
+
     def put(self, place: str, entry: Entry) -> None:
         """Trust a place, and keep its texts. Raises `TrustUnreadable`, `StoreUnavailable` and `OSError`."""
         with self._changing() as trusted:

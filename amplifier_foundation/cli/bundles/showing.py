@@ -61,16 +61,20 @@ def show(ctx: click.Context, bundle: str | None, section: str | None, as_json: b
         "digest": loaded.digest,
         "files": {show_file(Path(file)): digest for file, digest in loaded.origins.items()},
     }
+    prompts = _list_prompts(loaded)
     if as_json:
         sections = {name: section_of(loaded, name) for name in SHOWN if section in (None, name)}
         plan = redact_all({name: value for name, value in sections.items() if value})
         origins = {key: origin for key, _, origin in rows if origin}
         data = {**about, "plan": plan, "instruction": redact_all(loaded.instruction), "origins": origins}
+        for kind in ("skill", "command"):
+            data[f"{kind}s"] = {name: text for label, name, text in prompts if label == kind}
         print_json("bundle.show/1", data)
         return
     lines = [(label, about[label]) for label in ("name", "version", "description", "digest")]
     lines += [("file", f"{file} {digest[:12]}") for file, digest in about["files"].items()]
     lines.append(("instruction", _text(redact_all(loaded.instruction) or "")))
+    lines += [(kind, _text(f"{'/' if kind == 'command' else ''}{name}: {text}")) for kind, name, text in prompts]
     out = console()
     for label, value in lines:
         if value:
@@ -84,6 +88,19 @@ def show(ctx: click.Context, bundle: str | None, section: str | None, as_json: b
         shrink=("VALUE", "FROM"),
         leave_out=("FROM",),
     )
+
+
+def _list_prompts(bundle: Bundle) -> list[tuple[str, str, str]]:
+    """Return the kind, the name and the description of each skill and command of a bundle."""
+    from amplifier_core.utils.secrets import redact_text
+
+    from ...bundle.sections import PROMPT_TOOL
+
+    if not bundle.has_tool(PROMPT_TOOL):
+        return []
+    from ...bundle.prompt_folders import read_bundle_prompts
+
+    return [(each.kind, each.name, redact_text(each.description)) for each in read_bundle_prompts(bundle)[0]]
 
 
 def _rows(bundle: Bundle, settings: Settings) -> Iterator[tuple[str, Any, str]]:

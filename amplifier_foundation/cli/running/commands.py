@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from amplifier_core.frozen import frozen
+from amplifier_core.prompt_commands import collect_commands, split_command
 
 from ..app import find_session
 from ..output import console, plural, print_session_tree
@@ -16,10 +16,12 @@ from .terminal import one_line, plain, tell
 
 if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
+    from amplifier_core.prompt_commands import OfferedCommand
     from amplifier_core.storage import SessionRecord, SessionStore
 
     from ...bundle.model import Bundle
     from ...spawning.conversation import Conversation
+    from .expanding import Listen
 
 COMMANDS = {
     "/help": ("", "list these commands"),
@@ -36,8 +38,9 @@ STEER = "session.steer"
 """The capability of a loop that takes in messages while it runs."""
 LISTED = 10
 """Sessions listed by `/resume`."""
-
-_COMMAND = re.compile(r"/[A-Za-z]+(?=\s|$)")
+LONGEST_USAGE, TOLD = 40, 50
+"""Characters of a module's command with its argument in `/help`, and problems of them that are told."""
+BUILT_IN = frozenset(name[1:] for name in COMMANDS)
 
 
 class Refused(Exception):
@@ -54,7 +57,7 @@ class GoOn:
 
 def is_command(prompt: str) -> bool:
     """Return whether a prompt is a command: `/tree` is one, `/etc/passwd` is not."""
-    return _COMMAND.match(prompt) is not None
+    return split_command(prompt) is not None
 
 
 class Commands:
@@ -65,21 +68,54 @@ class Commands:
         self._bundle = bundle
         self._store = store
         self._plugins = plugins
+        self._offered: dict[str, OfferedCommand] = {}
+        self._told: set[str] = set()
+        """The problems of modules' commands that were told."""
+
+    async def refresh(self) -> list[str]:
+        """Ask the modules for their commands, and return the names of all; tell each problem once."""
+        found = await collect_commands(self._conversation.session.coordinator, BUILT_IN)
+        self._offered = found.offered
+        for problem in found.problems:
+            if problem not in self._told and len(self._told) < TOLD:
+                self._told.add(problem)
+                tell(f"amplifier: {plain(problem)}", fg="yellow")
+        return [*COMMANDS, *(f"/{name}" for name in self._offered)]
+
+    async def expand(self, line: str, listen: Listen) -> str | None:
+        """Return the prompt that a module's command makes of a line; None: no module offers such a command.
+
+        Raises `CommandFailed`, also when Ctrl-C stops it.
+        """
+        from .expanding import expand
+
+        name, argument = split_command(line) or ("", "")
+        if name not in BUILT_IN and name not in self._offered:
+            await self.refresh()  # it came after the prompt
+        command = self._offered.get(name)
+        return None if command is None else await expand(command, argument, listen)
 
     async def run(self, line: str) -> GoOn | None:
         """Run a command; return the next step of the conversation, None for the next prompt. Raises `Refused`."""
-        name, _, argument = line.strip().partition(" ")
+        name, argument = split_command(line) or ("", "")
+        name = f"/{name}"
         if name not in COMMANDS:
-            close = get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+            known = [*COMMANDS, *(f"/{each}" for each in self._offered)]
+            close = get_close_matches(name, known, n=1, cutoff=0.5)
             raise Refused(f"no command {name}{f'; did you mean {close[0]}?' if close else '.'} /help lists them")
-        if argument.strip() and not COMMANDS[name][0]:
+        if argument and not COMMANDS[name][0]:
             raise Refused(f"{name} takes no argument")
-        outcome: GoOn | None = await getattr(self, f"_{name[1:]}")(argument.strip())
+        outcome: GoOn | None = await getattr(self, f"_{name[1:]}")(argument)
         return outcome
 
     async def _help(self, argument: str) -> None:
-        for name, (argument, meaning) in COMMANDS.items():
-            tell(f"{f'{name} {argument}':<16} {meaning}")
+        rows = [(f"{name} {argument}", meaning) for name, (argument, meaning) in COMMANDS.items()]
+        for each in self._offered.values():
+            shown = one_line(f"/{each.name} {each.hint}", LONGEST_USAGE)
+            rows.append((shown, f"{one_line(each.description, 100)} ({plain(each.source)})".lstrip()))
+        width = max(len(usage) for usage, _ in rows)
+        for usage, meaning in rows:
+            tell(f"{usage:<{width}} {meaning}")
         tell('End a line with \\ to continue it in the next; or put lines between """ and """.')
         steers = self._conversation.session.coordinator.get_capability(STEER) is not None
         queued = "the next prompt; with session: {orchestrator: loop-streaming} the turn takes it in"

@@ -29,7 +29,7 @@ class LineEditor:
         with suppress(ImportError):
             self._readline = import_module("readline")
         self._history = str(history)
-        self._words = list(words)
+        self.words = list(words)
         self._known = 0
         self._is_reading = False
         if self._readline is not None:
@@ -49,7 +49,7 @@ class LineEditor:
         editor.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
 
     def _complete(self, text: str, state: int) -> str | None:
-        found = [f"{word} " for word in self._words if text and word.startswith(text)]
+        found = [f"{word} " for word in self.words if text and word.startswith(text)]
         return found[state] if state < len(found) else None
 
     def read(self) -> str:

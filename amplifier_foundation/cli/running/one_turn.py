@@ -48,6 +48,10 @@ async def one_turn(ctx: click.Context, wanted: Wanted, prompt: str, view: View) 
             approvals.attach(conversation.session, conversation.record.name)
             presses = Presses()
             with interrupts_to(presses.press):
+                if prompt.startswith("/"):
+                    from .expanding import expand_prompt
+
+                    prompt = await expand_prompt(conversation.session.coordinator, prompt, presses.to)
                 code = await _run_turn(conversation, prompt, view, watch, approvals, recorder, presses)
                 if code == exits.OK:
                     return await workers.finish(conversation.session, presses, quiet=quiet)

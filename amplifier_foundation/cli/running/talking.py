@@ -127,11 +127,14 @@ class Talk:
     ) -> Chosen | None:
         while True:
             self._look_for_panel(conversation.session)
+            self._editor.words = await commands.refresh()
             if (prompt := await self._prompt()) is None:
                 return None
             try:
                 if not is_command(prompt):
                     await self._turn(conversation, prompt, approvals)
+                elif (text := await commands.expand(prompt, self._foreground.interrupts_to)) is not None:
+                    await self._turn(conversation, text, approvals)
                 elif (going := await commands.run(prompt)) is None:
                     continue
                 elif going.with_turn:

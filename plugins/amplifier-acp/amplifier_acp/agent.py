@@ -335,10 +335,7 @@ class Agent:
 
     def _announce(self, session: EditorSession) -> None:
         """Tell the commands of a session, after the answer to its request."""
-        from .commands import COMMANDS
-
-        update = {"sessionUpdate": "available_commands_update", "availableCommands": COMMANDS}
-        asyncio.get_running_loop().call_later(0.01, session.tell, update)
+        asyncio.get_running_loop().call_later(0.01, session.commands.tell)
 
 
 def _make_record(project: str, prepared: PreparedBundle | None) -> SessionRecord:

@@ -2,27 +2,83 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
+
+from amplifier_core.utils.secrets import redact_text
 
 from .contents import Said, make_text
 from .peer import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from amplifier_core.prompt_commands import OfferedCommand
     from amplifier_core.storage import SessionStore
+    from amplifier_foundation.spawning.conversation import Conversation
 
     from .editor_session import EditorSession
+    from .hosting import Host
 
-COMMANDS = [
+logger = logging.getLogger(__name__)
+
+COMMANDS: list[dict[str, Any]] = [
     {"name": "continue", "description": "Continue the interrupted turn"},
     {"name": "cost", "description": "Show the tokens and the cost of this session so far"},
     {"name": "agents", "description": "List the agents of the bundle"},
     {"name": "rename", "description": "Rename the session", "input": {"hint": "the new name"}},
 ]
+NAMES = frozenset(each["name"] for each in COMMANDS)
 LONGEST_NAME = 128
 
 
+class SessionCommands:
+    """The commands of one session: those of the agent, then those that its modules offer."""
+
+    def __init__(self, session_id: str, tell: Callable[[dict[str, Any]], None]) -> None:
+        self._session_id = session_id
+        self._tell = tell
+        self._shown: list[dict[str, Any]] = [*COMMANDS]
+        self._problems: list[str] = []
+
+    def tell(self) -> None:
+        """Tell the editor the commands as far as they are known."""
+        self._tell({"sessionUpdate": "available_commands_update", "availableCommands": self._shown})
+
+    async def refresh(self, conversation: Conversation, host: Host) -> None:
+        """Ask the modules for their commands, and tell the editor what has changed."""
+        offered = (await self._collect(conversation, host)).values()
+        if (shown := [*COMMANDS, *map(_show, offered)]) != self._shown:
+            self._shown = shown
+            self.tell()
+
+    async def expand(self, conversation: Conversation, host: Host, said: Said) -> Said:
+        """Return what a command of a module makes of a prompt, or the prompt. Raises `CommandFailed`."""
+        from amplifier_core.prompt_commands import expand_command, split_command
+
+        if (parts := split_command(said.text.strip())) is None:
+            return said
+        command = (await self._collect(conversation, host)).get(parts[0])
+        return said if command is None else said._replace(text=await host.call(expand_command(command, parts[1])))
+
+    async def _collect(self, conversation: Conversation, host: Host) -> dict[str, OfferedCommand]:
+        from amplifier_core.prompt_commands import collect_commands
+
+        found = await host.call(collect_commands(conversation.session.coordinator, NAMES))
+        for problem in found.problems:
+            if problem not in self._problems:
+                logger.warning("session %s: %s", self._session_id, redact_text(problem))
+        self._problems = found.problems
+        return found.offered
+
+
+def _show(command: OfferedCommand) -> dict[str, Any]:
+    description = redact_text(command.description) or f"A command of {command.source}"
+    return {"name": command.name, "description": description, "input": {"hint": command.hint or "argument"}}
+
+
 async def run_command(session: EditorSession, said: Said, store: SessionStore) -> dict[str, Any] | None:
-    """Run a command and return the answer to the prompt; None: the prompt is none. Raises `RpcError`."""
+    """Run a command of the agent, and return the answer; None: the prompt is no such command. Raises `RpcError`."""
     name, _, argument = said.text.strip().partition(" ")
     if name == "/continue":
         return await session.prompt(Said(""))
@@ -39,8 +95,6 @@ async def run_command(session: EditorSession, said: Said, store: SessionStore) -
 
 
 async def _rename(session: EditorSession, name: str, store: SessionStore) -> str:
-    from amplifier_core.utils.secrets import redact_text
-
     if not name or not name.isprintable() or len(name) > LONGEST_NAME or redact_text(name) != name:
         raise RpcError(INVALID_PARAMS, f"prompt: a name is one line of 1 to {LONGEST_NAME} characters, without secrets")
     await store.update(session.id, name=name)

@@ -16,6 +16,7 @@ from amplifier_core.errors import SessionConflict, SessionNotFound
 
 from .approving import EditorApprovals
 from .client_tools import lend
+from .commands import SessionCommands
 from .contents import make_text, make_title
 from .hosting import GRACE, PATIENCE, Host, RunningTurn
 from .options import (
@@ -98,6 +99,7 @@ class EditorSession:
         self._stopping: asyncio.Task[None] | None = None
         self._listing: asyncio.Task[None] | None = None
         self._models: list[str] = []
+        self.commands = SessionCommands(self.id, self.tell)
 
     @property
     def id(self) -> str:
@@ -125,7 +127,7 @@ class EditorSession:
             host = Host()
             self._conversation = conversation = await host.start(self._open_conversation)
             self._host = host
-            self._listing = asyncio.create_task(self._list_models(conversation, host))
+            self._listing = asyncio.create_task(self._list_offers(conversation, host))
         return conversation
 
     async def open_asking(self) -> Conversation:
@@ -233,8 +235,9 @@ class EditorSession:
             assert self._host is not None  # it is open
             if said.attached and not takes_images(provider_of(conversation.session)):
                 raise RpcError(INVALID_PARAMS, "prompt: the provider of this session sees no images")
+            expanded = await self.commands.expand(conversation, self._host, said)
             before = conversation.usage
-            self._turn = RunningTurn(self._host, conversation, said)
+            self._turn = RunningTurn(self._host, conversation, expanded)
             turn = await self._turn.wait()
         except asyncio.CancelledError:
             return {"stopReason": "cancelled"}
@@ -249,6 +252,7 @@ class EditorSession:
         if turn is None or turn.status == "cancelled":
             return {"stopReason": "cancelled"}
         await self._tell_end(conversation, said)
+        await self.commands.refresh(conversation, self._host)
         reason = await self._read_stop_reason() if turn.error is not None else "end_turn"
         return {"stopReason": reason, "usage": _show_usage(conversation.usage.since(before))}
 
@@ -325,11 +329,12 @@ class EditorSession:
         await self._host.call(self._conversation.keep(CHOSEN, chosen))
         self.record = replace(self.record, metadata={**self.record.metadata, CHOSEN: chosen})
 
-    async def _list_models(self, conversation: Conversation, host: Host) -> None:
-        """Ask the provider for its models, and tell the editor; whatever fails: the option keeps what is known."""
+    async def _list_offers(self, conversation: Conversation, host: Host) -> None:
+        """Tell the editor the commands and the models; whatever fails: the option keeps what is known."""
         provider = provider_of(conversation.session)
         await asyncio.sleep(SOON)
         with suppress(Exception):
+            await self.commands.refresh(conversation, host)
             async with asyncio.timeout(MODELS_WITHIN):
                 found = await host.call(provider.list_models())
             self._models = [str(getattr(each, "id", each)) for each in found]

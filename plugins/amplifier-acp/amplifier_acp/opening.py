@@ -55,17 +55,27 @@ class BundleOpener:
 
     async def _load(self, source: str, folder: str, settings: Settings, settle: Settle) -> Bundle:
         from amplifier_foundation.bundle.registry import BundleRegistry
+        from amplifier_foundation.bundle.sections import PROMPT_TOOL
         from amplifier_foundation.security.loading import load_to_run
         from amplifier_foundation.security.trust import NotTrusted
+        from amplifier_foundation.security.trust_texts import find_untrusted_texts
+
+        from .trusting import refuse
 
         registry = await asyncio.to_thread(BundleRegistry, plugins=self._plugins)
         names = {**registry.names(), **settings.get("bundles")}
         while True:
             try:
-                return await asyncio.to_thread(load_to_run, source, names, self._plugins, settings, Path(folder))
+                bundle = await asyncio.to_thread(load_to_run, source, names, self._plugins, settings, Path(folder))
             except NotTrusted as error:
                 if not await settle(error):
                     raise
+                continue
+            texts = await asyncio.to_thread(find_untrusted_texts, Path(folder)) if bundle.has_tool(PROMPT_TOOL) else ()
+            for untrusted in texts:  # who says no works without them
+                if not await settle(untrusted) and settle is refuse:
+                    raise untrusted
+            return bundle
 
     def _require_runnable(self, bundle: Bundle) -> None:
         from amplifier_foundation.bundle.check import check_loaded

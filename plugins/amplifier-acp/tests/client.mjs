@@ -76,6 +76,13 @@ await app.connectWith(stream, async (ctx) => {
   await prompt(await begin(folder), "pay");
   assert.equal(questions, 4);
 
+  // a command of the bundle is offered, and its text is the prompt
+  const greeted = await begin(folder);
+  assert.equal((await prompt(greeted, "/greet Ann")).stopReason, "end_turn");
+  assert.equal(said(greeted).join(""), "You said: Say hello to Ann.");
+  const told = heard.filter((each) => each.sessionId === greeted && each.update.availableCommands).at(-1);
+  assert.equal(told.update.availableCommands.find((each) => each.name === "greet").input.hint, "WHOM");
+
   // a running prompt is cancelled
   const waiting = await begin(slow);
   const running = prompt(waiting, "one");

@@ -90,6 +90,9 @@ def option(told: dict[str, Any], name: str) -> dict[str, Any]:
 # trust
 
 
+SAYS = '{otherwise: {say: "You said: {prompt}"}}'
+
+
 @pytest.fixture(scope="module")
 def careful_editor(editors: Any) -> Any:
     """An editor of a person who is asked about strangers."""
@@ -180,6 +183,29 @@ def test_the_settings_of_a_strange_project_are_asked_about(careful: Any, folder:
     careful.call("session/close", sessionId=session)
     careful.allow = choose("Trust")
     assert careful.prompt(careful.new(folder), "two")["stopReason"] == "end_turn"
+
+
+@pytest.mark.parametrize(("answer", "said"), [("Trust", "Say hello to you."), ("Do not", "/hello you")])
+def test_the_commands_of_a_strange_project_are_asked_about_at_the_first_prompt(
+    careful: Any, make: Any, answer: str, said: str
+) -> None:
+    tools = "tools: [{module: tool-skills, config: {sources: [project]}}]"
+    chat = f"---\nbundle: {{name: chat}}\nproviders: [{{module: provider-playbook, config: {SAYS}}}]\n{tools}\n---\n"
+    folder = make(chat, answer.replace(" ", "-"))
+    (folder / ".claude" / "commands").mkdir(parents=True)
+    (folder / ".claude" / "commands" / "hello.md").write_text("Say hello to $1.")
+    careful.allow = choose("Trust")
+    careful.prompt(careful.new(folder), "the bundle is trusted")
+    careful.questions.clear()
+    (folder / ".claude" / "commands" / "hello.md").write_text("Say hello to $1.\n")
+    careful.allow = choose(answer)
+    session = careful.new(folder)
+    assert careful.prompt(session, "/hello you")["stopReason"] == "end_turn"
+    assert careful.text_of(session) == f"You said: {said}"
+    (asked,) = careful.questions
+    assert "hello.md" in asked["params"]["toolCall"]["content"][0]["content"]["text"]
+    assert careful.prompt(session, "again")["stopReason"] == "end_turn"
+    assert len(careful.questions) == 1
 
 
 def test_a_fork_of_a_strange_bundle_is_asked_about_at_its_first_prompt(

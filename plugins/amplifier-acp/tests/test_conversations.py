@@ -612,6 +612,60 @@ def test_the_commands_of_a_session_are_offered_and_run(editor: Any, folder: Path
     assert editor.refusal("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "/rename "}])
 
 
+OFFERED = """---
+bundle: {name: offered}
+providers: [{module: provider-playbook, config: {otherwise: {say: "You said: {prompt}"}}}]
+tools: [{module: own, source: ./own.py}]
+---
+"""
+OFFERING = """
+import asyncio
+from pathlib import Path
+
+
+async def mount(coordinator, config):
+    async def review(argument):
+        if argument == "nothing":
+            raise ValueError("there is nothing to review")
+        if argument == "forever":
+            Path(__file__).with_name("hangs").touch()
+            await asyncio.Event().wait()
+        return f"Review {argument!r}."
+
+    def offer():
+        more = ["late"] if Path(__file__).with_name("late").exists() else []
+        return [{"name": name, "description": "Review", "hint": "FILE", "expand": review}
+                for name in ("review", "cost", *more)]
+
+    coordinator.register_contributor("prompt.commands", "tool-own", offer)
+"""
+
+
+def test_the_commands_of_modules_are_offered_and_expanded(editor: Any, make: Any) -> None:
+    folder = make(OFFERED, own_py=OFFERING)
+    session = editor.new(folder)
+    editor.until(lambda: len(editor.updates_of(session, "available_commands_update")) == 2)
+    offered = editor.updates_of(session, "available_commands_update")[-1]["availableCommands"]
+    assert [each["name"] for each in offered] == ["continue", "cost", "agents", "rename", "review"]
+    assert offered[-1] == {"name": "review", "description": "Review", "input": {"hint": "FILE"}}
+    assert editor.prompt(session, "/review a.py")["stopReason"] == "end_turn"
+    assert editor.text_of(session) == "You said: Review 'a.py'."
+    (folder / "late").touch()
+    refused = editor.refusal("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "/review nothing"}])
+    assert refused == {"code": -32600, "message": "/review of tool-own failed: there is nothing to review"}
+    hanging = editor.say(session, "/review forever")
+    while not (folder / "hangs").exists():
+        editor.call("session/list")
+    editor.notify("session/cancel", sessionId=session)
+    assert editor.wait(hanging)["stopReason"] == "cancelled"
+    assert editor.prompt(session, "/late b.py")["stopReason"] == "end_turn"
+    assert texts(editor.load(session, folder)) == [
+        "Review 'a.py'.", "You said: Review 'a.py'.", "Review 'b.py'.", "You said: Review 'b.py'."
+    ]  # fmt: skip
+    offered = editor.updates_of(session, "available_commands_update")[-1]["availableCommands"]
+    assert [each["name"] for each in offered][-2:] == ["review", "late"]
+
+
 # agents
 
 

@@ -37,6 +37,7 @@ providers:
 tools:
   - {module: tool-filesystem}
   - {module: pay, source: ./pay.py}
+  - {module: tool-skills, config: {sources: [bundle]}}
 permissions: {ask: [write_file]}
 background_sessions:
   - name: watcher
@@ -67,7 +68,10 @@ You are slow.
 @pytest.fixture(scope="module")
 def shared_desk(editors: Any) -> Path:
     """A project whose background session wakes on new files, and where a payment is asked for."""
-    return editors.make("desk", BUNDLE, pay_py=PAY)  # type: ignore[no-any-return]
+    desk: Path = editors.make("desk", BUNDLE, pay_py=PAY)
+    (desk / "commands").mkdir()
+    (desk / "commands" / "greet.md").write_text("---\nargument-hint: WHOM\n---\nSay hello to $1.\n")
+    return desk
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +182,14 @@ async def _converse(agent: Any, client: Client, desk: Path, slow: Path, stored: 
     await prompt(first, "pay")
     await prompt((await agent.new_session(cwd=folder, mcp_servers=[])).session_id, "pay")
     assert client.questions == 4
+
+    greeted = (await agent.new_session(cwd=folder, mcp_servers=[])).session_id
+    assert await prompt(greeted, "/greet Ann") == "end_turn"
+    assert "".join(client.said(greeted)) == "You said: Say hello to Ann."
+    told = [
+        each for its_id, each in client.heard if (its_id, each.session_update) == (greeted, "available_commands_update")
+    ]
+    assert {each.name: each.input and each.input.root.hint for each in told[-1].available_commands}["greet"] == "WHOM"
 
     waiting = (await agent.new_session(cwd=str(slow), mcp_servers=[])).session_id
     running = asyncio.create_task(prompt(waiting, "one"))
