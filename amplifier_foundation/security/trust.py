@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError
 
+from ..bundle.sources import find_hook_commands
 from .trust_files import drop_bytecode, find_code, is_below, owner_of, path_of
 from .trust_ledger import Entry, Ledger, changed_files
 
@@ -201,6 +202,10 @@ class Guard:
             is_known = known in files or (entry is not None and os.path.realpath(source.path) in entry.folders)
             if not is_known and known not in self.own and not is_below(known, self.installed):
                 strange.append(known)
+        if any(find_hook_commands(bundle)):
+            from .trust_content import find_hook_scripts
+
+            strange += [each for each in find_hook_scripts(bundle) if each not in files]
         return strange
 
 
