@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Finder:
         if self._own:
             given = text.encode("utf-8", "surrogatepass")
             for name, own in self._own.items():
-                found = (Found(*match.span(), name) for match in own.finditer(given))
+                found = (Found(match.start(), match.end(), name) for match in own.finditer(given))
                 given = _replace_bytes(given, found, make)
             text = given.decode("utf-8", "surrogatepass")
         return text
@@ -59,8 +60,7 @@ class Finder:
 @cache
 def compile_pattern(name: str, pattern: str) -> Any:
     """Return a compiled own pattern. Raises `ValueError` for one that cannot work."""
-    import re2
-
+    re2 = import_module("re2")  # it has no types
     options = re2.Options()
     options.log_errors = False
     try:

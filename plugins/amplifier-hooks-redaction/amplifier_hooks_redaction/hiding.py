@@ -33,9 +33,38 @@ _USED = {TOOL_PRE: "tool_input", TOOL_POST: "result", TOOL_ERROR: "error", PROMP
 """What the session goes on with of the data of an event."""
 _SCOPES = {TOOL_POST: "tool_results", TOOL_ERROR: "tool_results", PROMPT_SUBMIT: "prompts"}
 _STRUCTURE = frozenset(
-    "session_id parent_id parent timestamp event lvl level ts seq turn_id span_id parent_span_id request_id type status "
-    "tool_name tool_call_id parallel_group_id idempotency_key provider model orchestrator iteration block_index "
-    "total_blocks path paths file_path folder cwd".split()
+    {
+        "session_id",
+        "parent_id",
+        "parent",
+        "timestamp",
+        "event",
+        "lvl",
+        "level",
+        "ts",
+        "seq",
+        "turn_id",
+        "span_id",
+        "parent_span_id",
+        "request_id",
+        "type",
+        "status",
+        "tool_name",
+        "tool_call_id",
+        "parallel_group_id",
+        "idempotency_key",
+        "provider",
+        "model",
+        "orchestrator",
+        "iteration",
+        "block_index",
+        "total_blocks",
+        "path",
+        "paths",
+        "file_path",
+        "folder",
+        "cwd",
+    }
 )
 """Keys of events that programs compare."""
 
