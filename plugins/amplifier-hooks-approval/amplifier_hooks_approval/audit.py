@@ -32,7 +32,7 @@ class Audit:
             "event": event,
             "tool": data.get("tool_name"),
             "question": _redact(str(data.get("prompt") or ""))[:LONGEST],
-            "reason": data.get("reason"),
+            "reason": _redact(str(data.get("reason") or ""))[:LONGEST],
         }
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
