@@ -60,7 +60,12 @@ class Finder:
 @cache
 def compile_pattern(name: str, pattern: str) -> Any:
     """Return a compiled own pattern. Raises `ValueError` for one that cannot work."""
-    re2 = import_module("re2")  # it has no types
+    try:
+        re2 = import_module("re2")  # it has no types
+    except ImportError:
+        raise ValueError(
+            "own patterns need google-re2. Install it with: pip install 'amplifier-hooks-redaction[patterns]'"
+        ) from None
     options = re2.Options()
     options.log_errors = False
     try:

@@ -19,7 +19,9 @@ MOST_OUTPUT = 1024 * 1024
 _PIECE = 65_536
 _LAST_OUTPUT = 1.0
 """Seconds for output that is left when a command has ended: a process outside of its group may hold the pipe."""
-_FIXED = ("PATH", "HOME", "LANG", "TZ", "TERM", "TMPDIR", "USER", "LOGNAME", "SHELL")
+_FIXED = ("PATH", "HOME", "LANG", "TZ", "TERM", "TMPDIR", "USER", "LOGNAME", "SHELL", "AMPLIFIER_HOME")
+_MARK = "AMPLIFIER_SESSION"
+"""Says that a process belongs to a session: what only a person may say is refused there."""
 
 
 class Ran(NamedTuple):
@@ -33,7 +35,7 @@ class Ran(NamedTuple):
 
 def make_environment(folders: Mapping[str, str], more: Sequence[str]) -> dict[str, str]:
     """Return the environment of commands: a short list, and `more` names."""
-    kept = {name: os.environ[name] for name in (*_FIXED, *more) if name in os.environ}
+    kept = {name: os.environ[name] for name in (*_FIXED, _MARK, *more) if name in os.environ}
     languages = {name: value for name, value in os.environ.items() if name.startswith("LC_")}
     return {**languages, **kept, **folders}
 
