@@ -41,6 +41,9 @@ class Command(_Section):
         float, Field(gt=0, le=3600, allow_inf_nan=False, strict=False, description="Seconds until it is killed.")
     ] = 60.0
     on_error: Annotated[OnError | None, Field(description="As at the top, for this command alone.")] = None
+    bundle_dir: Annotated[
+        str | None, Field(description="The folder of its bundle, for scripts in it; a bundle in a file says it itself.")
+    ] = None
 
 
 class Matcher(_Section):
@@ -72,9 +75,6 @@ class ShellConfig(_Section):
     max_stop_blocks: Annotated[
         int, Field(ge=0, le=1000, description="How often the commands of Stop may send one turn on.")
     ] = 5
-    bundle_dir: Annotated[
-        str | None, Field(description="The folder of the bundle, for scripts in it; bundles in files know it.")
-    ] = None
     pass_environment: Annotated[list[str], Field(description="More names of the environment for commands.")] = []
 
     @field_validator("hooks", mode="before")

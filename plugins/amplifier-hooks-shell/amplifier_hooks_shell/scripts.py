@@ -11,29 +11,28 @@ if TYPE_CHECKING:
 
 
 class Scripts:
-    """The scripts in the folders of a session, with their digests."""
+    """The scripts that the commands of a session name, with their digests."""
 
-    def __init__(self, folder: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._variables = variables
         self._digests: dict[str, dict[Path, str]] = {}
 
-    def remember(self, command: str) -> None:
-        """Take the digests of the scripts that a command names now."""
-        self._digests[command] = {path: _digest(path) for path in self._find(command)}
+    def remember(self, command: str, variables: Mapping[str, str]) -> None:
+        """Take the digests of the scripts that a command names now; `variables` are its folders."""
+        self._digests.setdefault(command, {}).update((path, _digest(path)) for path in self._find(command, variables))
 
-    def find_changed(self, command: str) -> Path | None:
+    def find_changed(self, command: str, variables: Mapping[str, str]) -> Path | None:
         """Return a script of a command that is not as it was, or was not there."""
         before = self._digests[command]
-        paths = dict.fromkeys([*before, *self._find(command)])
-        return next((path for path in paths if before.get(path) != _digest(path)), None)
+        found = dict.fromkeys([*before, *self._find(command, variables)])
+        return next((path for path in found if before.get(path) != _digest(path)), None)
 
-    def _find(self, command: str) -> list[Path]:
+    def _find(self, command: str, variables: Mapping[str, str]) -> list[Path]:
         try:
             from amplifier_core.utils.scripts import find_scripts
         except ImportError:  # another kernel has no such function
             return []
-        return list(find_scripts(command, self._folder, self._variables))
+        return list(find_scripts(command, self._folder, variables))
 
 
 def _digest(path: Path) -> str:

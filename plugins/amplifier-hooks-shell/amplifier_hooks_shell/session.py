@@ -13,7 +13,7 @@ from amplifier_core.models import HookResult
 
 from .answers import Answer, merge, read_answer
 from .config import GUARDS, NAME
-from .describing import TooLongError, describe
+from .describing import describe
 from .names import CLAUDE_NAMES, match_tool
 from .running import Ran, make_environment, run_command
 from .scripts import Scripts
@@ -41,10 +41,7 @@ class SessionHooks:
         self._coordinator = coordinator
         self._config = config
         self._folder = str(coordinator.get_capability("session.working_dir") or Path.cwd())
-        self._folders = {"AMPLIFIER_PROJECT_DIR": self._folder, "CLAUDE_PROJECT_DIR": self._folder}
-        if config.bundle_dir is not None:
-            self._folders |= dict.fromkeys(("AMPLIFIER_BUNDLE_DIR", "CLAUDE_PLUGIN_ROOT"), config.bundle_dir)
-        self._scripts = Scripts(self._folder, self._folders)
+        self._scripts = Scripts(self._folder)
         self._registrations: list[Callable[[], None]] = []
         self._notifying: set[asyncio.Task[None]] = set()
         self._stop_reason = ""
@@ -56,7 +53,7 @@ class SessionHooks:
         for matchers in self._config.hooks.values():
             for each in matchers:
                 for command in each.hooks:
-                    self._scripts.remember(command.command)
+                    self._scripts.remember(command.command, self._find_folders(command))
         # A session that a trigger began is nobody's agent, though it has a parent.
         child = bool(self._coordinator.parent_id) and not self._coordinator.get_capability("session.background")
         events: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
@@ -234,19 +231,30 @@ class SessionHooks:
 
     async def _run_one(self, event: str, command: Command, about: dict[str, Any]) -> Answer:
         denies = event in GUARDS and (command.on_error or self._config.on_error) == "deny"
-        name = _shorten(command.command)
         try:
-            given = describe(event, about, self._facts())
-        except TooLongError as error:
-            return read_answer(event, name, Ran(-1, problem=f"cannot be asked: {error}"), denies=denies)
-        if changed := self._scripts.find_changed(command.command):
+            ran = await self._execute(event, command, about)
+        except Exception as error:
+            ran = Ran(-1, problem=f"cannot be asked: {error}")
+        return read_answer(event, _shorten(command.command), _redact(ran), denies=denies)
+
+    async def _execute(self, event: str, command: Command, about: dict[str, Any]) -> Ran:
+        """Run a command. Raises `TooLongError`."""
+        given = describe(event, about, self._facts())
+        folders = self._find_folders(command)
+        if changed := self._scripts.find_changed(command.command, folders):
             text = f"was not run: {changed} has changed since the session began. Begin a new session"
-            return read_answer(event, name, Ran(-1, problem=text), denies=denies)
-        environment = make_environment(self._folders, self._config.pass_environment)
-        ran = await run_command(
+            return Ran(-1, problem=text)
+        environment = make_environment(folders, self._config.pass_environment)
+        return await run_command(
             command.command, given, folder=self._folder, environment=environment, seconds=command.timeout
         )
-        return read_answer(event, name, _redact(ran), denies=denies)
+
+    def _find_folders(self, command: Command) -> dict[str, str]:
+        """Return the variables of a command for the folders of the session and of the command's bundle."""
+        folders = dict.fromkeys(("AMPLIFIER_PROJECT_DIR", "CLAUDE_PROJECT_DIR"), self._folder)
+        if command.bundle_dir is not None:
+            folders |= dict.fromkeys(("AMPLIFIER_BUNDLE_DIR", "CLAUDE_PLUGIN_ROOT"), command.bundle_dir)
+        return folders
 
     def _facts(self) -> dict[str, Any]:
         facts = {"session_id": str(self._coordinator.session_id or ""), "cwd": self._folder}

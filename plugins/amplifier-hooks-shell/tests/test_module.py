@@ -63,7 +63,6 @@ def test_the_schema_names_every_key() -> None:
         "hooks",
         "on_error",
         "max_stop_blocks",
-        "bundle_dir",
         "pass_environment",
     ]
 
