@@ -60,6 +60,7 @@ def bundle_content(bundle: Bundle, place: str, names: Mapping[str, Any], install
     scripts = [path for each in bundles for path in find_hook_scripts(each)]
     content.files.update({path: read_seen(path) for path in scripts if path not in content.files})
     content.lines = [*_describe(bundles, content, sources), *(("fetches", each) for each in unfetched)]
+    content.lines += [("script", each) for each in scripts]
     return content
 
 

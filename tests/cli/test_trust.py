@@ -695,6 +695,7 @@ def test_the_scripts_that_commands_of_hooks_name_are_part_of_what_is_trusted(
     code, _, err = said(capsys, "trust", "-y")
     assert code == exits.OK
     assert "runs         sh $AMPLIFIER_BUNDLE_DIR/start.sh; sh ./more.sh\n" in err
+    assert f"script       {project}/start.sh\n" in err
     assert said(capsys, "run", "hello")[0] == exits.OK
     assert ran(project) == "first\n"
     (project / "start.sh").write_text("echo other > ran")

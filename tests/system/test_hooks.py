@@ -102,7 +102,7 @@ def test_a_question_of_a_rule_waits_in_the_inbox(project: Path, home: Path, runn
     assert not (project / "note.txt").exists()
     [asked] = shop.json("approvals", "list")
     assert (asked["tool"], asked["arguments"]) == ("write_file", {"file_path": "note.txt", "content": "noted"})
-    assert asked["reason"] == "a tool that is asked about of hooks-approval"
+    assert asked["reason"] == "hooks-approval asks about this tool"
     shop.json("approvals", "approve", asked["id"])
     shop.up()
     assert (project / "note.txt").read_text() == "noted"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.models import HookResult
 
@@ -14,7 +15,7 @@ from .plain import decide
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amplifier_core import ModuleCoordinator
+    from amplifier_core import ApprovalProvider, ModuleCoordinator
 
     from .config import ApprovalConfig
 
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 PRIORITY = -10
 NEEDS_CHECK = "approval.needs_check"
 """The capability of a module that wants calls of a tool asked about: it is called with the tool's name."""
+REGISTER = "approval.register_provider"
+"""The capability by which a program without an approval system offers an `ApprovalProvider`."""
 ANSWERS = ("approval:required", "approval:granted", "approval:denied")
 
 
@@ -48,6 +51,7 @@ class Asking:
             if self._config.default_action == "continue":
                 logger.warning("%s: default_action: continue has no effect: an unanswered question denies here", NAME)
         self._register("tool:pre", self._before_tool, PRIORITY)
+        self._coordinator.register_capability(REGISTER, self.take_provider)
         if self._config.audit.enabled:
             from .audit import Audit
 
@@ -58,6 +62,12 @@ class Asking:
     def _register(self, event: str, handler: Callable[..., Any], priority: int) -> None:
         register = self._coordinator.hooks.register
         self._registrations.append(register(event, handler, priority=priority, name=NAME))
+
+    def take_provider(self, provider: ApprovalProvider) -> None:
+        """Ask a provider of the program, unless the session has an approval system."""
+        known = self._coordinator.approval_system
+        if known is None or isinstance(known, ProviderAnswers):
+            self._coordinator.approval_system = ProviderAnswers(provider)
 
     def close(self) -> None:
         """Stop listening; the layer stays."""
@@ -90,6 +100,34 @@ class Asking:
             approval_default="allow" if self._config.default_action == "continue" and not self._has_gate else "deny",
             approval_timeout=seconds or 300.0,
         )
+
+
+class ProviderAnswers:
+    """Puts the questions of a session to an `ApprovalProvider`."""
+
+    def __init__(self, provider: ApprovalProvider) -> None:
+        self._provider = provider
+
+    async def request_approval(
+        self,
+        prompt: str,
+        options: list[str],
+        timeout: float,  # noqa: ASYNC109 - a published signature
+        default: Literal["allow", "deny"],
+    ) -> str:
+        """Return the option of the answer. Raises `ApprovalTimeoutError` after `timeout` seconds."""
+        from amplifier_core import ApprovalRequest
+        from amplifier_core.approval import ApprovalTimeoutError
+
+        request = ApprovalRequest(
+            tool_name=prompt.partition("(")[0], action=prompt, details={}, risk_level="medium", timeout=timeout
+        )
+        try:
+            response = await asyncio.wait_for(self._provider.request_approval(request), timeout)
+        except TimeoutError:
+            raise ApprovalTimeoutError(prompt) from None
+        word = "allow" if response.approved else "deny"
+        return next((each for each in options if each.lower().startswith(word)), word)
 
 
 _NO_KERNEL = object()

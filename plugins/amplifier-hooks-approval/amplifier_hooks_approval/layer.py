@@ -40,8 +40,9 @@ class OrderedLayer(Layer):
             if number >= first_usual and is_free:
                 return None
             if rule.names(tool) and self._fits(number, access):
-                about = "a tool that is asked about" if number >= first_usual else f"the rule {rule}"
-                return None if rule.effect == "allow" else Decision(rule.effect, about, rule, self.source)
+                if number >= first_usual:
+                    return Decision("ask", f"{NAME} asks about this tool", rule)
+                return None if rule.effect == "allow" else Decision(rule.effect, f"the rule {rule}", rule, self.source)
         return None
 
     def _fits(self, number: int, access: Access) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amplifier_core import AmplifierSession, ModuleCoordinator
+from amplifier_core import AmplifierSession, ApprovalRequest, ApprovalResponse, ModuleCoordinator
 from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
 from amplifier_core.testing import MockTool
 from amplifier_hooks_approval import mount
@@ -183,7 +183,7 @@ async def test_questions_are_those_of_the_permissions(
         await session.execute("go")
     assert tool.call_count == runs
     assert events == told
-    assert answers.asked[0] == 'save(text="x"): a tool that is asked about'
+    assert answers.asked[0] == 'save(text="x"): hooks-approval asks about this tool'
 
 
 async def test_another_module_may_want_a_question(tmp_path: Path) -> None:
@@ -225,3 +225,30 @@ async def test_an_audit_that_cannot_be_written_is_reported_and_stops_nothing(
         await session.execute("go")
     assert tool.call_count == 1
     assert [record.message for record in caplog.records if "cannot be written" in record.message] != []
+
+
+@pytest.mark.parametrize(("approved", "runs"), [(True, 1), (False, 0), (None, 0)])
+async def test_a_program_may_answer_by_a_provider(tmp_path: Path, approved: bool | None, runs: int) -> None:
+    class Provider:
+        async def request_approval(self, request: ApprovalRequest) -> ApprovalResponse:
+            assert (request.tool_name, request.timeout) == ("save", 300.0)
+            if approved is None:
+                raise TimeoutError
+            return ApprovalResponse(approved=approved)
+
+    tool = MockTool("save")
+    async with AmplifierSession(
+        make_plan("x", tools=["save"]), permissions=PermissionGate(Policy(), tmp_path), strict=True
+    ) as session:
+        await session.coordinator.mount("tools", tool)
+        session.coordinator.get_capability("approval.register_provider")(Provider())
+        await session.execute("go")
+    assert tool.call_count == runs
+
+
+async def test_a_provider_takes_no_approval_system_s_place(tmp_path: Path) -> None:
+    answers = Answers("Deny")
+    coordinator = ModuleCoordinator(session_id="s", approval_system=answers)  # type: ignore[arg-type]
+    await mount(coordinator, {})
+    coordinator.get_capability("approval.register_provider")(object())
+    assert coordinator.approval_system is answers

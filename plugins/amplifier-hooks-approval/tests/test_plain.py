@@ -26,6 +26,7 @@ class OldCoordinator:
     def __init__(self) -> None:
         whole = ModuleCoordinator(session_id="s")
         self.hooks, self.get_capability, self.session_id = whole.hooks, whole.get_capability, "s"
+        self.register_capability, self.approval_system = whole.register_capability, None
 
 
 async def ask(config: dict[str, Any], tool: str, given: Any, coordinator: Any = None) -> Any:
