@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .events import TOOL_PRE
+from .events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED, TOOL_PRE
 from .models import ContextInjection, HookResult
 
 if TYPE_CHECKING:
@@ -23,7 +23,13 @@ async def process(coordinator: ModuleCoordinator, result: HookResult, event: str
         for injection in result.context_injections or [_single(result, event, hook_name)]:
             await _inject(coordinator, injection)
     elif result.action == "ask_user":
-        return await _ask(coordinator, result, event, hook_name)
+        about = _describe_question(result, event, hook_name)
+        await coordinator.hooks.emit(APPROVAL_REQUIRED, about)
+        answer = await _ask(coordinator, result, event, hook_name)
+        if not (answer.data or {}).get("held"):  # its answer comes later
+            outcome = APPROVAL_GRANTED if answer.action == "continue" else APPROVAL_DENIED
+            await coordinator.hooks.emit(outcome, {**about, "reason": answer.reason})
+        return answer
     if result.user_message:
         _show(coordinator, result, hook_name)
     return result
@@ -58,6 +64,13 @@ async def _inject(coordinator: ModuleCoordinator, injection: ContextInjection) -
     about = {"source": "hook", "hook_name": injection.hook_name, "event": injection.event}
     about["timestamp"] = datetime.now(UTC).isoformat()
     await context.add_message({"role": injection.role, "content": content, "metadata": about})
+
+
+def _describe_question(result: HookResult, event: str, hook_name: str) -> dict[str, Any]:
+    """Return the data of the events about a question."""
+    data = result.data or {}
+    call: dict[str, Any] = {key: data[key] for key in ("tool_name", "tool_call_id") if key in data}
+    return {**call, "event": event, "hook": hook_name, "prompt": result.approval_prompt, "reason": result.reason}
 
 
 async def _ask(coordinator: ModuleCoordinator, result: HookResult, event: str, hook_name: str) -> HookResult:

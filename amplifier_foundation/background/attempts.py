@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import AmplifierError, SpawnRefused, StaleEpoch
@@ -14,6 +15,7 @@ from ..bundle.overrides import DAY
 from ..bundle.sections import WORKFLOW_RUNNER
 from ..bundle.templates import input_of, instruction_for
 from ..security import NotTrusted, TrustUnreadable
+from ..security.trust_content import find_hook_scripts
 from ..sessions.accounts import queue_account
 from ..sessions.lock import holder_of
 from ..sessions.runs import RUN
@@ -36,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 LONGEST_WAIT = 1e9
 """Seconds that a question waits for an answer at the most."""
+BACKGROUND = "session.background"
+"""The capability with the name of the background session; sessions below it lack it."""
 CODE = "code of the bundle"
 """The component that has a problem while changed code waits for trust."""
 
@@ -89,7 +93,7 @@ async def prepare_attempt(
         accepts_unfinished=config.accept_unfinished,
         acts=config.untrusted == "act",
         metadata={UNTRUSTED: untrusted} if untrusted else {},
-        capabilities={TREE: _make_tree(engine, background, delivery)},
+        capabilities={TREE: _make_tree(engine, background, delivery), BACKGROUND: config.name},
     )
     if config.runner is not None:
         spawn.runner = find_runner(engine.plugins, config.runner)
@@ -114,6 +118,8 @@ def _check_code(engine: Engine, background: BackgroundSessionState) -> None:
     try:
         for source in bundle.local_sources.values():
             bundle.guard.check_code(source.path)
+        for script in find_hook_scripts(bundle):
+            bundle.guard.check_code(Path(script))
     except (NotTrusted, TrustUnreadable) as error:
         engine.report_problem(background, CODE, "degraded", str(error))
         raise SpawnRefused(engine.parent.session_id, str(error)) from error

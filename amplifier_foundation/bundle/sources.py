@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ..documents.positions import KeyPath
     from .model import Bundle
 
+COMMANDS, FOLDER = "hooks-shell", "bundle_dir"
+"""The module that runs commands of a bundle, and the key of a command for the folder of that bundle."""
+
 
 @frozen
 class LocalSource:
@@ -42,10 +45,16 @@ class LocalSource:
 
 
 def take_sources(document: Document, base: Path | None) -> tuple[dict[str, LocalSource], list[Problem]]:
-    """Make every local `source` of a document absolute; return them by absolute path, and their problems."""
+    """Make every local `source` of a document absolute; return them by absolute path, and their problems.
+
+    A command of `hooks-shell` gets the folder of the bundle: its scripts may be there.
+    """
     sources: dict[str, LocalSource] = {}
     problems: list[Problem] = []
     for holder, key, path in find_sources(document.data or {}, ()):
+        if base is not None and holder.get("module") == COMMANDS:
+            for command in _find_commands(holder.get("config")):
+                command.setdefault(FOLDER, str(base))
         written, place = holder.get(key), document.positions.at(path)
         if not isinstance(written, str) or not written or not is_path(written):  # remote: the installed module is used
             continue
@@ -63,6 +72,24 @@ def take_sources(document: Document, base: Path | None) -> tuple[dict[str, Local
         holder[key] = str(source.path)
         sources[str(source.path)] = source
     return sources, problems
+
+
+def find_hook_commands(bundle: Bundle) -> Iterator[tuple[str, str]]:
+    """Yield each command that a bundle has run at the events of its sessions, and the folder that it came from."""
+    for entry, _, _ in find_sources({"hooks": bundle.hooks, "agents": bundle.agents}, ()):
+        if entry.get("module") == COMMANDS:
+            for each in _find_commands(entry.get("config")):
+                yield each["command"], str(each.get(FOLDER) or bundle.base_path or "")
+
+
+def _find_commands(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the mappings with a command in a configuration."""
+    if isinstance(value, dict):
+        if isinstance(value.get("command"), str):
+            yield value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from _find_commands(each)
 
 
 def find_sources(plan: dict[str, Any], path: KeyPath) -> Iterator[tuple[dict[str, Any], str, KeyPath]]:

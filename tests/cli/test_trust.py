@@ -672,3 +672,41 @@ def test_no_session_loosens_the_settings_of_a_person(
     assert invoke(["config", "set", "retention.max_size", "6MB", "--scope", "project"]) == exits.OK
     monkeypatch.delenv("AMPLIFIER_SESSION")
     assert ".amplifier has changed since it was trusted" in said(capsys, "trust", "-y")[2]
+
+
+HOOKED = """---
+bundle: {name: hooked}
+providers: [{module: provider-playbook, config: {otherwise: {say: "hi"}}}]
+hooks:
+  - module: hooks-shell
+    config: {hooks: {SessionStart: [{hooks: [{command: "sh $AMPLIFIER_BUNDLE_DIR/start.sh; sh ./more.sh"}]}]}}
+---
+You greet.
+"""
+
+
+def test_the_scripts_that_commands_of_hooks_name_are_part_of_what_is_trusted(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "bundle.md").write_text(HOOKED)
+    (project / "start.sh").write_text("echo first > ran")
+    code, _, err = said(capsys, "run", "hello")
+    assert (code, ran(project)) == (exits.WAITING, None)
+    code, _, err = said(capsys, "trust", "-y")
+    assert code == exits.OK
+    assert "runs         sh $AMPLIFIER_BUNDLE_DIR/start.sh; sh ./more.sh\n" in err
+    assert f"script       {project}/start.sh\n" in err
+    assert said(capsys, "run", "hello")[0] == exits.OK
+    assert ran(project) == "first\n"
+    (project / "start.sh").write_text("echo other > ran")
+    code, _, err = said(capsys, "run", "hello")
+    assert (code, ran(project)) == (exits.WAITING, None)
+    assert "has changed since it was trusted (start.sh)" in err
+    said(capsys, "trust", "-y")
+    (project / "more.sh").write_text("echo new > ran")
+    code, _, err = said(capsys, "run", "hello")
+    assert (code, ran(project)) == (exits.WAITING, None)
+    assert "more.sh" in err
+    said(capsys, "trust", "-y")
+    assert said(capsys, "run", "hello")[0] == exits.OK
+    assert ran(project) == "new\n"

@@ -260,3 +260,40 @@ async def test_a_display_that_fails_costs_the_message_and_nothing_else(
     result = HookResult(user_message="hello")
     assert await coordinator.process_hook_result(result, "e", "h") is result
     assert caplog.messages == ["the display failed to show a message of hook:h: terminal is gone"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"), [("Allow", "approval:granted"), ("Deny", "approval:denied"), (None, "approval:denied")]
+)
+async def test_each_question_and_its_answer_are_events(
+    coordinator: ModuleCoordinator, answer: str | None, outcome: str
+) -> None:
+    class System:
+        async def request_approval(self, prompt: str, options: list[str], timeout: float, default: str) -> str:  # noqa: ASYNC109 - a published signature
+            assert answer is not None
+            return answer
+
+    told: list[tuple[str, Any]] = []
+    for event in ("approval:required", "approval:granted", "approval:denied"):
+        coordinator.hooks.register(event, lambda event, data: told.append((event, data)))
+    coordinator.approval_system = System() if answer else None
+    data = {"tool_name": "bash", "tool_call_id": "7", "tool_input": {"command": "ls"}}
+    question = HookResult(action="ask_user", approval_prompt="bash?", reason="a rule", data=data)
+    await coordinator.process_hook_result(question, "tool:pre", "loop")
+    assert [event for event, _ in told] == ["approval:required", outcome]
+    about = {"tool_name": "bash", "tool_call_id": "7", "event": "tool:pre", "hook": "loop", "prompt": "bash?"}
+    assert about.items() <= told[0][1].items()
+    assert "tool_input" not in told[0][1]
+
+
+async def test_a_question_that_is_held_has_no_answer_yet(coordinator: ModuleCoordinator) -> None:
+    class Inbox:
+        async def answer_call(self, coordinator: ModuleCoordinator, question: HookResult) -> HookResult:
+            return HookResult(action="deny", reason="it waits", data={"held": "id"})
+
+    told: list[str] = []
+    for event in ("approval:required", "approval:granted", "approval:denied"):
+        coordinator.hooks.register(event, lambda event, data: told.append(event))
+    coordinator.approval_system = Inbox()  # type: ignore[assignment]
+    await coordinator.process_hook_result(HookResult(action="ask_user"), "tool:pre", "loop")
+    assert told == ["approval:required"]

@@ -100,7 +100,7 @@ def plan(url: str, sources: Path | None) -> dict[str, Any]:
         "session": {"orchestrator": entry("loop-stream"), "context": entry("context-memory"), "raw": True},
         "providers": [entry("provider-cloud", base_url=url, api_key=KEY, min_retry_delay=0, default_model="large")],
         "tools": [entry("tool-files"), entry("tool-todo")],
-        "hooks": [entry("hooks-log", path="log/events.jsonl"), entry("hooks-approval", tools=["write_file"])],
+        "hooks": [entry("hooks-log", path="log/events.jsonl"), entry("hooks-consent", tools=["write_file"])],
     }
 
 

@@ -206,8 +206,11 @@ class ToolCalls:
         return _as_text(result if replaced == shown else _as_result(replaced))
 
     async def _report_error(self, about: dict[str, Any], kind: str, text: str) -> str:
-        await self._signals.emit_around_tool(TOOL_ERROR, {**about, "error": {"type": kind, "msg": text}})
-        return text
+        """Tell the hooks, and return the text of the error after their changes."""
+        error = {"type": kind, "msg": text}
+        seen = await self._signals.emit_around_tool(TOOL_ERROR, {**about, "error": error})
+        changed = read_change(seen, "error", error)
+        return str(changed.get("msg", text)) if isinstance(changed, dict) else text
 
 
 def _exit_code(error: BaseException | None) -> int:

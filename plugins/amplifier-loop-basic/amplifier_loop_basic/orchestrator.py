@@ -35,6 +35,8 @@ class BasicOrchestrator:
     """Calls named by the capability `tool.run_again` run again, as themselves, when the turn continues."""
     holds_calls = True
     """A call denied with `held` in the data of the denial gets no result, and the turn ends."""
+    asks_to_stop = True
+    """A handler of `turn:stop` that denies keeps the turn going."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         checked = read_config(config or {}, self.module)

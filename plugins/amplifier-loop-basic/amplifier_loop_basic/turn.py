@@ -44,6 +44,8 @@ LOST = (
 )
 GO_ON = "Your last message was cut. Go on where it ends."
 PREVIEW_LENGTH = 200
+TURN_STOP = "turn:stop"
+"""The event of an answer that would end the turn; a handler that denies it gives the turn more to do."""
 RESPONSE_FORMAT = "turn.response_format"
 """The capability with the wanted `response_format` of the session's requests, as a mapping."""
 
@@ -169,7 +171,7 @@ class Turn:
             if blocks or not reason:  # a refusal may have no word: the question stays open
                 await self.context.add_message(_make_message(response, blocks, wanted, reason))
             if not wanted:
-                if self.has_more():
+                if (not reason and await self._is_sent_back(text)) or self.has_more():
                     continue
                 self.text, self.finish_reason = text, reason
                 if reason:
@@ -178,6 +180,17 @@ class Turn:
             await calls.run(wanted, task)
             if calls.is_holding:
                 self._stop("incomplete", HELD)
+
+    async def _is_sent_back(self, text: str) -> bool:
+        """Return whether a hook refuses the end of the turn: its reason is the next message of the user then."""
+        if not self.signals.is_heard(TURN_STOP) or self.interrupts.is_cancelled:
+            return False
+        verdict = await self.signals.emit(TURN_STOP, {"response": text, "turn_count": self.iterations})
+        if verdict.action != "deny":
+            return False
+        more = {"role": "user", "content": verdict.reason or GO_ON, "metadata": {"source": "hook"}}
+        await self.context.add_message(more)
+        return True
 
     def _may_ask(self) -> bool:
         if self.interrupts.is_cancelled:

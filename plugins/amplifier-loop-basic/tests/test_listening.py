@@ -21,6 +21,7 @@ STORY = [
     "provider:response",
     "content_block:start",
     "content_block:end",
+    "turn:stop",
     "orchestrator:complete",
     "execution:end",
     "prompt:complete",

@@ -523,3 +523,45 @@ def test_importing_it_loads_nothing_heavy() -> None:
     code = "import sys, amplifier_loop_basic; print({'pydantic', 'asyncio'} & set(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "set()"
+
+
+# the end of a turn
+
+
+async def test_a_hook_may_give_a_turn_more_to_do_when_it_would_end(room: Any) -> None:
+    reasons = ["run the tests", "commit", None]
+
+    async def answer(event: str, data: dict[str, Any]) -> HookResult:
+        reason = reasons.pop(0)
+        return HookResult(action="deny", reason=reason) if reason else HookResult()
+
+    room.hooks.register("turn:stop", answer)
+    assert await room.run("go", "one", "two", "three") == "three"
+    assert [text for role, text in room.history() if role == "user"] == ["go", "run the tests", "commit"]
+    assert room.data("orchestrator:complete")[0]["status"] == "success"
+
+
+async def test_a_hook_that_never_lets_a_turn_end_meets_its_limit(room: Any) -> None:
+    room.on("turn:stop", action="deny", reason="more")
+    assert "max_iterations" in await room.run("go", *["again"] * 3, config={"max_iterations": 3})
+    assert room.data("orchestrator:complete")[0]["status"] == "incomplete"
+
+
+async def test_a_turn_without_an_answer_is_not_asked_whether_it_may_end(room: Any) -> None:
+    room.on("turn:stop", action="deny", reason="more")
+    await room.run("go", ChatResponse(content=[TextBlock(text="I stop")], finish_reason="length"))
+    assert room.data("orchestrator:complete")[0]["status"] == "incomplete"
+
+
+async def test_a_hook_may_change_the_error_of_a_tool(room: Any) -> None:
+    async def fail(input: dict[str, Any]) -> None:
+        raise ValueError("the customer is Joe")
+
+    async def hide(event: str, data: dict[str, Any]) -> HookResult:
+        error = {**data["error"], "msg": data["error"]["msg"].replace("Joe", "X")}
+        return HookResult(action="modify", data={**data, "error": error})
+
+    room.tool("read", fail)
+    room.hooks.register("tool:error", hide)
+    await room.run("go", room.calls("read"), "done")
+    assert room.results() == [("1", "Error: ValueError: the customer is X")]
