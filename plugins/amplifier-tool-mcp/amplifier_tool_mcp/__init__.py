@@ -52,11 +52,7 @@ async def mount(
 
     checked = read_config(config or {})
     servers, problems = find_servers(checked, Path(folder), editor or {})
-    hub = Hub(coordinator, checked, servers)
-    for problem in problems:
-        hub.warn(problem)
-    if not servers:
-        return None
+    hub = Hub(coordinator, checked, servers, problems)
     hub.start()
     return hub.close
 

@@ -34,7 +34,14 @@ logger = logging.getLogger(__name__)
 class Hub:
     """The servers of one session."""
 
-    def __init__(self, coordinator: ModuleCoordinator, config: McpConfig, servers: Sequence[Server]) -> None:
+    def __init__(
+        self,
+        coordinator: ModuleCoordinator,
+        config: McpConfig,
+        servers: Sequence[Server],
+        problems: Sequence[str] = (),
+    ) -> None:
+        self._problems = problems
         self._coordinator = coordinator
         self._config = config
         self._connections = [Connection(each, self._take) for each in servers]
@@ -73,6 +80,8 @@ class Hub:
             async with asyncio.timeout(self._config.start_timeout):
                 for each in self._connections:
                     await each.is_settled.wait()
+        for problem in self._problems:
+            self.warn(problem)
         for each in self._connections:
             if not each.is_ready:
                 why = each.problem or f"it is not ready after {self._config.start_timeout:g} seconds"
