@@ -186,7 +186,7 @@ class Connection:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._wait_until_ready()
-        client, losing = self.client, self._lost
+        client = self.client
         try:
             async with asyncio.timeout_at(deadline):
                 return await ask(client)
@@ -195,7 +195,7 @@ class Connection:
             raise ServerError(f"the MCP server '{self.server.name}' has not answered for {seconds:g} seconds") from None
         except MCPError as error:
             if self._is_loss(error):
-                losing.set()
+                self._lose(client)
                 raise ServerLost(
                     f"the MCP server '{self.server.name}' was lost during the call: {self._describe(error)}. "
                     "The call may have had an effect"
@@ -216,20 +216,30 @@ class Connection:
                 await client.session.send_request(PingRequest(), EmptyResult)
         except MCPError as error:
             if self._is_loss(error):
-                self._lost.set()
+                self._lose(client)
         except Exception:
+            self._lose(client)
+
+    def _lose(self, client: Client) -> None:
+        """Note that nothing more can be asked over a connection, unless there is a newer one."""
+        if self._client is client:
+            self._client = None
+            self._ready.clear()
             self._lost.set()
 
     def _is_loss(self, error: Any) -> bool:
         """Return whether an error says that nothing more can be asked over this connection."""
         from mcp_types import CONNECTION_CLOSED
 
-        if error.code == CONNECTION_CLOSED:
-            return True
+        code = getattr(error, "code", None)
+        if code is None or code == CONNECTION_CLOSED:
+            return code is not None
         return self._http is not None and self._http.status in (0, 401, 403, 404)
 
     def _describe(self, error: BaseException | None) -> str:
         """Return why the server is not connected, and what to do."""
+        from pydantic import ValidationError
+
         from amplifier_core.utils.secrets import redact_text
 
         while isinstance(error, BaseExceptionGroup):
@@ -239,10 +249,13 @@ class Connection:
         name = self.server.name
         if self._http is not None and self._http.status in (401, 403):
             return f"it asks for a login (HTTP {self._http.status}). Log in with: amplifier mcp login {name}"
-        if self._program is not None and (self._program.lost.is_set() or error is None):
-            return redact_text(self._program.describe_end())
         if isinstance(error, TimeoutError):
             return f"it did not start within {CONNECTING:g} seconds"
+        if isinstance(error, ValidationError):
+            problem = error.errors(include_url=False)[0]
+            return f"it answers against the protocol: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        if self._program is not None and (error is None or self._is_loss(error)):
+            return redact_text(self._program.describe_end())
         status = f" (HTTP {self._http.status})" if self._http is not None and self._http.status >= 400 else ""
         return redact_text(f"{str(error) or type(error).__name__}{status}" if error is not None else "it was lost")
 

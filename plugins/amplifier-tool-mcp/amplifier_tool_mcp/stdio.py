@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ class Program:
         """Set when no more messages come."""
         self.problem = ""
         """Why it was given up, if it did not end by itself."""
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: Process | None = None
         self._words = ""
 
     def describe_end(self) -> str:
@@ -66,20 +67,19 @@ class Program:
         """
         import anyio
 
-        pipe = asyncio.subprocess.PIPE
+        loop = asyncio.get_running_loop()
         try:
-            process = self.process = await asyncio.create_subprocess_exec(
+            # As `create_subprocess_exec` does it, which keeps the transport: no pipe of a killed program stays open.
+            transport, protocol = await loop.subprocess_exec(
+                lambda: SubprocessStreamProtocol(limit=LONGEST_MESSAGE, loop=loop),
                 *argv,
-                stdin=pipe,
-                stdout=pipe,
-                stderr=pipe,
                 env=dict(environment),
                 cwd=folder,
-                limit=LONGEST_MESSAGE,
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
             raise ServerError(f"'{argv[0]}' does not start: {getattr(error, 'strerror', None) or error}") from None
+        process = self.process = Process(transport, protocol, loop)
         incoming_end: MemoryObjectSendStream[SessionMessage | Exception]
         incoming: MemoryObjectReceiveStream[SessionMessage | Exception]
         incoming_end, incoming = anyio.create_memory_object_stream(0)
@@ -100,10 +100,9 @@ class Program:
             outgoing_end.close()
             with anyio.CancelScope(shield=True):
                 await _end(process)
+                transport.close()
 
-    async def _read(
-        self, process: asyncio.subprocess.Process, incoming: MemoryObjectSendStream[SessionMessage | Exception]
-    ) -> None:
+    async def _read(self, process: Process, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         import anyio
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
@@ -125,6 +124,7 @@ class Program:
                         continue
                     noise = 0
                     await incoming.send(SessionMessage(message))
+                await _wait(process, GRACE)  # for its exit code
         except ValueError:  # of readline
             self.problem = f"it sent a message of more than {LONGEST_MESSAGE >> 20} MiB"
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -132,9 +132,7 @@ class Program:
         finally:
             self.lost.set()
 
-    async def _write(
-        self, process: asyncio.subprocess.Process, outgoing: MemoryObjectReceiveStream[SessionMessage]
-    ) -> None:
+    async def _write(self, process: Process, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
         assert process.stdin is not None  # it is a pipe
         with suppress(OSError):
             async for each in outgoing:
@@ -142,7 +140,7 @@ class Program:
                 process.stdin.write(text.encode("utf-8", "replace") + b"\n")
                 await process.stdin.drain()
 
-    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+    async def _listen(self, process: Process) -> None:
         assert process.stderr is not None  # it is a pipe
         with suppress(OSError):
             while text := await process.stderr.read(4096):
@@ -150,7 +148,7 @@ class Program:
                 await asyncio.sleep(0)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: Process) -> None:
     """End a program and what it started; one that no signal ends is left."""
     assert process.stdin is not None  # it is a pipe
     process.stdin.close()
@@ -162,7 +160,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             return
 
 
-async def _wait(process: asyncio.subprocess.Process, seconds: float) -> bool:
+async def _wait(process: Process, seconds: float) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await process.wait()
