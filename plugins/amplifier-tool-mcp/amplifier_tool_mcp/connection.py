@@ -96,12 +96,12 @@ class Connection:
 
     async def close(self, task: asyncio.Task[None]) -> None:
         """End the connection, whose `run` is `task`; one that does not end in order is cut."""
+        is_orderly = self._client is not None
         self._closing.set()
         self._lost.set()
-        for _ in range(2):
-            await asyncio.wait({task}, timeout=ENDING)
+        for seconds in (ENDING if is_orderly else 0, ENDING, ENDING):
+            await asyncio.wait({task}, timeout=seconds)
             task.cancel()
-        await asyncio.wait({task}, timeout=ENDING)
 
     async def _hold(self) -> None:
         """Connect once, and return when the connection is lost."""

@@ -98,8 +98,12 @@ class Program:
         finally:
             incoming_end.close()
             outgoing_end.close()
-            with anyio.CancelScope(shield=True):
-                await _end(process)
+            try:
+                with anyio.CancelScope(shield=True):
+                    await _end(process)
+            finally:  # a cancelled task waits no longer
+                if process.returncode is None:
+                    _signal(process, signal.SIGKILL)
                 transport.close()
 
     async def _read(self, process: Process, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
@@ -154,10 +158,14 @@ async def _end(process: Process) -> None:
     process.stdin.close()
     await _wait(process, GRACE)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
+        _signal(process, number)
         if await _wait(process, PATIENCE):
             return
+
+
+def _signal(process: Process, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
 
 
 async def _wait(process: Process, seconds: float) -> bool:

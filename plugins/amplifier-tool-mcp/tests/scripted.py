@@ -1,3 +1,4 @@
+# ruff: noqa: PTH, T201 - it stands for a stranger's program
 """An MCP server of the standard library alone, which behaves as its first argument says; the others are its own."""
 
 import json
