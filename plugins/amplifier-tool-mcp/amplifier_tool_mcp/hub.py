@@ -128,13 +128,12 @@ class Hub:
         from .prompts import make_command
 
         await self._wait("", {})
-        commands = (
+        return [
             make_command(each, prompt, self._coordinator, self._config.call_timeout)
             for each in self._connections
             if each.is_ready
             for prompt in each.listing.prompts
-        )
-        return [command for command in commands if command is not None]
+        ]
 
 
 def _is_wanted(name: str, patterns: list[str] | None) -> bool:

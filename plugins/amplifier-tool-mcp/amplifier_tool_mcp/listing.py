@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -67,9 +68,14 @@ async def read_listing(client: Client) -> Listing:
                 left_out.append(f"its tool {plain(each.name, 100)!r} is left out: {error}")
     if len(tools) > MOST_TOOLS:
         left_out.append(f"it lists more than {MOST_TOOLS} tools; the others are left out")
-    prompts = await read_pages(client.list_prompts, "prompts", MOST_PROMPTS) if offered.prompts is not None else []
-    read = tuple(_read_prompt(each) for each in prompts)
-    return Listing(tuple(tools[:MOST_TOOLS]), read, offered.resources is not None, tuple(left_out))
+    prompts: list[ListedPrompt] = []
+    if offered.prompts is not None:
+        for each in await read_pages(client.list_prompts, "prompts", MOST_PROMPTS):
+            if re.fullmatch(r"[A-Za-z0-9_.-]+", each.name):
+                prompts.append(_read_prompt(each))
+            else:
+                left_out.append(f"its prompt {plain(each.name, 100)!r} is left out: its name cannot be typed")
+    return Listing(tuple(tools[:MOST_TOOLS]), tuple(prompts), offered.resources is not None, tuple(left_out))
 
 
 async def read_pages(ask: Callable[..., Awaitable[Any]], member: str, most: int) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +21,8 @@ LONGEST_PROMPT = 100_000
 
 def make_command(
     connection: Connection, prompt: ListedPrompt, coordinator: ModuleCoordinator, seconds: float
-) -> dict[str, Any] | None:
-    """Return a prompt as a slash command; None for one with a name that cannot be typed."""
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+", prompt.name):
-        return None
+) -> dict[str, Any]:
+    """Return a prompt as a slash command."""
     server = connection.server
 
     async def expand(argument: str) -> str:

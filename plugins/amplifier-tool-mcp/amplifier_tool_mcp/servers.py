@@ -105,10 +105,12 @@ def read_project(folder: Path, problems: list[str]) -> Iterator[Server]:
         data = json.loads(read_trusted(file))
         servers = data["mcpServers"].items()
     except NotTrusted as error:
-        problems.append(f"its MCP servers are left out: {error}")
+        problems.append(f"the MCP servers of this project are left out: {error}")
         return
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        problems.append(f'{file}: its MCP servers are left out: it is not JSON like {{"mcpServers": {{NAME: {{…}}}}}}')
+        problems.append(
+            f'{file}: the MCP servers of this project are left out: it is not JSON like {{"mcpServers": {{NAME: {{…}}}}}}'
+        )
         return
     for name, given in servers:
         try:
@@ -126,7 +128,7 @@ async def expand(value: Any) -> Any:
     """
     import asyncio
 
-    names = {found[1]: found[2] for text in _find_texts(value) for found in _VARIABLE.finditer(text)}
+    names = {found[1]: found[2] for text in find_texts(value) for found in _VARIABLE.finditer(text)}
     values = {name: await asyncio.to_thread(_find_value, name, default) for name, default in names.items()}
 
     def fill(part: Any) -> Any:
@@ -145,12 +147,13 @@ def make_environment(given: Mapping[str, str]) -> dict[str, str]:
     return {**passed, **given}
 
 
-def _find_texts(value: Any) -> Iterator[str]:
+def find_texts(value: Any) -> Iterator[str]:
+    """Yield all texts of a value, without the keys of mappings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _find_texts(each)
+            yield from find_texts(each)
 
 
 def _find_value(name: str, default: str | None) -> str:

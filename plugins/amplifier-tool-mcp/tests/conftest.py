@@ -73,7 +73,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder of its own; sessions of other tests have left no mark."""
     folder = tmp_path / "home"
     monkeypatch.setenv("AMPLIFIER_HOME", str(folder))
-    monkeypatch.delenv("AMPLIFIER_SESSION", raising=False)
+    monkeypatch.setenv("AMPLIFIER_SESSION", "")  # to be as before, afterwards
+    monkeypatch.delenv("AMPLIFIER_SESSION")
     return folder
 
 
@@ -151,9 +152,3 @@ def _install(command: list[str], place: Path) -> None:
         tell = pytest.fail if os.environ.get("CI") else pytest.skip
         tell(f"{command[0]} cannot install a server: {done.stderr[-500:]}")
     (place / "installed").touch()
-
-
-@pytest.fixture
-def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is trusted without a question."""
-    monkeypatch.setenv("AMPLIFIER_TRUST", "1")

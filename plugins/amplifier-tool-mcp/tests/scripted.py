@@ -1,4 +1,4 @@
-# ruff: noqa: PTH, T201 - it stands for a stranger's program
+# ruff: noqa: PTH109, PTH123, T201
 """An MCP server of the standard library alone, which behaves as its first argument says; the others are its own."""
 
 import json
@@ -131,7 +131,9 @@ def answer(request):
     elif method == "prompts/list":
         wanted = [{"name": "topic", "required": True}, {"name": "tone"}]
         one = {"name": "summarise", "description": "Sums up.", "arguments": wanted}
-        prompts = [one, {"name": "translate", "arguments": [{"name": "text", "required": True}]}, {"name": "no name"}]
+        prompts = [one, {"name": "translate", "arguments": [{"name": "text", "required": True}]}]
+        if MODE == "names":
+            prompts = [{"name": "two words"}]
         result = {"prompts": prompts}
     elif method == "prompts/get":
         shown = json.dumps([params["name"], params.get("arguments")])

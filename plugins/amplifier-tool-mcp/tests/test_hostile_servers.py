@@ -183,7 +183,10 @@ async def test_names_are_what_providers_take_and_no_two_are_equal(open_room: Any
             "mcp__a_b_" + digest("a b") + "__echo",
         ]
     )
-    assert room.shown == ["the MCP server 'one': its tool '' is left out: its name is empty, or too long"]
+    assert room.shown == [
+        "the MCP server 'one': its tool '' is left out: its name is empty, or too long",
+        "the MCP server 'one': its prompt 'two words' is left out: its name cannot be typed",
+    ]
 
 
 def digest(name: str) -> str:

@@ -115,11 +115,13 @@ def _split(pairs: Sequence[str], sign: str, option: str) -> dict[str, str]:
 
 def _refuse_secrets(server: dict[str, Any]) -> None:
     """Raise `click.UsageError` for a secret: settings are plain files."""
-    from amplifier_core.utils.secrets import redact_all
+    from amplifier_core.utils.secrets import redact_text
     from amplifier_foundation.documents.positions import Positions
     from amplifier_foundation.documents.secrets import find_secrets
 
-    if find_secrets(server, Positions("VALUE")) or redact_all(server) != server:
+    from ..servers import find_texts
+
+    if find_secrets(server, Positions("VALUE")) or any(redact_text(each) != each for each in find_texts(server)):
         raise click.UsageError(
             "a secret is written here, and settings are plain files. Keep it with: amplifier auth login TOKEN; and "
             "write '${TOKEN}' in its place, in single quotes"

@@ -33,7 +33,7 @@ async def login(
     from .finding import find_server
 
     refuse_in_session("mcp login")
-    _, server = await asyncio.to_thread(find_server, ctx, name)
+    _, server = find_server(ctx, name)
     if server.config.url is None:
         raise click.UsageError(f"{name} is a command; only remote servers have a login")
     given = await expand({"url": server.config.url, "headers": server.config.headers})

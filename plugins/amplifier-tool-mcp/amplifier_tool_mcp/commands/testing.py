@@ -28,7 +28,7 @@ async def test(ctx: click.Context, name: str, within: float, as_json: bool) -> N
 
     from .finding import find_server
 
-    _, server = await asyncio.to_thread(find_server, ctx, name)
+    _, server = find_server(ctx, name)
     mark_process()
     facts = await _read_facts(server, within)
     if as_json:
