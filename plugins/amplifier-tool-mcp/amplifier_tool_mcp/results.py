@@ -67,7 +67,10 @@ def read_resource(resource: Any, texts: list[str], images: list[ImageBlock]) -> 
 
 
 def shorten(text: str, longest: int) -> str:
-    """Return a text, cut after `longest` characters with a note of how many are missing."""
+    """Return a text without known secrets, cut after `longest` characters with a note of how many are missing."""
+    from amplifier_core.utils.secrets import hide_known
+
+    text = hide_known(text)  # a server may show the keys that it was given
     missing = len(text) - longest
     if missing <= 0:
         return text

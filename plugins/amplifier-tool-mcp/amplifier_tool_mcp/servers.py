@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,8 @@ def read_own_servers(folder: Path) -> dict[str, ServerConfig]:
         override = (layer.values.get("overrides") or {}).get(NAME) or {}
         if layer.source in OWN_SOURCES:
             for name, given in ((override.get("config") or {}).get("servers") or {}).items():
-                found[name] = ServerConfig.model_validate(given)
+                with suppress(ValueError):  # a part of a server, such as `enabled: false` for a bundle's
+                    found[name] = ServerConfig.model_validate(given)
     return found
 
 
