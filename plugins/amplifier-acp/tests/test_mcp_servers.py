@@ -1,4 +1,4 @@
-"""MCP servers of the editor: mounted in its sessions, never stored, and refused by name where they cannot be mounted."""
+"""MCP servers of the editor: mounted in its sessions, never stored, and refused by name where they are none."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def read_project(folder: Path, problems: list[str]) -> Iterator[Server]:
         return
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         problems.append(
-            f'{file}: the MCP servers of this project are left out: it is not JSON like {{"mcpServers": {{NAME: {{…}}}}}}'
+            f'the MCP servers of this project are left out: {file} is not JSON like {{"mcpServers": {{NAME: {{…}}}}}}'
         )
         return
     for name, given in servers:

@@ -169,7 +169,7 @@ async def test_a_broken_file_is_a_line_for_the_person(
     async with open_room() as room:
         assert room.tools == {}
     [shown] = room.shown
-    assert "the MCP servers of this project are left out: it is not JSON like" in shown
+    assert shown.startswith(f"the MCP servers of this project are left out: {project_file} is not JSON like")
 
 
 async def test_of_a_file_with_mistakes_the_other_servers_run(

@@ -14,9 +14,6 @@ from urllib.parse import urlencode
 import httpx2
 import pytest
 import uvicorn
-from amplifier_tool_mcp import oauth
-from amplifier_tool_mcp.errors import ServerError
-from amplifier_tool_mcp.oauth import key_name, log_in
 from mcp.server.auth.provider import AccessToken, AuthorizationCode, AuthorizationParams, RefreshToken
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import MCPServer
@@ -24,6 +21,9 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
 
 from amplifier_foundation.settings.keys import find_key, keep_key, list_kept
+from amplifier_tool_mcp import oauth
+from amplifier_tool_mcp.errors import ServerError
+from amplifier_tool_mcp.oauth import key_name, log_in
 
 
 class Authority:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,8 +60,9 @@ async def _read_facts(server: Server, seconds: float) -> dict[str, Any]:
     connection = Connection(server)
     task = asyncio.create_task(connection.run())
     try:
-        await asyncio.wait({settled := asyncio.create_task(connection.is_settled.wait())}, timeout=seconds)
-        settled.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await connection.is_settled.wait()
         if not connection.is_ready:
             why = connection.problem or f"it is not ready after {seconds:g} seconds"
             raise ServerError(f"the MCP server '{server.name}' cannot be used: {why}")
