@@ -48,6 +48,7 @@ HEAVY = {
     "httpx",
     "httpx2",
     "mcp",
+    "mcp_types",
     "ollama",
     "openai",
     "pydantic",
@@ -100,6 +101,9 @@ SPAWNERS = {
     "amplifier_foundation/isolation/sandboxed_process.py:execute": "waits for it, also when it is cancelled itself",
     "amplifier_hooks_shell/running.py:finish": "cancels them before it returns",
     "amplifier_hooks_shell/session.py:_notify": "one task a notification, which `close` cancels and awaits",
+    "amplifier_tool_mcp/commands/testing.py:_read_facts": "ends it, and waits for it, before it returns",
+    "amplifier_tool_mcp/connection.py:_wait_for_any": "cancels them before it returns",
+    "amplifier_tool_mcp/hub.py:start": "one task a server, which the end of the session ends and awaits",
     "amplifier_tool_bash/background.py:start": "one task a command, which `close` cancels and awaits",
     "amplifier_tool_filesystem/tools.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
@@ -173,6 +177,7 @@ FOUNDED = {
     "amplifier-orchestration",
     "amplifier-runner-subprocess",
     "amplifier-tool-issue",
+    "amplifier-tool-mcp",
     "amplifier-tool-skills",
 }
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
@@ -188,6 +193,10 @@ OTHER_OFFERS = {
         ("amplifier", "tool-issue"): "amplifier_tool_issue.plugin",
         ("amplifier.commands", "issue"): "amplifier_tool_issue.command",
         ("amplifier.modules", "tool-issue"): "amplifier_tool_issue",
+    },
+    "amplifier-tool-mcp": {
+        ("amplifier.commands", "mcp"): "amplifier_tool_mcp.command",
+        ("amplifier.modules", "tool-mcp"): "amplifier_tool_mcp",
     },
 }
 """What plugins offer besides a module or a plugin of their own name."""

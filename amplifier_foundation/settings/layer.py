@@ -51,7 +51,7 @@ _CHECK = Check("settings", tuple(Path(__file__).with_name(name) for name in ("la
 _CODES = {"AMP102": "AMP301", "AMP103": "AMP302", "AMP104": "AMP303"}
 """The codes of settings for those of the schema check."""
 _REPHRASED = (("; a bundle is one", "; a settings file is one"), ("'bundle: {name: …}'", "'bundle: my-bundle'"))
-_PLACEHOLDER = re.compile(r"\$\{\w+\}")
+_PLACEHOLDER = re.compile(r"(?:[A-Za-z]+ )?\$\{\w+\}")  # also after the word `Bearer`
 
 
 @frozen

@@ -296,6 +296,14 @@ def test_the_strictest_access_of_a_call_counts() -> None:
     assert decide(section, "move", paths=["a", {"to": "secret/b"}]) == "deny"
 
 
+def test_a_server_is_asked_for_and_a_rule_holds_for_what_was_asked() -> None:
+    call = Call.of("mcp__docs__search", {"q": "x"}, "/p", lambda arguments: [Access("server", "3fa9c1d2e4b5")])
+    assert Policy().decide(call)[:2] == ("ask", "tools of servers are asked for")
+    assert narrowest_rule(call) == "mcp__docs__search(3fa9c1d2e4b5)"
+    for rule, effect in (("mcp__docs__search(3fa9c1d2e4b5)", "allow"), ("mcp__docs__search(000000000000)", "ask")):
+        assert Policy().with_own(parse_rule("allow", rule)).decide(call).effect == effect
+
+
 def test_a_tool_says_itself_what_its_arguments_are() -> None:
     policy = Policy()
     call = Call.of("deploy", {"where": "example.com", "read_me": ".env"}, "/p", {"where": "host", "read_me": "read"})

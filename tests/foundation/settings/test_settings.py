@@ -347,8 +347,9 @@ def test_a_secret_in_the_shared_file_is_warned_of_and_is_in_no_text(write: Write
         f".amplifier/settings.yaml:5:7: warning[AMP306] {where}.auth: {why}",
     ]
     assert "sk-" not in repr(settings)
-    write("project", section.format("${KEY}", "''").replace("auth", "login"))
-    assert read_settings().problems == ()
+    for reference in ("${KEY}", "Bearer ${KEY}"):
+        write("project", section.format(reference, "''").replace("auth", "login"))
+        assert read_settings().problems == ()
 
 
 def test_every_code_of_settings_is_tested() -> None:

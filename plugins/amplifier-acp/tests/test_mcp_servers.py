@@ -1,0 +1,94 @@
+"""MCP servers of the editor: mounted in its sessions, never stored, and refused by name where they are none."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+BUNDLE = """---
+bundle: {name: plain}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - {when: {user: "^add"}, call: {tool: mcp__sums__add, input: {a: 2, b: 3}}}
+        - {when: {tool: mcp__sums__add}, say: "{result}"}
+      otherwise: {say: "You said: {prompt}"}
+---
+You are plain.
+"""
+SERVER = """
+import os
+from mcp.server.mcpserver import Context, MCPServer
+
+server = MCPServer("sums")
+
+@server.tool()
+async def add(a: int, b: int, context: Context) -> str:
+    '''Adds.'''
+    await context.report_progress(1, 2, "adding")
+    return f"{a + b} {len(os.environ['SUMS_TOKEN'])}"
+
+server.run()
+"""
+TOKEN = "swordfish-4711-very-secret"
+
+
+def sums(folder: Path) -> dict[str, Any]:
+    """Return a server as an editor spells it."""
+    (folder / "sums.py").write_text(SERVER)
+    env = [{"name": "SUMS_TOKEN", "value": TOKEN}]
+    return {"name": "sums", "command": sys.executable, "args": [str(folder / "sums.py")], "env": env}
+
+
+def test_what_can_be_mounted_is_announced(editors: Any) -> None:
+    capabilities = editors.start().call("initialize", protocolVersion=1)["agentCapabilities"]
+    assert capabilities["mcpCapabilities"] == {"http": True, "sse": False}
+
+
+def test_the_servers_of_an_editor_are_mounted_in_its_sessions_and_never_stored(editors: Any, make: Any) -> None:
+    folder = make(BUNDLE)
+    servers = [sums(folder)]
+    editor = editors.start()
+    session = editor.call("session/new", cwd=str(folder), mcpServers=servers)["sessionId"]
+    editor.prompt(session, "add")
+    assert editor.text_of(session) == f"5 {len(TOKEN)}"
+    [question] = editor.questions
+    assert "tools of servers are asked for" in json.dumps(question)
+    assert "1 of 2: adding" in json.dumps(editor.updates_of(session, "tool_call_update"))
+    fork = editor.call("session/fork", cwd=str(folder), sessionId=session, mcpServers=[])["sessionId"]
+    editor.prompt(fork, "add")
+    assert "unknown tool 'mcp__sums__add'" in editor.text_of(fork)
+    assert editor.close() == 0
+    again = editors.start()
+    again.call("session/resume", cwd=str(folder), sessionId=session, mcpServers=servers)
+    again.prompt(session, "add")
+    assert again.text_of(session) == f"5 {len(TOKEN)}"
+    assert again.close() == 0
+    for file in editors.home.rglob("*"):
+        assert not file.is_file() or TOKEN.encode() not in file.read_bytes()
+
+
+def test_a_server_that_does_not_start_costs_its_tools_alone(editors: Any, make: Any) -> None:
+    folder = make(BUNDLE)
+    server = {"name": "gone", "command": "/no/such/program", "args": [], "env": []}
+    editor = editors.start()
+    session = editor.call("session/new", cwd=str(folder), mcpServers=[server])["sessionId"]
+    editor.prompt(session, "hello")
+    assert editor.text_of(session) == "You said: hello"
+    thoughts = json.dumps(editor.updates_of(session, "agent_thought_chunk"))
+    assert "the MCP server 'gone' is missing: '/no/such/program' does not start" in thoughts
+
+
+def test_what_is_no_server_is_refused_by_its_name(editors: Any, make: Any) -> None:
+    folder, editor = make(BUNDLE), editors.start()
+    one = {"name": "one", "command": "run", "args": [], "env": []}
+    for servers, problem in (
+        ([one, one], "mcpServers: one: is given twice"),
+        ([{"type": "http", "name": "one", "headers": []}], "mcpServers: one: has no url"),
+        ([{"name": "one", "args": [], "env": []}], "mcpServers: one: has no command"),
+    ):
+        error = editor.refusal("session/new", valid=False, cwd=str(folder), mcpServers=servers)
+        assert (error["code"], error["message"]) == (-32602, problem)

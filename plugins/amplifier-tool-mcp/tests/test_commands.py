@@ -1,0 +1,206 @@
+"""`amplifier mcp`: servers in settings, their tests, and the trust in those of a project."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.security.trust import NotTrusted
+from amplifier_foundation.security.trust_servers import check_servers, find_file, read_trusted
+
+from .conftest import SCRIPTED, scripted
+
+BUNDLE = """---
+bundle: {name: desk}
+providers: [{module: provider-playbook}]
+tools:
+  - module: tool-mcp
+    config: {servers: {shelf: {command: shelf, enabled: false}}}
+---
+"""
+
+
+@pytest.fixture
+def told(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Give a command in the project that ends with a code; return what it prints, on stderr where it fails."""
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: str, code: int = exits.OK) -> str:
+        capsys.readouterr()
+        ended = invoke(arguments)
+        out, err = capsys.readouterr()
+        assert ended == code, (out, err)
+        return out if code == exits.OK else err
+
+    return run
+
+
+@pytest.fixture
+def listed(told: Callable[..., str]) -> Callable[[], list[dict[str, Any]]]:
+    """Return the servers of the project."""
+    return lambda: json.loads(told("mcp", "list", "--json"))["data"]  # type: ignore[no-any-return]
+
+
+def test_a_server_is_added_tested_and_removed(told: Any, listed: Any, home: Path) -> None:
+    assert told("mcp", "list") == ""
+    added = told("mcp", "add", "notes", "--timeout", "5", "--", sys.executable, "-S", SCRIPTED)
+    assert added == f"{home}/settings.yaml: notes is added. Try it: amplifier mcp test notes\n"
+    [row] = listed()
+    assert (row["name"], row["type"], row["source"], row["trusted"]) == ("notes", "stdio", "user settings", False)
+    shown = told("mcp", "test", "notes")
+    assert [line.split()[:2] for line in shown.splitlines()[1:]] == [
+        ["tool", "mcp__notes__echo"],
+        ["prompt", "/mcp:notes:summarise"],
+        ["prompt", "/mcp:notes:translate"],
+    ]
+    facts = json.loads(told("mcp", "test", "notes", "--json"))["data"]
+    assert (facts["server"], facts["protocol"], facts["resources"]) == ("scripted", "2025-06-18", True)
+    assert told("mcp", "remove", "notes") == f"{home}/settings.yaml: notes is removed\n"
+    assert listed() == []
+
+
+def test_a_remote_server_has_headers_and_a_project_has_servers(told: Any, listed: Any, folder: Path) -> None:
+    told("mcp", "add", "far", "https://far.example/mcp", "-H", "Authorization: Bearer ${FAR}", "--scope", "project")
+    assert "Bearer ${FAR}" in (folder / ".amplifier" / "settings.yaml").read_text()
+    assert [(each["name"], each["type"], each["source"]) for each in listed()] == [("far", "http", "project settings")]
+
+
+def test_the_servers_of_a_bundle_are_listed_also_when_they_are_off(told: Any, listed: Any, folder: Path) -> None:
+    (folder / "bundle.md").write_text(BUNDLE)
+    assert [(each["name"], each["source"], each["enabled"]) for each in listed()] == [("shelf", "bundle", False)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["leak", "-e", "TOKEN=ghp_abcdefghij1234567890", "--", "run"], "a secret is written here"),
+        (["leak", "-H", "Authorization: Bearer abcdefgh12345678", "https://x.example/"], "a secret is written here"),
+        (["one", "--env", "TOKEN", "--", "run"], "--env is NAME=VALUE, not 'TOKEN'"),
+        (["one", "--header", "A:b", "--", "run"], "--env and --cwd are for a command, --header is for an address"),
+        (["one", "--trusted", "--scope", "project", "--", "run"], "--trusted is for your own settings"),
+        (["a\tb", "--", "run"], "is no name of a server; use letters, digits, - and _"),
+    ],
+)
+def test_what_cannot_work_is_not_added(told: Any, listed: Any, arguments: list[str], problem: str) -> None:
+    assert problem in told("mcp", "add", *arguments, code=exits.USAGE)
+    assert listed() == []
+
+
+@pytest.mark.parametrize("verb", [["add", "x", "--", "run"], ["remove", "x"], ["login", "x"]])
+def test_no_session_adds_servers(told: Any, monkeypatch: pytest.MonkeyPatch, verb: list[str]) -> None:
+    monkeypatch.setenv("AMPLIFIER_SESSION", "1")
+    assert "is for a person" in told("mcp", *verb, code=exits.WAITING)
+
+
+def test_an_unknown_server_is_answered_with_the_known_ones(told: Any) -> None:
+    told("mcp", "add", "notes", "--", "run")
+    assert told("mcp", "test", "note", code=exits.NOT_FOUND) == (
+        "amplifier: no MCP server is called 'note'. There are notes. Add one: amplifier mcp add NAME -- COMMAND\n"
+    )
+
+
+def test_a_server_that_cannot_be_used_says_why(told: Any) -> None:
+    told("mcp", "add", "bad", "--", sys.executable, SCRIPTED, "exits")
+    assert told("mcp", "test", "bad", code=exits.FAILED) == (
+        "amplifier: the MCP server 'bad' cannot be used: it ended with exit code 3: the key is wrong\n"
+    )
+
+
+# the servers of a project
+
+
+@pytest.fixture
+def project_file(folder: Path) -> Path:
+    """The `.mcp.json` of the project, with keys that other programs use."""
+    server = {**scripted(), "alwaysAllow": ["echo"], "trusted": True}
+    file = folder / ".mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"one": server}}))
+    return file
+
+
+async def test_the_servers_of_a_project_run_when_they_are_trusted_as_they_are(
+    open_room: Any, told: Any, project_file: Path
+) -> None:
+    async with open_room() as room:
+        assert room.tools == {}
+    [shown] = room.shown
+    assert shown.startswith("the MCP servers of this project are left out: .mcp.json is not trusted")
+    assert told("trust", "--yes") == f"{project_file} is trusted\n"
+    async with open_room() as room:
+        assert await room.echo("hello") == "echo: hello"
+        assert room.tools["mcp__one__echo"].untrusted_results is True
+    async with open_room(project_servers=False) as room:
+        assert room.tools == {}
+    project_file.write_text(project_file.read_text() + " ")
+    async with open_room() as room:
+        assert room.tools == {}
+    assert ".mcp.json has changed since it was trusted" in room.shown[0]
+    told("trust", "--yes", ".mcp.json")
+    assert check_servers(project_file.parent) is None
+    assert "is not trusted any more" in told("untrust", ".")
+    with pytest.raises(NotTrusted):
+        read_trusted(project_file)
+
+
+async def test_a_project_replaces_no_server_of_the_bundle_and_the_editor(
+    open_room: Any, told: Any, project_file: Path
+) -> None:
+    told("trust", "--yes")
+    async with open_room({"one": scripted("pid")}) as room:
+        assert (await room.echo("hello")).isdigit()
+    async with open_room(editor={"one": scripted("pid"), "bad": {"command": 7}}) as room:
+        assert (await room.echo("hello")).isdigit()
+    assert room.shown == ["the editor's MCP server bad: command: Input should be a valid string"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"mcpServers": 7}', '{"servers": {}}', "[" * 100_000])
+async def test_a_broken_file_is_a_line_for_the_person(
+    open_room: Any, project_file: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_TRUST", "1")
+    project_file.write_text(text)
+    assert check_servers(project_file.parent, checks=True) is not None
+    async with open_room() as room:
+        assert room.tools == {}
+    [shown] = room.shown
+    assert shown.startswith(f"the MCP servers of this project are left out: {project_file} is not JSON like")
+
+
+async def test_of_a_file_with_mistakes_the_other_servers_run(
+    open_room: Any, project_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_TRUST", "1")
+    sse = {"type": "sse", "url": "https://old.example/sse"}
+    project_file.write_text(json.dumps({"mcpServers": {"one": scripted(), "old": sse, "none": 7, "two": {}}}))
+    async with open_room() as room:
+        assert await room.echo("hello") == "echo: hello"
+    assert [each.partition("the MCP server ")[2] for each in room.shown] == [
+        "old: type: the transport sse was replaced in 2025; use the server's streamable HTTP address",
+        "none: is no mapping",
+        "two: needs either a command or a url",
+    ]
+
+
+def test_the_file_is_found_upward_within_the_checkout(folder: Path, project_file: Path) -> None:
+    inner = folder / "a" / "b"
+    inner.mkdir(parents=True)
+    assert find_file(inner) == project_file
+    (folder / "a" / ".git").mkdir()
+    assert find_file(inner) is None
+
+
+def test_what_a_person_is_asked_to_trust_names_the_commands_and_addresses(folder: Path) -> None:
+    far = {"type": "http", "url": "https://user:pass@far.example/mcp?key=ghp_abcdefghij1234567890"}
+    near = {"command": "npx", "args": ["-y", "near"], "env": {"TOKEN": "ghp_abcdefghij1234567890"}}
+    (folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"far": far, "near": near}}))
+    error = check_servers(folder)
+    assert error is not None
+    assert error.content is not None
+    assert error.content.lines[1] == ("MCP server", "near runs: npx -y near (with TOKEN)")
+    assert "ghp_" not in str(error.content.lines)
