@@ -7,8 +7,12 @@ import stat
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def data_home() -> Path:
@@ -94,8 +98,15 @@ _OF_PROJECT = (
 def find_project(folder: Path | str | None = None) -> str:
     """Return the project around `folder` (default: the current one).
 
-    It is the nearest folder upward with a bundle or settings, else the folder itself. The search ends at the root of a
-    git checkout and below the home folder, and leaves out folders of other users.
+    It is the nearest folder upward with a bundle or settings, as `find_upward` finds it, else the folder itself.
+    """
+    return str(find_upward(_OF_PROJECT, folder) or project_of(folder))
+
+
+def find_upward(names: Sequence[str], folder: Path | str | None = None) -> Path | None:
+    """Return the nearest folder with a file of one of these names, upward from `folder` (default: the current one).
+
+    The search ends at the root of a git checkout and below the home folder, and leaves out folders of other users.
     """
     here = Path(project_of(folder))
     home, user = Path(project_of("~")), here.stat().st_uid
@@ -103,8 +114,8 @@ def find_project(folder: Path | str | None = None) -> str:
         if each == home and each != here:
             break
         with suppress(OSError):
-            if each.stat().st_uid == user and any((each / name).is_file() for name in _OF_PROJECT):
-                return str(each)
+            if each.stat().st_uid == user and any((each / name).is_file() for name in names):
+                return each
             if (each / ".git").exists():
                 break
-    return str(here)
+    return None

@@ -48,6 +48,7 @@ HEAVY = {
     "httpx",
     "httpx2",
     "mcp",
+    "mcp_types",
     "ollama",
     "openai",
     "pydantic",
@@ -97,6 +98,8 @@ SPAWNERS = {
     "amplifier_acp/serving.py:_start": "every request waits for it",
     "amplifier_foundation/isolation/sandboxed_process.py:start": "`close` waits for it, or cancels it",
     "amplifier_foundation/isolation/sandboxed_process.py:execute": "waits for it, also when it is cancelled itself",
+    "amplifier_tool_mcp/connection.py:_wait_for_any": "cancels them before it returns",
+    "amplifier_tool_mcp/hub.py:start": "one task a server, which the end of the session ends and awaits",
     "amplifier_tool_bash/background.py:start": "one task a command, which `close` cancels and awaits",
     "amplifier_tool_filesystem/tools.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
@@ -170,6 +173,7 @@ FOUNDED = {
     "amplifier-orchestration",
     "amplifier-runner-subprocess",
     "amplifier-tool-issue",
+    "amplifier-tool-mcp",
 }
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
 
@@ -184,6 +188,10 @@ OTHER_OFFERS = {
         ("amplifier", "tool-issue"): "amplifier_tool_issue.plugin",
         ("amplifier.commands", "issue"): "amplifier_tool_issue.command",
         ("amplifier.modules", "tool-issue"): "amplifier_tool_issue",
+    },
+    "amplifier-tool-mcp": {
+        ("amplifier.commands", "mcp"): "amplifier_tool_mcp.command",
+        ("amplifier.modules", "tool-mcp"): "amplifier_tool_mcp",
     },
 }
 """What plugins offer besides a module or a plugin of their own name."""

@@ -1,4 +1,4 @@
-"""Describe a tool call by what it reaches: paths, commands, hosts, events and bundles.
+"""Describe a tool call by what it reaches: paths, commands, hosts, events, bundles and servers.
 
 A tool may say so itself: its attribute `accesses` maps the name of an argument to `read`, `write`, `command`, `host`,
 `event` or `bundle`, or it is a function from the arguments of a call to its accesses. `read inside` and `write inside`
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Declared = Mapping[str, Any] | Callable[[Mapping[str, Any]], Iterable["Access"]]
     """The attribute `accesses` of a tool."""
 
-Kind = Literal["read", "write", "command", "host", "event", "bundle", "other"]
+Kind = Literal["read", "write", "command", "host", "event", "bundle", "server", "other"]
 
 Form = Literal["text", "decoded", "harmless", "opaque"]
 """The form of a command: an undecoded text, or one command with decoded words, quoted as a shell quotes them.

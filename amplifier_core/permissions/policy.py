@@ -195,12 +195,14 @@ _ASKED: Mapping[str, Decision] = {
     "command": Decision("ask", "commands are asked for"),
     "host": Decision("ask", "the network is asked for"),
     "bundle": Decision("ask", "bundles by path or address are asked for"),
+    "server": Decision("ask", "tools of servers are asked for"),
     "read": Decision("ask", "it is outside of the working folder"),
     "write": Decision("ask", "it is outside of the working folder"),
 }
 _IS_ASKED: Mapping[Kind, Callable[[str], bool]] = {
     "command": bool,
     "host": bool,
+    "server": bool,
     "bundle": lambda value: "/" in value or ":" in value or value.endswith((".md", ".yaml", ".yml")),
     "read": lambda value: value.startswith("/"),
     "write": lambda value: value.startswith("/"),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def trust(ctx: click.Context, target: str | None, lists: bool, yes: bool, as_json: bool) -> None:
-    """Let a bundle and the settings of its project run their code: those of FOLDER (default: this one), or BUNDLE.
+    """Let BUNDLE, or the bundle, settings and MCP servers of FOLDER (default: this one) run their code.
 
     It shows what would run, or what has changed, and asks at a terminal. Every later change is asked for again.
     """
@@ -78,22 +78,27 @@ def untrust(ctx: click.Context, target: str | None, as_json: bool) -> None:
 
 
 def _find_untrusted(ctx: click.Context, target: str) -> list[NotTrusted]:
-    """Return what is not trusted at a target: a bundle, and the settings of its folder if it is a folder."""
+    """Return what is not trusted at a target: a bundle, and the settings and MCP servers of a folder."""
     from ..security.trust import NotTrusted, check_settings, load_trusted
+    from ..security.trust_servers import FILE, check_servers
     from ..settings import read_settings
 
-    plugins, found = plugins_of(ctx), []
-    folder = Path(target) if Path(target).is_dir() else None
+    path = Path(target)
+    if path.name == FILE and path.is_file():
+        error = check_servers(path.parent, checks=True)
+        return [] if error is None else [error]
+    plugins, folder = plugins_of(ctx), path if path.is_dir() else None
+    found: list[NotTrusted] = []
     if folder is not None:
-        error = check_settings(read_settings(folder), folder, checks=True)
-        found += [error] if error is not None else []
+        errors = check_settings(read_settings(folder), folder, checks=True), check_servers(folder, checks=True)
+        found += [error for error in errors if error is not None]
     names, packages = _known(ctx, plugins)
     try:
         load_trusted(target, names=names, installed=packages, checks=True)
     except NotTrusted as error:
         found.append(error)
     except BundleNotFoundError:
-        if not found and (folder is None or not (folder / ".amplifier").is_dir()):
+        if not found and (folder is None or not any((folder / each).exists() for each in (".amplifier", FILE))):
             raise
     return found
 

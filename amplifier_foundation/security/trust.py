@@ -297,7 +297,7 @@ def target_of(place: str) -> str:
 
     path = Path(place)
     first = next((name for name in FILE_NAMES if (path.parent / name).is_file()), "")
-    return address_of(place) or (str(path.parent) if path.name in (first, ".amplifier") else place)
+    return address_of(place) or (str(path.parent) if path.name in (first, ".amplifier", ".mcp.json") else place)
 
 
 def find_problem(ledger: Ledger, place: str) -> list[str] | None:

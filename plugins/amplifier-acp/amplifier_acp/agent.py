@@ -36,8 +36,6 @@ METHODS = {
     "_amplifier/session/keep": "keep_session",
 }
 NOTIFICATIONS = {"session/cancel"}
-MCP = "tool-mcp"
-"""The module that mounts MCP servers."""
 REPLAYED_AT_ONCE = 200
 """Messages of a history that are read and sent before the editor is waited for."""
 
@@ -77,23 +75,26 @@ class Agent:
         from .params import NewSession, check
 
         checked = check(NewSession, params)
-        self._check_offered(checked)
+        servers = self._check_offered(checked)
         project = project_of(_check_folder(checked.cwd))
-        prepared = await self._prepare(project)
+        prepared = await self._prepare(project, servers)
         record = await self._store.create(_make_record(project, prepared))
-        return await self._begin(EditorSession(self._around, record, is_new=True), prepared)
+        return await self._begin(EditorSession(self._around, record, servers, is_new=True), prepared)
 
-    async def _prepare(self, project: str) -> PreparedBundle | None:
+    async def _prepare(self, project: str, servers: dict[str, Any]) -> PreparedBundle | None:
         """Return the bundle of a new session; None: it is to be trusted first."""
         from amplifier_foundation.security.trust import NotTrusted
         from amplifier_foundation.spawn import prepared_bundle
 
+        from .mcp_servers import add_module
         from .trusting import refuse
 
         try:
-            return await prepared_bundle(await self._around.opener.load(project, None, refuse))
+            bundle = await self._around.opener.load(project, None, refuse)
         except NotTrusted:
             return None
+        add_module(bundle, servers)
+        return await prepared_bundle(bundle)
 
     async def _begin(self, session: EditorSession, prepared: PreparedBundle | None) -> dict[str, Any]:
         """Open a session that was stored for this request, and answer; what cannot be opened is deleted again."""
@@ -137,14 +138,14 @@ class Agent:
 
         from .editor_session import EditorSession
 
-        self._check_offered(checked)
+        servers = self._check_offered(checked)
         record = await self._find(checked.session_id)
         if project_of(_check_folder(checked.cwd)) != record.project:
             text = f"cwd: session '{record.session_id}' works in {record.project}; open it there, or fork it here"
             raise RpcError(INVALID_PARAMS, text, {"cwd": record.project})
         session = self._sessions.get(record.session_id)
         if session is None:
-            session = self._sessions[record.session_id] = EditorSession(self._around, record)
+            session = self._sessions[record.session_id] = EditorSession(self._around, record, servers)
         return session
 
     async def _open_stored(self, session: EditorSession, shown: int | None = None) -> None:
@@ -193,7 +194,7 @@ class Agent:
         from .params import ContinueSession, check
 
         checked = check(ContinueSession, params)
-        self._check_offered(checked)
+        servers = self._check_offered(checked)
         project = project_of(_check_folder(checked.cwd))
         source = await self._find(checked.session_id)
         wanted = read_fork(checked.meta, source)
@@ -206,8 +207,9 @@ class Agent:
             self._store, source, place, plugins=self._around.plugins, project=project, metadata=metadata
         )
         known = self._sessions.get(source.session_id)
-        prepared = known.prepared if known is not None and project == source.project else None
-        told = await self._begin(EditorSession(self._around, record), prepared)
+        is_alike = known is not None and project == source.project and known.servers == servers
+        prepared = known.prepared if known is not None and is_alike else None
+        told = await self._begin(EditorSession(self._around, record, servers), prepared)
         about = {"forkOf": source.session_id, "messages": place.at, "leftOut": place.left_out}
         return {**told, "_meta": {"amplifier": about}}
 
@@ -320,18 +322,17 @@ class Agent:
         except (SessionNotFound, InvalidSessionId):
             raise unknown_session(session_id) from None
 
-    def _check_offered(self, checked: InFolder) -> None:
-        """Raise `RpcError` for what this agent does not offer, by its name."""
+    def _check_offered(self, checked: InFolder) -> dict[str, Any]:
+        """Return the MCP servers of a request. Raises `RpcError` for what this agent does not offer, by its name."""
+        from .mcp_servers import read_servers
+
         for name, value in (
             ("additionalDirectories", checked.additional_directories),
             ("systemPrompt", checked.system_prompt),
         ):
             if value:
                 raise RpcError(INVALID_PARAMS, f"{name}: is not offered by this agent", {"member": name})
-        if checked.mcp_servers:
-            names = ", ".join(str(each.get("name")) for each in checked.mcp_servers)
-            text = f"mcpServers: {names} cannot be mounted: no package offers the module {MCP}"
-            raise RpcError(INVALID_PARAMS, text, {"member": "mcpServers"})
+        return read_servers(checked.mcp_servers)
 
     def _announce(self, session: EditorSession) -> None:
         """Tell the commands of a session, after the answer to its request."""

@@ -77,8 +77,12 @@ class Surroundings(NamedTuple):
 class EditorSession:
     """One session. Its methods are called in the event loop of the editor."""
 
-    def __init__(self, around: Surroundings, record: SessionRecord, *, is_new: bool = False) -> None:
+    def __init__(
+        self, around: Surroundings, record: SessionRecord, servers: dict[str, Any], *, is_new: bool = False
+    ) -> None:
         self.record = record
+        self.servers = servers
+        """The MCP servers of the editor by name."""
         self.prepared: PreparedBundle | None = None
         """Its bundle; None before the session is open."""
         self._around = around
@@ -137,7 +141,10 @@ class EditorSession:
         from amplifier_foundation.bundle.preferring import prefer
         from amplifier_foundation.spawn import prepared_bundle
 
+        from .mcp_servers import add_module
+
         bundle = await self._around.opener.load(self.record.project, self.record, settle)
+        add_module(bundle, self.servers)
         chosen = chosen_of(self.record)
         if chosen.get(PROVIDER) or chosen.get(MODEL):
             prefer(bundle, chosen.get(PROVIDER), chosen.get(MODEL))
@@ -146,6 +153,8 @@ class EditorSession:
     def _open_conversation(self) -> AbstractAsyncContextManager[Conversation]:
         from amplifier_foundation.security import read_policy
         from amplifier_foundation.spawning.conversation import open_conversation
+
+        from .mcp_servers import CAPABILITY
 
         around, folder = self._around, self.record.project
         assert self.prepared is not None  # it is opened with it
@@ -158,6 +167,7 @@ class EditorSession:
             display_system=_Display(self),
             permissions=read_policy(folder),
             attach=self._attach,
+            capabilities={CAPABILITY: self.servers} if self.servers else None,
         )
 
     def _attach(self, session: AmplifierSession) -> None:

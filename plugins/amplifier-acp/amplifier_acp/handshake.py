@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """The version of the protocol."""
+MCP = "tool-mcp"
+"""The module that mounts MCP servers."""
 _KEYLESS = ("provider-playbook", "provider-replay", "provider-ollama")
 
 
@@ -50,7 +52,7 @@ class Handshake:
             "agentCapabilities": {
                 "loadSession": True,
                 "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
-                "mcpCapabilities": {"http": False, "sse": False},
+                "mcpCapabilities": {"http": mounts_servers(), "sse": False},
                 "sessionCapabilities": {name: {} for name in ("list", "delete", "resume", "close", "fork")},
             },
             "authMethods": list(_list_logins()) if self.offers("auth", "terminal") else [],
@@ -59,6 +61,11 @@ class Handshake:
     async def authenticate(self, params: Params) -> dict[str, Any]:
         """Refuse: keys are kept by `amplifier auth login`, in a terminal."""
         raise RpcError(INVALID_PARAMS, "methodId: none is called; keep a key with: amplifier auth login PROVIDER")
+
+
+def mounts_servers() -> bool:
+    """Return whether MCP servers of the editor can be mounted: their module is installed."""
+    return any(entry.name == MCP for entry in find_entry_points("amplifier.modules"))
 
 
 def _list_logins() -> Iterator[dict[str, Any]]:

@@ -45,6 +45,25 @@ class InFolder(Params):
     system_prompt: Any = None
 
 
+class Pair(Params):
+    """A variable of an environment, or a header."""
+
+    name: str
+    value: str
+
+
+class McpServer(Params):
+    """An MCP server of the editor."""
+
+    name: str
+    type: str | None = None
+    command: str | None = None
+    args: list[str] | None = None
+    env: list[Pair] | None = None
+    url: str | None = None
+    headers: list[Pair] | None = None
+
+
 class NewSession(InFolder):
     """`session/new`."""
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Update = dict[str, Any]
 
 LAST = 1_000_000
-OUTPUT, TERMINAL = "bash:output", "bash:terminal"
-"""The events of `tool-bash` with new output of a running command, and with its terminal in the editor."""
+OUTPUT, PROGRESS, TERMINAL = "bash:output", "tool:progress", "bash:terminal"
+"""The events with new output of a running command, with the progress of a call, and with a terminal of the editor."""
 OUTPUT_EVERY, OUTPUT_SHOWN = 0.1, 8_000
 """Seconds between two updates of a running command's output, and characters of its end in each."""
 _CHUNKS = {"text": "agent_message_chunk", "thinking": "agent_thought_chunk"}
@@ -69,6 +69,7 @@ class Reporter:
             (events.TOOL_POST, self._on_result),
             (events.TOOL_ERROR, self._on_failure),
             (OUTPUT, self._on_output),
+            (PROGRESS, self._on_output),
             (TERMINAL, self._on_terminal),
         ):
             self._session.coordinator.hooks.register(event, handler, priority=LAST, name="editor")

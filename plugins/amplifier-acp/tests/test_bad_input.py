@@ -231,7 +231,7 @@ def test_what_this_agent_does_not_offer_is_refused_by_its_name(editor: Any, fold
     params = {"cwd": str(folder), "mcpServers": []}
     if method != "session/new":
         params["sessionId"] = session
-    server = {"name": "notes", "command": "/bin/false", "args": [], "env": []}
+    server = {"type": "sse", "name": "notes", "url": "https://notes.example/sse", "headers": []}
     for member, value in (
         ("additionalDirectories", ["/tmp"]),
         ("mcpServers", [server]),

@@ -1,0 +1,1 @@
+"""Hold the verbs of `amplifier mcp`."""

@@ -1,0 +1,279 @@
+"""Keep one server connected: start it, list what it offers, start it again when it is lost, and end it.
+
+starting ──listed──▶ ready ──lost──▶ starting (after a pause that doubles, up to a minute) … ──▶ closed
+
+One task holds the connection from its beginning to its end. Calls come from any task of the same event loop; they wait
+for a server that is starting, and fail when theirs is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from contextlib import AsyncExitStack, suppress
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .errors import ServerError, ServerLost
+from .listing import Listing, read_listing
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mcp import Client
+
+    from .servers import Server
+    from .stdio import Program
+
+    T = TypeVar("T")
+    Update = Callable[["Connection"], Awaitable[None]]
+
+CONNECTING = 60.0
+"""Seconds to start a server and to read its lists."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+"""Seconds before a lost server is started again."""
+WHOLE = 30.0
+"""Seconds that a connection holds before the pauses begin anew."""
+ANSWERS_WITHIN = 5.0
+"""Seconds to answer a ping after a call that took too long; a server that does not is started again."""
+ENDING = 4.0
+"""Seconds to end a connection in order."""
+
+
+class Connection:
+    """The connection to one server; `update` is called whenever it has listed what the server offers."""
+
+    def __init__(self, server: Server, update: Update | None = None) -> None:
+        self.server = server
+        self.listing = Listing()
+        self.problem = ""
+        """Why it is not connected."""
+        self.is_settled = asyncio.Event()
+        """Set once the first attempt has succeeded or failed."""
+        self._update = update
+        self._client: Client | None = None
+        self._ready = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._stale = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._failures = 0
+        self._program: Program | None = None
+        self._http: Any = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be asked now."""
+        return self._client is not None
+
+    @property
+    def client(self) -> Client:
+        """The SDK's client. Raises `ServerError` while it is not connected."""
+        if self._client is None:
+            raise ServerError(f"the MCP server '{self.server.name}' is not connected: {self.problem or 'it starts'}")
+        return self._client
+
+    async def run(self) -> None:
+        """Hold the connection until `close`."""
+        loop = asyncio.get_running_loop()
+        while not self._closing.is_set():
+            begun = loop.time()
+            try:
+                await self._hold()
+            except Exception as error:
+                self.problem = self._describe(error)
+            finally:
+                self._client = None
+                self._ready.clear()
+                self.is_settled.set()
+            if self._closing.is_set():
+                return
+            self._failures = 1 if loop.time() - begun > WHOLE else self._failures + 1
+            pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1.0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._closing.wait()
+
+    async def close(self, task: asyncio.Task[None]) -> None:
+        """End the connection, whose `run` is `task`; one that does not end in order is cut."""
+        self._closing.set()
+        self._lost.set()
+        for _ in range(2):
+            await asyncio.wait({task}, timeout=ENDING)
+            task.cancel()
+        await asyncio.wait({task}, timeout=ENDING)
+
+    async def _hold(self) -> None:
+        """Connect once, and return when the connection is lost."""
+        self._lost.clear()
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(CONNECTING):
+                client = await self._connect(stack)
+                self.listing = await read_listing(client)
+            self._client, self.problem = client, ""
+            if self._update is not None:
+                await self._update(self)
+            self._ready.set()
+            self.is_settled.set()
+            try:
+                await self._follow(client)
+            finally:
+                self._client = None
+                self._ready.clear()
+        if not self._closing.is_set():
+            self.problem = self._describe(None)
+
+    async def _connect(self, stack: AsyncExitStack) -> Client:
+        await asyncio.to_thread(import_sdk)  # it takes a second
+        from mcp import Client
+        from mcp_types import Implementation
+
+        transport = await self._open()
+        about = Implementation(name="amplifier", version=version("amplifier"))
+        return await stack.enter_async_context(
+            Client(transport, client_info=about, cache=None, message_handler=self._hear)
+        )
+
+    async def _open(self) -> Any:
+        """Return the transport to the server, not entered yet."""
+        from .servers import expand, make_environment
+
+        config = self.server.config
+        given = await expand({"argv": [config.command, *config.args], "env": config.env, "cwd": config.cwd})
+        if config.command is not None:
+            from .stdio import Program
+
+            self._program = Program()
+            folder = self.server.folder / (given["cwd"] or ".")
+            return self._program.run(given["argv"], make_environment(given["env"]), str(folder))
+        from .http import BoundedTransport, open_http
+        from .oauth import find_auth
+
+        asked = await expand({"url": config.url, "headers": config.headers})
+        self._http = BoundedTransport()
+        auth = await find_auth(self.server.name, asked["url"])
+        return open_http(asked["url"], asked["headers"], self._http, auth)
+
+    async def _follow(self, client: Client) -> None:
+        """Read the lists again whenever the server says that they have changed; return when it is lost."""
+        waits = [self._lost, self._stale, *([self._program.lost] if self._program is not None else [])]
+        while True:
+            await _wait_for_any(waits)
+            if self._lost.is_set() or (self._program is not None and self._program.lost.is_set()):
+                return
+            self._stale.clear()
+            async with asyncio.timeout(CONNECTING):
+                self.listing = await read_listing(client)
+            if self._update is not None:
+                await self._update(self)
+
+    async def _hear(self, message: Any) -> None:
+        from mcp_types import PromptListChangedNotification, ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification | PromptListChangedNotification):
+            self._stale.set()
+
+    async def call(self, ask: Callable[[Client], Awaitable[T]], seconds: float) -> T:
+        """Return the answer to a request, within a time limit. Raises `ServerError`.
+
+        A cancelled call cancels its request. A server that answers nothing more after a call that took too long is
+        started again.
+        """
+        from mcp import MCPError
+
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._wait_until_ready()
+        client = self.client
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await ask(client)
+        except TimeoutError:
+            await self._check_alive(client)
+            raise ServerError(f"the MCP server '{self.server.name}' has not answered for {seconds:g} seconds") from None
+        except MCPError as error:
+            if self._is_loss(error):
+                self._lose(client)
+                raise ServerLost(
+                    f"the MCP server '{self.server.name}' was lost during the call: {self._describe(error)}. "
+                    "The call may have had an effect"
+                ) from None
+            raise
+
+    async def _wait_until_ready(self) -> None:
+        """Wait for a server that starts for the first time, or again after its first loss."""
+        if self._client is None and self._failures <= 1:
+            await _wait_for_any([self._ready, self._closing])
+
+    async def _check_alive(self, client: Client) -> None:
+        from mcp import MCPError
+        from mcp_types import EmptyResult, PingRequest
+
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN):
+                await client.session.send_request(PingRequest(), EmptyResult)
+        except MCPError as error:
+            if self._is_loss(error):
+                self._lose(client)
+        except Exception:
+            self._lose(client)
+
+    def _lose(self, client: Client) -> None:
+        """Note that nothing more can be asked over a connection, unless there is a newer one."""
+        if self._client is client:
+            self._client = None
+            self._ready.clear()
+            self._lost.set()
+
+    def _is_loss(self, error: Any) -> bool:
+        """Return whether an error says that nothing more can be asked over this connection."""
+        from mcp_types import CONNECTION_CLOSED
+
+        code = getattr(error, "code", None)
+        if code is None or code == CONNECTION_CLOSED:
+            return code is not None
+        return self._http is not None and self._http.status in (0, 401, 403, 404)
+
+    def _describe(self, error: BaseException | None) -> str:
+        """Return why the server is not connected, and what to do."""
+        from pydantic import ValidationError
+
+        from amplifier_core.utils.secrets import redact_text
+
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, ServerError):
+            return str(error)
+        name = self.server.name
+        if self._http is not None and self._http.status in (401, 403):
+            return f"it asks for a login (HTTP {self._http.status}). Log in with: amplifier mcp login {name}"
+        if isinstance(error, TimeoutError):
+            return f"it did not start within {CONNECTING:g} seconds"
+        if isinstance(error, ValidationError):
+            problem = error.errors(include_url=False)[0]
+            return f"it answers against the protocol: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        if self._program is not None and (error is None or self._is_loss(error)):
+            return redact_text(self._program.describe_end())
+        status = f" (HTTP {self._http.status})" if self._http is not None and self._http.status >= 400 else ""
+        return redact_text(f"{str(error) or type(error).__name__}{status}" if error is not None else "it was lost")
+
+
+async def _wait_for_any(events: list[asyncio.Event]) -> None:
+    """Return when one of the events is set."""
+    tasks = [asyncio.ensure_future(each.wait()) for each in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def import_sdk() -> None:
+    """Import the SDK, and keep its tracebacks from the person: what matters of them is in the errors."""
+    import mcp  # noqa: F401 - for later
+
+    if logging.getLogger().getEffectiveLevel() > logging.DEBUG:
+        for name in ("mcp", "httpx2"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)

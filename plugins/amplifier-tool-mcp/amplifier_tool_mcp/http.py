@@ -1,0 +1,75 @@
+"""Ask a server over streamable HTTP, within bounds."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from .errors import ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+LONGEST_BODY = 16 * 1024 * 1024
+"""Bytes of an answer, and of one event of a stream."""
+CONNECT, READ = 30.0, 300.0
+"""Seconds to connect, and between two pieces of an answer."""
+
+
+class BoundedTransport(httpx2.AsyncBaseTransport):
+    """Bounds the size of answers, and remembers the last status: the SDK's errors do not tell it."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self._inner = httpx2.AsyncHTTPTransport(retries=0)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request. Raises `httpx2.TransportError`."""
+        request.headers["Accept-Encoding"] = "identity"  # a small compressed body can be a huge one
+        response = await self._inner.handle_async_request(request)
+        self.status = response.status_code
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.RemoteProtocolError("the answer is compressed, though that was not asked for")
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.stream = _BoundedStream(response.stream)
+        return response
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._inner.aclose()
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = LONGEST_BODY
+        async for piece in self._inner:
+            left -= len(piece)
+            if left < 0:
+                raise httpx2.RemoteProtocolError(f"the answer has more than {LONGEST_BODY >> 20} MiB")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@asynccontextmanager
+async def open_http(
+    url: str, headers: Mapping[str, str], transport: BoundedTransport, auth: httpx2.Auth | None = None
+) -> AsyncIterator[Any]:
+    """Yield the streams of messages to and from the server at an address. Raises `ServerError` for an invalid one."""
+    from mcp.client.streamable_http import streamable_http_client
+
+    timeout = httpx2.Timeout(CONNECT, read=READ)
+    try:
+        client = httpx2.AsyncClient(headers=dict(headers), auth=auth, timeout=timeout, transport=transport)
+        httpx2.URL(url)
+    except (ValueError, TypeError, httpx2.InvalidURL) as error:
+        raise ServerError(f"its address or its headers cannot be sent: {error}") from None
+    async with client, streamable_http_client(url, http_client=client, max_sse_event_size=LONGEST_BODY) as streams:
+        yield streams

@@ -1,0 +1,168 @@
+"""Run a server's program, and exchange messages with it over its standard input and output.
+
+Unlike the SDK's transport, this one bounds a message and what is no message, keeps the last words of the program for
+errors, and ends a program that is stopped within seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import Process, SubprocessStreamProtocol
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from .errors import ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.shared.message import SessionMessage
+
+LONGEST_MESSAGE = 16 * 1024 * 1024
+"""Bytes of one message."""
+NOISE = 1000
+"""Lines without a message, one after the other, that a program may print where messages are expected."""
+GRACE, PATIENCE = 0.5, 1.0
+"""Seconds for a program to end by itself when its input ends, and after SIGTERM; then it is killed."""
+WORDS = 2000
+"""Characters of a program's last words."""
+
+
+class Program:
+    """The process of a server."""
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+        """Set when no more messages come."""
+        self.problem = ""
+        """Why it was given up, if it did not end by itself."""
+        self.process: Process | None = None
+        self._words = ""
+
+    def describe_end(self) -> str:
+        """Return how it ended, with its last words."""
+        code = self.process.returncode if self.process is not None else None
+        if self.problem:
+            ended = self.problem
+        elif code is None:
+            ended = "it closed its output"
+        else:
+            ended = f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
+        words = " ".join(self._words.split())
+        return f"{ended}: {words[-300:]}" if words else ended
+
+    def hear(self, text: bytes) -> None:
+        """Keep what it says beside its messages."""
+        shown = text.decode("utf-8", "replace")
+        self._words = (self._words + "".join(each if each.isprintable() else " " for each in shown))[-WORDS:]
+
+    @asynccontextmanager
+    async def run(self, argv: Sequence[str], environment: Mapping[str, str], folder: str) -> AsyncIterator[Any]:
+        """Yield the streams of messages while the program runs; it is ended with all that it started.
+
+        Raises `ServerError` if it does not start.
+        """
+        import anyio
+
+        loop = asyncio.get_running_loop()
+        try:
+            # As `create_subprocess_exec` does it, which keeps the transport: no pipe of a killed program stays open.
+            transport, protocol = await loop.subprocess_exec(
+                lambda: SubprocessStreamProtocol(limit=LONGEST_MESSAGE, loop=loop),
+                *argv,
+                env=dict(environment),
+                cwd=folder,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise ServerError(f"'{argv[0]}' does not start: {getattr(error, 'strerror', None) or error}") from None
+        process = self.process = Process(transport, protocol, loop)
+        incoming_end: MemoryObjectSendStream[SessionMessage | Exception]
+        incoming: MemoryObjectReceiveStream[SessionMessage | Exception]
+        incoming_end, incoming = anyio.create_memory_object_stream(0)
+        outgoing: MemoryObjectSendStream[SessionMessage]
+        outgoing_end: MemoryObjectReceiveStream[SessionMessage]
+        outgoing, outgoing_end = anyio.create_memory_object_stream(0)
+        try:
+            async with anyio.create_task_group() as tasks, incoming, outgoing:
+                tasks.start_soon(self._read, process, incoming_end)
+                tasks.start_soon(self._write, process, outgoing_end)
+                tasks.start_soon(self._listen, process)
+                try:
+                    yield incoming, outgoing
+                finally:
+                    tasks.cancel_scope.cancel()
+        finally:
+            incoming_end.close()
+            outgoing_end.close()
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+                transport.close()
+
+    async def _read(self, process: Process, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        import anyio
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
+        assert process.stdout is not None  # it is a pipe
+        noise = 0
+        try:
+            async with incoming:
+                while line := await process.stdout.readline():
+                    await asyncio.sleep(0)  # a flood of lines in the buffer would hold up everybody
+                    try:
+                        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    except ValueError:
+                        noise += 1
+                        self.hear(line[:WORDS])
+                        if noise > NOISE:
+                            self.problem = "it prints text where messages are expected"
+                            return
+                        continue
+                    noise = 0
+                    await incoming.send(SessionMessage(message))
+                await _wait(process, GRACE)  # for its exit code
+        except ValueError:  # of readline
+            self.problem = f"it sent a message of more than {LONGEST_MESSAGE >> 20} MiB"
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass
+        finally:
+            self.lost.set()
+
+    async def _write(self, process: Process, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        assert process.stdin is not None  # it is a pipe
+        with suppress(OSError):
+            async for each in outgoing:
+                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+                process.stdin.write(text.encode("utf-8", "replace") + b"\n")
+                await process.stdin.drain()
+
+    async def _listen(self, process: Process) -> None:
+        assert process.stderr is not None  # it is a pipe
+        with suppress(OSError):
+            while text := await process.stderr.read(4096):
+                self.hear(text)
+                await asyncio.sleep(0)
+
+
+async def _end(process: Process) -> None:
+    """End a program and what it started; one that no signal ends is left."""
+    assert process.stdin is not None  # it is a pipe
+    process.stdin.close()
+    await _wait(process, GRACE)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        if await _wait(process, PATIENCE):
+            return
+
+
+async def _wait(process: Process, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await process.wait()
+            return True
+    return False

@@ -1,0 +1,225 @@
+"""Servers that end, hang, lie, flood and change: each costs its own calls, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_tool_mcp import connection, stdio
+from amplifier_tool_mcp.names import make_slug, make_tool_name
+
+from .conftest import scripted
+
+
+@pytest.mark.parametrize(
+    ("mode", "problem"),
+    [
+        ("exits", "it ended with exit code 3: the key is wrong"),
+        ("circle", "its list of tools leads in a circle"),
+        ("endless", "its list of tools has more than 100 pages"),
+        ("lists-junk", "it answers against the protocol: tools: Input should be a valid list"),
+        ("flood", "it prints text where messages are expected"),
+    ],
+)
+async def test_a_server_that_cannot_be_used_is_named_with_its_reason(open_room: Any, mode: str, problem: str) -> None:
+    async with open_room({"one": scripted(), "bad": scripted(mode)}) as room:
+        assert [name for name in room.tools if "bad" in name] == []
+        assert await room.echo("hello") == "echo: hello"
+    [shown] = room.shown
+    assert shown.startswith("the MCP server 'bad' is missing: ")
+    assert problem in shown
+
+
+async def test_a_program_that_is_missing_is_named(open_room: Any) -> None:
+    async with open_room({"bad": {"command": "no-such-program"}}) as room:
+        pass
+    assert room.shown == [
+        "the MCP server 'bad' is missing: 'no-such-program' does not start: No such file or directory"
+    ]
+
+
+async def test_a_start_never_waits_longer_than_its_limit(open_room: Any) -> None:
+    async with open_room({"bad": scripted("silent")}, start_timeout=0.2) as room:
+        assert room.shown == ["the MCP server 'bad' is missing: it is not ready after 0.2 seconds"]
+
+
+@pytest.mark.parametrize("mode", ["json", "stderr", "asks"])
+async def test_noise_does_no_harm(open_room: Any, mode: str) -> None:
+    async with open_room({"one": scripted(mode)}) as room:
+        assert [await room.echo(each) for each in "abc"] == ["echo: a", "echo: b", "echo: c"]
+
+
+@pytest.mark.parametrize("mode", ["enormous", "line"])
+async def test_a_message_without_an_end_loses_its_server_alone(
+    open_room: Any, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stdio, "LONGEST_MESSAGE", 1 << 20)
+    async with open_room({"one": scripted(), "bad": scripted(mode)}) as room:
+        lost = await room.echo("", "bad")
+        assert lost == (
+            "the MCP server 'bad' was lost during the call: it sent a message of more than 1 MiB. "
+            "The call may have had an effect"
+        )
+        assert await room.echo("hello") == "echo: hello"
+
+
+async def test_a_server_that_dies_in_a_call_is_started_again(open_room: Any) -> None:
+    async with open_room({"one": scripted()}) as room:
+        before = await room.echo("pid")
+        assert before.isdigit()
+        result = await room.call("mcp__one__echo", text="die")
+        assert result.error["type"] == "ServerLost"
+        assert "it was ended by signal 9. The call may have had an effect" in result.error["message"]
+        after = await room.echo("pid")
+        assert after.isdigit()
+        assert after != before
+
+
+async def test_a_server_that_always_dies_is_started_ever_less_often(
+    open_room: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "FIRST_PAUSE", 30.0)
+    async with open_room({"one": scripted("exits")}) as room:
+        pass
+    async with open_room({"one": scripted("dies")}) as room:
+        assert "was lost during the call" in await room.echo("")
+        room.tools["mcp__one__echo"]._seconds = 0.1
+        assert await room.echo("") == "the MCP server 'one' is not connected: it was ended by signal 9"
+
+
+async def test_a_stopped_server_is_started_again_after_a_call_that_took_too_long(
+    open_room: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "ANSWERS_WITHIN", 0.2)
+    async with open_room({"one": scripted(timeout=5)}) as room:
+        pid = int(await room.echo("pid"))
+        os.kill(pid, signal.SIGSTOP)
+        room.tools["mcp__one__echo"]._seconds = 0.2
+        assert await room.echo("pid") == "the MCP server 'one' has not answered for 0.2 seconds"
+        room.tools["mcp__one__echo"]._seconds = 60
+        other = await room.echo("pid")
+        assert other.isdigit()
+        assert other != str(pid)
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("mode", ["stubborn", "silent", "kind"])
+async def test_no_server_outlives_its_session(open_room: Any, mode: str) -> None:
+    async with open_room({"one": scripted(mode)}, start_timeout=0.5 if mode == "silent" else 60) as room:
+        processes = [int(each) for each in await children()]
+        if mode == "stubborn":
+            os.kill(int(await room.echo("pid")), signal.SIGSTOP)
+    assert processes
+    assert not set(processes) & {int(each) for each in await children()}
+
+
+async def test_what_a_server_starts_ends_with_it(open_room: Any, tmp_path: Path) -> None:
+    noted = tmp_path / "pid"
+    async with open_room({"one": scripted("parent", str(noted))}):
+        pid = int(noted.read_text())
+    async with asyncio.timeout(60):
+        while Path(f"/proc/{pid}/stat").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text():
+            await asyncio.sleep(0.01)
+
+
+async def children() -> list[str]:
+    """Return the processes below this one that run a scripted server."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (each / "stat").read_text().rpartition(")")[2].split()[1]
+            if parent == str(os.getpid()) and b"scripted.py" in (each / "cmdline").read_bytes():
+                found.append(each.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("changing", "the MCP server 'one' has changed the description of its tool 'echo' since this session began"),
+        ("vanishing", "the MCP server 'one' has the tool 'echo' no longer"),
+    ],
+)
+async def test_a_tool_that_changes_after_it_was_listed_is_refused(open_room: Any, mode: str, why: str) -> None:
+    async with open_room({"one": scripted(mode)}) as room:
+        assert await room.echo("before") == "echo: before"
+        tool = room.tools["mcp__one__echo"]
+        async with asyncio.timeout(60):
+            while not tool.refusal:
+                await asyncio.sleep(0.01)
+        result = await room.call("mcp__one__echo", text="after")
+        assert result.error["type"] == "ToolChanged"
+        assert result.error["message"].startswith(why)
+        assert tool.description == "Repeats a text."
+
+
+async def test_patterns_of_a_server_are_never_run(open_room: Any) -> None:
+    async with open_room({"one": scripted("patterns")}) as room:
+        assert await room.echo("") == '{"text": "' + "a" * 40 + '!"}'
+
+
+async def test_names_are_what_providers_take_and_no_two_are_equal(open_room: Any) -> None:
+    async with open_room({"one": scripted("names"), "a__b": scripted(), "a b": scripted()}) as room:
+        names = [name for name in room.tools if name.startswith("mcp__")]
+    assert sorted(names) == sorted(
+        [
+            "mcp__one__a_b",
+            "mcp__one__a_b_" + digest("a_b"),
+            "mcp__one__a_b_" + digest("a b"),
+            "mcp__one____31mred__0m",
+            "mcp__one__" + "x" * 45 + "_" + digest("x" * 200),
+            "mcp__one___n_",
+            "mcp__one________etc",
+            "mcp__one__tool__with__parts",
+            "mcp__a_b__echo",
+            "mcp__a_b_" + digest("a b") + "__echo",
+        ]
+    )
+    assert room.shown == ["the MCP server 'one': its tool '' is left out: its name is empty, or too long"]
+
+
+def digest(name: str) -> str:
+    from hashlib import sha256
+
+    return sha256(name.encode()).hexdigest()[:8]
+
+
+def test_a_name_is_the_same_in_each_session() -> None:
+    for _ in range(2):
+        taken: dict[str, str] = {}
+        assert make_tool_name(make_slug("Döcs / v2", {}), "søk", taken) == "mcp__D_cs_v2__s_k"
+
+
+async def test_descriptions_have_no_invisible_characters_and_an_end(open_room: Any) -> None:
+    async with open_room({"one": scripted("words")}) as room:
+        said = room.tools["mcp__one__echo"].description
+    assert said.startswith("[2Jclear me!!!")
+    assert len(said) == 4000
+
+
+async def test_schemas_that_no_provider_takes_are_left_out(open_room: Any) -> None:
+    async with open_room({"one": scripted("schemas")}) as room:
+        assert sorted(name[-2:] for name in room.tools if name.startswith("mcp__")) == ["t0", "t2"]
+        assert room.tools["mcp__one__t0"].input_schema == {"type": "object", "properties": {}}
+    assert room.shown == [
+        "the MCP server 'one': its tool 't1' is left out: its description and schema have more than 100000 characters"
+    ]
+
+
+async def test_of_very_many_tools_some_are_used(open_room: Any) -> None:
+    async with open_room({"one": scripted("many")}) as room:
+        assert len([name for name in room.tools if name.startswith("mcp__")]) == 256
+    assert room.shown == ["the MCP server 'one': it lists more than 256 tools; the others are left out"]
+
+
+async def test_the_person_chooses_among_the_tools(open_room: Any) -> None:
+    async with open_room({"one": scripted("many", tools=["echo7", "echo99*"])}) as room:
+        assert [name for name in room.tools if name != "mcp_resources"] == ["mcp__one__echo7", "mcp__one__echo99"]
