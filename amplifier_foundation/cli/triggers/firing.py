@@ -9,7 +9,6 @@ import click
 
 from amplifier_core.errors import BundleNotFoundError, SessionConflict, SessionNotFound
 from amplifier_core.json_values import to_json
-from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from ...cli import exits
 from ..app import bundle_option, choose_bundle, load_bundle_at, plugins_of, project_here, read_settings_here, use_inbox
@@ -37,10 +36,7 @@ async def fire(ctx: click.Context, name: str, bundle_path: str | None, data: str
     Without --bundle, NAME is one of the bundle.md here, else one that runs or has run anywhere; write BUNDLE/NAME
     when several bundles have one of that name.
     """
-    from amplifier_core.clock import SystemClock
-
-    from ...background.admission import Gate
-    from ...background.keys import MANUAL, manual_key, queue_key
+    from ...background.firing import fire_by_hand
 
     try:
         payload = json.loads(data)
@@ -52,12 +48,7 @@ async def fire(ctx: click.Context, name: str, bundle_path: str | None, data: str
     plugins, own = plugins_of(ctx), name.rpartition("/")[2]
     async with use_inbox(plugins) as store:
         bundle, project = await _find_bundle(store, plugins, name, bundle_path)
-        session, queue = background_session_named(bundle, own), queue_key(bundle.name, own)
-        event, gate = TriggerEvent(TriggerType.MANUAL, MANUAL, data=payload), Gate(session, SystemClock())
-        refused = await gate.evaluate(store, (project, queue), None, event)
-        admission = None if refused is not None else gate.admission(event)
-        key = manual_key(queue, session.triggers)
-        delivery = await store.enqueue(project, queue, key, event, refused=refused, admission=admission)
+        delivery = await fire_by_hand(store, project, bundle.name, background_session_named(bundle, own), payload)
     runs = wake(project, own)
     if delivery is not None and delivery.state in ("refused", "skipped"):
         click.echo(f"{name}: {delivery.state}: {delivery.reason}", err=True)

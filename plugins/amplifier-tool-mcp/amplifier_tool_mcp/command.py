@@ -13,6 +13,7 @@ VERBS = {
     "list": ("commands.listing:list_", "List the servers, where each comes from, and whether it may run."),
     "login": ("commands.logging_in:login", "Log in to a remote server with a browser."),
     "remove": ("commands.adding:remove", "Remove a server from the settings."),
+    "serve": ("serving.command:serve", "Offer bundles and background sessions to other agents."),
     "test": ("commands.testing:test", "Start a server, and list what it offers."),
 }
 """The verbs: the module of each within this package, its command, and its line in the help."""
@@ -32,4 +33,4 @@ class McpVerbs(Verbs):
 
 @click.group(cls=McpVerbs, lazy=VERBS)
 def mcp() -> None:
-    """Add, list and test MCP servers. A bundle with `tool-mcp` among its tools offers theirs to its sessions."""
+    """Use MCP servers, and be one. A bundle with `tool-mcp` among its tools offers theirs to its sessions."""

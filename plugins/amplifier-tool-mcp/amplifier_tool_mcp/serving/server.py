@@ -1,0 +1,169 @@
+"""Speak the protocol for `Calls`, over stdin and stdout or over HTTP."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import signal
+import socket
+from contextlib import asynccontextmanager, contextmanager, suppress
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+import uvicorn
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from amplifier_core.errors import AmplifierError
+from amplifier_core.utils.secrets import redact_text
+from amplifier_foundation.sessions.failures import describe_failure
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from .calls import Calls
+    from .offers import Offer
+
+logger = logging.getLogger(__name__)
+
+LONGEST_BODY = 4 * 1024 * 1024
+"""Bytes of the largest request over HTTP."""
+GRACE = 1
+"""Seconds for open requests after a signal."""
+
+
+def make_server(offers: Mapping[str, Offer], calls: Calls) -> Server[Any]:
+    """Return a server with these tools; a call that fails is a result with `isError`, and no error of the protocol."""
+
+    async def list_tools(ctx: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        tools = [
+            types.Tool(name=each.name, description=each.description, input_schema=each.input_schema)
+            for each in offers.values()
+        ]
+        return types.ListToolsResult(tools=tools)
+
+    async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        begun = 0
+
+        async def report(tool: str) -> None:
+            nonlocal begun
+            begun += 1
+            with suppress(Exception):  # a caller that is gone hears nothing
+                await ctx.session.report_progress(begun, message=tool)
+
+        arguments = params.arguments or {}
+        if (problem := _find_problem(offers, params.name, arguments)) is not None:
+            return _make_result(problem, failed=True)
+        try:
+            answer = await calls.call(params.name, arguments, report)
+        except AmplifierError as error:
+            return _make_result(redact_text(str(error)), failed=True)
+        except Exception as error:
+            return _make_result(describe_failure(error), failed=True)
+        return _make_result(answer.text, answer.facts, failed=answer.failed)
+
+    instructions = (
+        "Agents and background sessions of amplifier. Tools named ask_… take a whole turn: it may take minutes."
+    )
+    return Server(
+        "amplifier",
+        version=version("amplifier"),
+        instructions=instructions,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def _find_problem(offers: Mapping[str, Offer], name: str, arguments: Mapping[str, Any]) -> str | None:
+    if name not in offers:
+        return f"there is no tool {name[:80]!r}; there are {', '.join(offers)}"
+    found = Draft202012Validator(offers[name].input_schema).iter_errors(dict(arguments))
+    return next((f"{each.json_path}: {each.message[:300]}" for each in found), None)
+
+
+def _make_result(text: str, facts: Mapping[str, Any] | None = None, *, failed: bool) -> types.CallToolResult:
+    content: list[Any] = [types.TextContent(type="text", text=text)]
+    structured = {"answer": text, **facts} if facts is not None else None
+    return types.CallToolResult(content=content, structured_content=structured, is_error=failed)
+
+
+async def serve_stdio(server: Server[Any]) -> None:
+    """Serve the caller at stdin and stdout until it closes them, or a signal asks for the end."""
+    async with _end_on_signal(), stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
+
+
+@asynccontextmanager
+async def _end_on_signal(end: Callable[[], None] | None = None) -> AsyncIterator[None]:
+    """Call `end` when a signal asks for the end of the program while the block runs; None: cancel the block."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+
+        async def wait() -> None:
+            async for _ in signals:
+                (end or group.cancel_scope.cancel)()
+                return
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            yield
+            group.cancel_scope.cancel()
+
+
+async def serve_http(server: Server[Any], port: int, token: str, announce: Callable[[str], None]) -> None:
+    """Serve on 127.0.0.1 until a signal asks for the end; `announce` gets the address once it listens.
+
+    A request needs `Authorization: Bearer TOKEN`, and the Host, and the Origin if there is one, of this machine. Raises
+    `OSError` for a port that is taken.
+    """
+    app = server.streamable_http_app(max_request_body_size=LONGEST_BODY)
+    config = uvicorn.Config(
+        _TokenCheck(app, token), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE
+    )
+    http = _HttpServer(config)
+    listening = socket.create_server(("127.0.0.1", port))
+    async with _end_on_signal(http.stop):
+        announce(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
+        await http.serve(sockets=[listening])
+
+
+class _HttpServer(uvicorn.Server):
+    """A server that leaves signals to its program: uvicorn would end the process by the signal once more."""
+
+    def stop(self) -> None:
+        """End, and wait for no turn: it may take minutes, and the store keeps what it did."""
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+class _TokenCheck:
+    """An application that refuses every request without the token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_allowed(scope):
+            await self._app(scope, receive, send)
+            return
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 401,
+                "headers": [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")],
+            }
+        )
+        await send({"type": "http.response.body", "body": b""})
+
+    def _is_allowed(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
