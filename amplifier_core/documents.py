@@ -51,7 +51,7 @@ class DocumentChange:
     data: Mapping[str, Any] | None
     version: int = 0
     searched: Sequence[str] = ()
-    """The members of `data` whose texts `DocumentSearch` looks in; none: it does not find the document."""
+    """The members of `data` that `DocumentSearch` looks in, texts and lists of texts; none: it finds nothing."""
 
 
 @frozen

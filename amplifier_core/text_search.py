@@ -67,8 +67,10 @@ def rank(found: Sequence[Sequence[int]], whole: Iterable[int] = (), limit: int |
 
 
 def join_members(data: Mapping[str, Any], members: Sequence[str]) -> str:
-    """Return the texts of these members, a line for each; others than texts are left out."""
-    return "\n".join(each for name in members if isinstance(each := data.get(name), str))
+    """Return the texts of these members, a line for each; others than texts and lists of texts are left out."""
+    values = [data.get(name) for name in members]
+    lines = [", ".join(map(str, each)) if isinstance(each, list | tuple) else each for each in values]
+    return "\n".join(line for line in lines if isinstance(line, str))
 
 
 def cut_snippet(text: str, words: Sequence[str]) -> str:

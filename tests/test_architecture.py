@@ -170,6 +170,7 @@ FOUNDED = {
     "amplifier-orchestration",
     "amplifier-runner-subprocess",
     "amplifier-tool-issue",
+    "amplifier-tool-memory",
 }
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
 
@@ -184,6 +185,10 @@ OTHER_OFFERS = {
         ("amplifier", "tool-issue"): "amplifier_tool_issue.plugin",
         ("amplifier.commands", "issue"): "amplifier_tool_issue.command",
         ("amplifier.modules", "tool-issue"): "amplifier_tool_issue",
+    },
+    "amplifier-tool-memory": {
+        ("amplifier.commands", "memory"): "amplifier_tool_memory.command",
+        ("amplifier.modules", "tool-memory"): "amplifier_tool_memory",
     },
 }
 """What plugins offer besides a module or a plugin of their own name."""

@@ -36,6 +36,7 @@ OURS = frozenset(
         "tool-emit",
         "tool-filesystem",
         "tool-issue",
+        "tool-memory",
         "trigger-file-watcher",
         "trigger-issue",
         "trigger-manual",
