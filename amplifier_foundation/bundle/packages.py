@@ -35,6 +35,7 @@ OURS = frozenset(
         "tool-delegate",
         "tool-emit",
         "tool-filesystem",
+        "tool-fork",
         "tool-issue",
         "tool-memory",
         "trigger-file-watcher",
