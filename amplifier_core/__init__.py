@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from .coordinator import ModuleCoordinator
     from .display import DisplaySystem
-    from .documents import Document, DocumentChange, DocumentStore
+    from .documents import Document, DocumentChange, DocumentMatch, DocumentSearch, DocumentStore
     from .errors import (
         AmplifierError,
         AnswerUnfinished,
@@ -177,7 +177,7 @@ _HOMES = {
     "content_models": "ContentBlock ContentBlockType TextContent ThinkingContent ToolCallContent ToolResultContent",
     "coordinator": "ModuleCoordinator",
     "display": "DisplaySystem",
-    "documents": "Document DocumentChange DocumentStore",
+    "documents": "Document DocumentChange DocumentMatch DocumentSearch DocumentStore",
     "errors": (
         "AmplifierError AnswerUnfinished BudgetExceeded BundleDependencyError BundleError BundleLoadError "
         "BundleNotFoundError BundleValidationError CommandFailed DeliveryConflict DeliveryNotFound DocumentConflict "
@@ -263,6 +263,8 @@ __all__ = [
     "Document",
     "DocumentChange",
     "DocumentConflict",
+    "DocumentMatch",
+    "DocumentSearch",
     "DocumentStore",
     "DurableStore",
     "EventRecorder",

@@ -56,6 +56,16 @@ class DocumentChange:
     key: str
     data: Mapping[str, Any] | None
     version: int = 0
+    searched: Sequence[str] = ()
+    """The members of `data` that `DocumentSearch` looks in, texts and lists of texts; none: it finds nothing."""
+
+
+@frozen
+class DocumentMatch:
+    """One document that a search has found, and one line of its text around the first of the words."""
+
+    document: Document
+    snippet: str
 
 
 @runtime_checkable
@@ -89,6 +99,25 @@ class DocumentStore(Protocol):
 
         `where` keeps those whose top-level member of `data` is one of these texts, for each of its names; `prefix`
         those whose key begins with it.
+        """
+        ...
+
+
+@runtime_checkable
+class DocumentSearch(DocumentStore, Protocol):
+    """Keep documents, and find them by the words of their texts; `text_search` says what a word is.
+
+    A change with `searched` and what the search finds are one transaction.
+    """
+
+    async def search_documents(
+        self, project: str, collection: str, query: str, *, limit: int = 10
+    ) -> list[DocumentMatch]:
+        """Return documents of a collection with any word of a query, at most `limit`.
+
+        Any text is a query. A word counts the more, the fewer documents have it; of equal documents the one that was
+        changed last comes first. Of a word in very many documents a store may look at the newest ones alone, but for
+        documents with all words.
         """
         ...
 
@@ -152,7 +181,18 @@ class Documents(Protocol):
         """Return documents as `DocumentStore.documents` does."""
         ...
 
-    def change(self, collection: str, key: str, data: Mapping[str, Any] | None, version: int = 0) -> DocumentChange:
+    async def search(self, collection: str, query: str, *, limit: int = 10) -> list[DocumentMatch]:
+        """Find documents as `DocumentSearch.search_documents` does. Raises `NotImplementedError` where none is."""
+        ...
+
+    def change(
+        self,
+        collection: str,
+        key: str,
+        data: Mapping[str, Any] | None,
+        version: int = 0,
+        searched: Sequence[str] = (),
+    ) -> DocumentChange:
         """Return a change of a document of the project."""
         ...
 

@@ -12,6 +12,7 @@ A package implements one or more of these groups:
                      deliveries, find_deliveries, delivery_counts, next_due
                      redeliver, drop, purge, expired_sessions             administration
     DocumentStore    write_documents, document, documents     small records, changed with events (module `documents`)
+    DocumentSearch   search_documents                         … found by their words
     StoreAdministration  info, size, probe, check, backup, restore, salvage, compact: the files, also of a damaged store
 
 `DurableStore` is a `SessionStore` and an `Inbox`: background sessions need both. Every coroutine returns when its

@@ -178,6 +178,7 @@ FOUNDED = {
     "amplifier-runner-subprocess",
     "amplifier-tool-issue",
     "amplifier-tool-mcp",
+    "amplifier-tool-memory",
     "amplifier-tool-skills",
 }
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
@@ -197,6 +198,10 @@ OTHER_OFFERS = {
     "amplifier-tool-mcp": {
         ("amplifier.commands", "mcp"): "amplifier_tool_mcp.command",
         ("amplifier.modules", "tool-mcp"): "amplifier_tool_mcp",
+    },
+    "amplifier-tool-memory": {
+        ("amplifier.commands", "memory"): "amplifier_tool_memory.command",
+        ("amplifier.modules", "tool-memory"): "amplifier_tool_memory",
     },
 }
 """What plugins offer besides a module or a plugin of their own name."""

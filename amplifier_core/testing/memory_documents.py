@@ -8,8 +8,9 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..documents import Document, check_document_names, check_where, has_members
+from ..documents import Document, DocumentMatch, check_document_names, check_where, has_members
 from ..errors import DocumentConflict
+from ..text_search import contains, cut_snippet, fold_words, join_members, rank, read_query
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,14 +18,18 @@ if TYPE_CHECKING:
     from ..documents import DocumentChange
     from ..events import SessionEvent
 
-    Documents = dict[tuple[str, str, str], Document]
+    Place = tuple[str, str, str]
+    Documents = dict[Place, Document]
+    Searched = dict[Place, tuple[str, ...]]
+    """The members that a search looks in; the document that was changed last is the last one."""
 
 
 class MemoryDocuments(ABC):
-    """Implement `DocumentStore` without a file; the rest of the store keeps the log of events."""
+    """Implement `DocumentSearch` without a file; the rest of the store keeps the log of events."""
 
     def __init__(self) -> None:
         self._documents: Documents = {}
+        self._searched: Searched = {}
 
     @abstractmethod
     def _append_to_log(self, events: Sequence[SessionEvent]) -> list[SessionEvent]: ...
@@ -33,7 +38,7 @@ class MemoryDocuments(ABC):
         self, changes: Sequence[DocumentChange], *, emits: Sequence[SessionEvent] = ()
     ) -> list[SessionEvent]:
         """Make all changes and append `emits` to the log."""
-        self._documents = self._change_documents(changes)
+        self._documents, self._searched = self._change_documents(changes)
         return self._append_to_log(emits)
 
     async def document(self, project: str, collection: str, key: str) -> Document | None:
@@ -59,9 +64,24 @@ class MemoryDocuments(ABC):
         found = [each for each in of_it if has_members(each.data, wanted)]
         return deepcopy(sorted(found, key=lambda document: document.key, reverse=newest)[:limit])
 
-    def _change_documents(self, changes: Sequence[DocumentChange]) -> Documents:
+    async def search_documents(
+        self, project: str, collection: str, query: str, *, limit: int = 10
+    ) -> list[DocumentMatch]:
+        """Return documents with words of a query, the best first; reads every document of the collection."""
+        check_document_names(collection)
+        words = read_query(query)
+        places = [place for place in self._searched if place[:2] == (project, collection)]
+        texts = [join_members(self._documents[place].data, self._searched[place]) for place in places]
+        folded = [fold_words(text) for text in texts]
+        found = [[number for number, text in enumerate(folded) if contains(text, word)] for word in words]
+        return [
+            DocumentMatch(deepcopy(self._documents[places[number]]), cut_snippet(texts[number], words))
+            for number in rank(found, limit=limit)
+        ]
+
+    def _change_documents(self, changes: Sequence[DocumentChange]) -> tuple[Documents, Searched]:
         """Return the documents after all changes. Raises `DocumentConflict`."""
-        changed = dict(self._documents)
+        changed, searched = dict(self._documents), dict(self._searched)
         for change in changes:
             check_document_names(change.collection, change.key)
             place = change.project, change.collection, change.key
@@ -69,9 +89,12 @@ class MemoryDocuments(ABC):
             is_lost = before is None and change.data is None  # nothing is there to delete
             if is_lost or (before.version if before else 0) != change.version:
                 raise DocumentConflict(change.collection, change.key)
+            searched.pop(place, None)
             if change.data is not None:
                 changed[place] = Document(*place, copy_json(change.data), change.version + 1, utc_now())
-        return changed
+                if change.searched:
+                    searched[place] = tuple(change.searched)
+        return changed, searched
 
 
 def utc_now() -> datetime:

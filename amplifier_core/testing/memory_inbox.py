@@ -339,7 +339,7 @@ class MemoryInbox(MemoryDocuments):
         self._require_claim(delivery)
         changed = self._change_documents(documents)
         self._advance(delivery, session, **changes)
-        self._documents = changed
+        self._documents, self._searched = changed
         return self._append_to_log(emits)
 
     def _advance(self, delivery: Delivery, session: Mapping[str, Any] | None, **changes: Any) -> None:

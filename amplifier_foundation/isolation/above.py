@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from amplifier_core.coordinator import ModuleCoordinator
-    from amplifier_core.documents import Document, DocumentChange
+    from amplifier_core.documents import Document, DocumentChange, DocumentMatch
     from amplifier_core.hook_data import ForkRequest, ForkResult, SpawnOutcome, SpawnRequest
     from amplifier_core.models import HookResult
     from amplifier_core.plugins import Plugins
@@ -109,6 +109,16 @@ class DocumentsAbove(StoreAbove):
 
         answer = await self._link.call("documents", project=project, collection=collection, chosen=chosen)
         return [read_value(Document, each) for each in answer]
+
+    async def search_documents(
+        self, project: str, collection: str, query: str, *, limit: int = 10
+    ) -> list[DocumentMatch]:
+        """Return documents of a collection by their words."""
+        from amplifier_core.documents import Document, DocumentMatch
+
+        asked = {"project": project, "collection": collection, "query": query, "limit": limit}
+        answer = await self._link.call("search_documents", **asked)
+        return [DocumentMatch(read_value(Document, document), snippet) for document, snippet in answer]
 
 
 class RouterAbove:

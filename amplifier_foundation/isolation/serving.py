@@ -169,6 +169,12 @@ class Services:
     async def _do_documents(self, project: str, collection: str, chosen: dict[str, Any]) -> list[dict[str, Any]]:
         return [write_value(each) for each in await self._documents(of=project).find(collection, **chosen)]
 
+    async def _do_search_documents(
+        self, project: str, collection: str, query: str, limit: int
+    ) -> list[tuple[dict[str, Any], str]]:
+        found = await self._documents(of=project).search(collection, query, limit=limit)
+        return [(write_value(each.document), each.snippet) for each in found]
+
     def _documents(self, session_id: str | None = None, of: str | None = None) -> SessionDocuments:
         """Return the documents of the child's project. Raises `ValueError` if it asks for those `of` another."""
         from ..sessions.documents import SessionDocuments

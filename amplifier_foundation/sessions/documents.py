@@ -10,7 +10,7 @@ from amplifier_core.events import SessionEvent
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from amplifier_core.documents import Document, DocumentChange, DocumentStore
+    from amplifier_core.documents import Document, DocumentChange, DocumentMatch, DocumentStore
 
 
 class SessionDocuments:
@@ -37,11 +37,18 @@ class SessionDocuments:
         self._chain: dict[str, Any] = {"cause": cause, "depth": depth, "project": project}
         self._publish = publish
 
-    def change(self, collection: str, key: str, data: Mapping[str, Any] | None, version: int = 0) -> DocumentChange:
+    def change(
+        self,
+        collection: str,
+        key: str,
+        data: Mapping[str, Any] | None,
+        version: int = 0,
+        searched: Sequence[str] = (),
+    ) -> DocumentChange:
         """Return a change of a document of this project, for `write`; see `DocumentChange`."""
         from amplifier_core.documents import DocumentChange
 
-        return DocumentChange(self.project, collection, key, data, version)
+        return DocumentChange(self.project, collection, key, data, version, searched)
 
     async def write(
         self, changes: Sequence[DocumentChange], events: Sequence[tuple[str, Mapping[str, Any]]] = ()
@@ -92,6 +99,17 @@ class SessionDocuments:
         return await self._store.documents(
             self.project, collection, where=where, prefix=prefix, newest=newest, limit=limit
         )
+
+    async def search(self, collection: str, query: str, *, limit: int = 10) -> list[DocumentMatch]:
+        """Find documents by their words, as `DocumentSearch.search_documents` does.
+
+        Raises `NotImplementedError` for a store that cannot search.
+        """
+        find = getattr(self._store, "search_documents", None)
+        if find is None:
+            raise NotImplementedError(f"{type(self._store).__name__} cannot search documents; storage-sqlite does")
+        matches: list[DocumentMatch] = await find(self.project, collection, query, limit=limit)
+        return matches
 
 
 def find_documents(store: object, project: str, **chain: Any) -> SessionDocuments | None:

@@ -1,6 +1,7 @@
 """Settle a session after a crash or a stop: each open tool call gets a result, and the session can go on.
 
-The result of a call to delegate is the answer of the other session, when it had ended, else its id to resume.
+The result of a call to delegate is the answer of the other session, when it had ended, else its id to resume; that of a
+call to fork has the same of each fork.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from .once import apply_decisions
 from .presence import as_it_is
 from .records import agent_of
 from .stored_history import stored_transcript
+
+ATTEMPT = "attempt"
+"""The member of the metadata of a fork that a tool call made: the `call`, and the `number` of the fork in it."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,17 +43,25 @@ async def settling_results(
     """Return results for the open calls in `messages`."""
     results = interrupted_results(messages)
     delegated: dict[str, str] = {}
+    has_forks = any("fork" in str(call.get("tool") or "") for call in open_calls(messages))
     for call in open_calls(messages):
         given = call.get("arguments")
         if "delegate" in str(call.get("tool") or "") and isinstance(given, dict) and given:
             delegated[call["id"]] = str(given.get("agent") or "")
-    if not delegated:
+    if not delegated and not has_forks:
         return results
     children = [
         each
         for each in sorted(await store.sessions(project=project), key=lambda record: record.created, reverse=True)
         if each.parent_id == session_id
     ]
+    for result in results:
+        forks = [each for each in reversed(children) if _call_of(each) == result["tool_call_id"]]
+        if forks:
+            told = [await _describe_child(store, as_it_is(each)) for each in forks]
+            message = "The process ended while these forks worked. They are not begun anew."
+            result["content"] = json.dumps({**INTERRUPTED, "message": message, "forks": told}, ensure_ascii=False)
+    children = [each for each in children if _call_of(each) is None]
     for result in reversed(results):  # later calls of one agent made its newer sessions
         agent = delegated.get(result["tool_call_id"])
         child = next((each for each in children if agent and agent_of(each) == agent), None)
@@ -57,6 +69,12 @@ async def settling_results(
             children.remove(child)
             result["content"] = json.dumps(await _describe_child(store, as_it_is(child)), ensure_ascii=False)
     return results
+
+
+def _call_of(child: SessionRecord) -> str | None:
+    """Return the id of the call that made a fork of a session, None for another session."""
+    made_by = child.metadata.get(ATTEMPT)
+    return made_by.get("call") if isinstance(made_by, dict) else None
 
 
 async def _describe_child(store: SessionStore, child: SessionRecord) -> dict[str, Any]:

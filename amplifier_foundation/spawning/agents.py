@@ -48,6 +48,9 @@ SELF = "self"
 TERMS = "terms"
 """The member of a record's metadata with the `Terms` of its session, for resuming it."""
 
+NOTES = "notes"
+"""The member of a record's metadata with facts that the session above has noted of it; nothing here reads them."""
+
 
 @frozen
 class Terms:
@@ -96,6 +99,8 @@ class AgentSpawner:
     def capabilities_of(self, session_id: str, cause: TriggerEvent | None = None) -> dict[str, Any]:
         """Return the capabilities of a session before its modules are mounted; `cause` is the event that woke it."""
         capabilities: dict[str, Any] = {"session.spawn": self.spawn, "session.resume": self.resume}
+        if self.store is not None:
+            capabilities |= {"session.children": self.children, "session.annotate": self.annotate}
         keeps_documents = hasattr(self.store, "write_documents")  # not `isinstance`: Python 3.12 asks no `__getattr__`
         if self.router is None and not keeps_documents:
             return capabilities
@@ -132,6 +137,7 @@ class AgentSpawner:
         timeout: float | None = None,  # noqa: ASYNC109 - handed on
         provider_override: str | None = None,
         model_override: str | None = None,
+        again: bool = False,
     ) -> dict[str, Any]:
         """Run `instruction` in a session of an agent.
 
@@ -140,12 +146,18 @@ class AgentSpawner:
         of the parent's tools and hooks (`exclude_tools`), or list the only ones (`inherit_tools`). `parent_messages`
         are the beginning of the history. `provider_override` and `model_override` are a preference, unless there are
         `provider_preferences`; a model without a provider is for the provider with the highest priority. With
-        `use_subprocess`, or a `runner` in the agent's entry, the session does not run in this process. Raises
-        `UnknownName`, and the errors of `spawn_bundle`.
+        `use_subprocess`, or a `runner` in the agent's entry, the session does not run in this process. `again` goes on
+        with the session `sub_session_id` where there is one, and asks a finished one nothing more: for a call with
+        several sessions, that may run again. Raises `UnknownName`, and the errors of `spawn_bundle`.
         """
         parent = self._parent(parent_session)
         call = running_call(parent)
-        if call is not None and (earlier := call[0].session_of(call[1])) is not None:
+        if again and sub_session_id is not None:
+            record = await self._find(sub_session_id)
+            if record is not None:
+                rest = "" if record.status == "completed" else instruction
+                return await self.resume(sub_session_id, rest, parent, timeout=timeout)
+        elif call is not None and (earlier := call[0].session_of(call[1])) is not None:
             return await self.resume(earlier, instruction, parent, timeout=timeout)  # the call runs again
         prepared = await self._resolve(agent_name, agent_configs)
         if not provider_preferences and (provider_override or model_override):
@@ -202,6 +214,33 @@ class AgentSpawner:
         prepared = await self._resolve(agent, None)
         spawn = await self._spawn(agent, prepared, terms, parent, instruction, sub_session_id)
         return await _run_for_call(spawn, agent, timeout, resume=True)
+
+    async def children(self) -> list[dict[str, Any]]:
+        """Return the sessions that this one made, the last changed first: `session_id`, `status` and `metadata`."""
+        assert self.store is not None  # the capability is offered with one
+        records = await self.store.sessions(parent_id=self._parent(None).session_id)
+        names = ("session_id", "status", "metadata")
+        return [{name: getattr(record, name) for name in names} for record in records]
+
+    async def annotate(self, sub_session_id: str, name: str, value: Any) -> None:
+        """Set a member of `notes` in the metadata of a session that this one made.
+
+        Raises `SessionNotFound`, and `SessionConflict` for a session of another parent.
+        """
+        if self.store is None:
+            raise SessionNotFound(sub_session_id)
+        record = await self.store.get(sub_session_id)
+        await self._check_parent(record, self._parent(None).session_id)
+        notes = {**(record.metadata.get(NOTES) or {}), name: value}
+        await self.store.update(sub_session_id, metadata={**record.metadata, NOTES: notes})
+
+    async def _find(self, session_id: str) -> SessionRecord | None:
+        if self.store is None:
+            return None
+        try:
+            return await self.store.get(session_id)
+        except SessionNotFound:
+            return None
 
     async def _check_parent(self, record: SessionRecord, session_id: str) -> None:
         """Return for a session made by this one, or by a source of this one. Raises `SessionConflict`."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
-    from amplifier_core.documents import DocumentStore
+    from amplifier_core.documents import DocumentSearch, DocumentStore
     from amplifier_core.storage import SessionStore
 
     from .measure import Sample
@@ -60,6 +60,7 @@ TURN_GROWTH_AT_MOST = 1.2  # goal: times one more turn of a short session
 FORK_AT_MOST = 3.0  # goal: times a one-row transaction of the same durability
 DOCUMENT_AT_MOST = 2.0  # goal: times a one-row transaction of the same durability
 DOCUMENTS_AT_MOST = 0.2  # goal: seconds
+SEARCH_AT_MOST = 0.02  # goal: seconds
 FORK_GROWTH_AT_MOST = 1.5  # goal: times the fork of a short session
 TOGETHER_AT_MOST = 0.4  # goal: times a transaction of its own: 60 µs where that takes 150 µs
 LIST_AT_MOST = 0.2  # goal: seconds
@@ -128,9 +129,20 @@ async def _documents(folder: Path) -> AsyncIterator[Row]:
         await store.write_documents(
             [DocumentChange("/p", "many", f"{number:05}", each) for number, each in enumerate(many)]
         )
-        [found] = await in_turns(awaited(lambda: store.documents("/p", "many", where=OPEN), 1), rounds=ROUNDS)
+        notes = [
+            DocumentChange("/p", "notes", f"{n:05}", {"text": f"the note {n} of key{n % 97} " * 5}, 0, ("text",))
+            for n in range(MANY)
+        ]
+        await store.write_documents(notes)
+        searching = cast("DocumentSearch", opened)
+        listing, search = await in_turns(
+            awaited(lambda: store.documents("/p", "many", where=OPEN), 1),
+            awaited(lambda: searching.search_documents("/p", "notes", "the note of key42"), 1),
+            rounds=ROUNDS,
+        )
     yield Row("change a document, with an event / a one-row transaction", write, limit, at_most_ratio=DOCUMENT_AT_MOST)
-    yield timed(f"the open ones of {MANY:,} documents, a hundredth", found, DOCUMENTS_AT_MOST)
+    yield timed(f"the open ones of {MANY:,} documents, a hundredth", listing, DOCUMENTS_AT_MOST)
+    yield timed(f"search four words, three common, in {MANY:,} documents", search, SEARCH_AT_MOST)
 
 
 async def _peers(folder: Path) -> AsyncIterator[Row]:

@@ -10,18 +10,18 @@ import pytest
 
 from amplifier_core.storage import Admission, Delivery, Purged
 from amplifier_core.testing import MemoryStore
-from amplifier_core.testing.store_checks import DOCUMENT_CHECKS, INBOX_CHECKS
+from amplifier_core.testing.store_checks import DOCUMENT_CHECKS, INBOX_CHECKS, SEARCH_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amplifier_core.documents import Document, DocumentChange
+    from amplifier_core.documents import Document, DocumentChange, DocumentMatch
     from amplifier_core.events import SessionEvent
     from amplifier_core.storage import DeliveryCounts
 
 CHECKS = {
     int(check.__name__.split("_")[1]): check  # type: ignore[attr-defined]
-    for check in INBOX_CHECKS + DOCUMENT_CHECKS
+    for check in INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS
 }
 
 
@@ -330,6 +330,41 @@ class HandsOutItsOwn(MemoryStore):
         return self._documents.get((project, collection, key))
 
 
+class ComparesBytes(MemoryStore):
+    async def search_documents(self, project: str, collection: str, query: str, **chosen: Any) -> list[DocumentMatch]:
+        found = await super().search_documents(project, collection, query, **chosen)
+        return [each for each in found if query in str(each.document.data)]
+
+
+class ReadsALanguageOfQueries(MemoryStore):
+    async def search_documents(self, project: str, collection: str, query: str, **chosen: Any) -> list[DocumentMatch]:
+        return await super().search_documents(project, collection, query.partition('"')[0], **chosen)
+
+
+class FindsInTheOrderOfKeys(MemoryStore):
+    async def search_documents(self, *place: Any, limit: int = 10) -> list[DocumentMatch]:
+        found = await super().search_documents(*place, limit=limit)
+        return sorted(found, key=lambda each: each.document.key)
+
+
+class FindsWhatIsGone(MemoryStore):
+    async def write_documents(self, changes: Any, **more: Any) -> list[SessionEvent]:
+        before = self._searched
+        logged = await super().write_documents(changes, **more)
+        self._searched = {place: before.get(place, self._searched.get(place, ())) for place in self._documents}
+        return logged
+
+
+class CommitsWhatNobodyFinds(MemoryStore):
+    async def commit(self, delivery: Delivery, *, documents: Any = (), **given: Any) -> list[SessionEvent]:
+        return await super().commit(delivery, documents=[replace(each, searched=()) for each in documents], **given)
+
+
+class ShowsNoLine(MemoryStore):
+    async def search_documents(self, *place: Any, **chosen: Any) -> list[DocumentMatch]:
+        return [replace(each, snippet="") for each in await super().search_documents(*place, **chosen)]
+
+
 BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (35, KnowsNoKeys, "a delivery must say its key"),
     (35, KeepsOneKey, "claim must return the delivery that is due"),
@@ -379,6 +414,12 @@ BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (73, CommitsBeforeItsDocuments, "dead_letter"),
     (74, LooksAtNoVersion, "one of eight writers must win"),
     (75, HandsOutItsOwn, "a document must not change through one that was read"),
+    (76, ComparesBytes, "a search for 'grosse' must find"),
+    (77, ReadsALanguageOfQueries, "a search for '\"text'"),
+    (78, FindsInTheOrderOfKeys, "a search for 'how is the rollback done?' must find"),
+    (79, FindsWhatIsGone, "a search must not find what no change asks for"),
+    (80, ShowsNoLine, "a snippet must be around the word"),
+    (81, CommitsWhatNobodyFinds, "commit must change what is found"),
 ]
 
 

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Protocol
 
-    from ...documents import DocumentStore
+    from ...documents import DocumentSearch, DocumentStore
     from ...storage import DurableStore
 
     class Store(DurableStore, DocumentStore, Protocol):
         """A store with everything."""
+
+    class Searching(DurableStore, DocumentSearch, Protocol):
+        """A store that also finds documents by their words."""
 
 
 def _change(key: str, data: dict[str, Any] | None, version: int = 0, project: str = "/p") -> DocumentChange:
@@ -260,3 +263,136 @@ async def check_75_a_document_that_was_read_does_not_lead_into_the_store(store: 
 
 
 DOCUMENT_CHECKS = collect_checks(globals())
+
+
+def _note(key: str, text: str, version: int = 0, **more: Any) -> DocumentChange:
+    return DocumentChange("/p", "notes", key, {"text": text, **more}, version, ("text",))
+
+
+async def _search(store: Searching, query: str, **chosen: Any) -> list[str]:
+    return [each.document.key for each in await store.search_documents("/p", "notes", query, **chosen)]
+
+
+async def check_76_documents_are_found_by_their_words(store: Searching) -> None:
+    """Without regard to case, accents and punctuation; by the beginning of a longer word; each sign of some scripts."""
+    require(await _search(store, "anything") == [], "a search before the first document must find none")
+    texts = [
+        "Die Größe der Straße",
+        "max_depth=5, --no-cache",
+        "Cafe\u0301 naïve",
+        "全文検索のテスト",
+        "a\0b \udce9 c🙂d",
+    ]
+    await store.write_documents([_note(f"{number}", text, title="elsewhere") for number, text in enumerate(texts)])
+    cases = {
+        "0": ("grosse", "STRASSE", "Größe!", "stra", "zzz der"),
+        "1": ("max depth", "MAX", "5", "cache", "dep"),
+        "2": ("CAFÉ", "café", "naive", "nai"),
+        "3": ("検索", "全", "テスト"),
+        "4": ("b", "c", "d\udce9"),
+    }
+    for key, queries in cases.items():
+        for query in queries:
+            require(await _search(store, query) == [key], f"a search for {query!r} must find {texts[int(key)]!r} alone")
+    for query in ("elsewhere", "ax", "rasse", "di", "索検", "🙂", "", " ", "ca"):
+        require(await _search(store, query) == [], f"a search for {query!r} must find nothing")
+
+
+async def check_77_any_text_is_a_query(store: Searching) -> None:
+    """Whatever means something in a language of queries is text here."""
+    await store.write_documents([_note("a", "and or not near text")])
+    odd = [
+        '"',
+        "'",
+        '"text',
+        "text*",
+        "*",
+        "^text",
+        "text:",
+        "-text",
+        "+",
+        "(text",
+        "NEAR(text",
+        "a AND",
+        "NOT",
+        "\\",
+        ";",
+    ]
+    for query in [
+        *odd,
+        "text: (x OR",
+        "{text} : a",
+        "\0",
+        "text\0",
+        "\udce9",
+        "%",
+        "x" * 10_000,
+        "text " * 10_000,
+        "? ?1 :a",
+    ]:
+        found = await _search(store, query)
+        wanted = any(word in query.lower() for word in ("text", "and", "not", "near"))
+        require(found == (["a"] if wanted else []), f"a search for {query[:20]!r} found {found}")
+
+
+async def check_78_the_best_document_comes_first(store: Searching) -> None:
+    """Rare words say more than common ones, more words than fewer; then the document that was changed last."""
+    texts = ["the deploy", "the key", "the rollback of the deploy", "the key", "the the the"]
+    await store.write_documents([_note(f"{number}", text) for number, text in enumerate(texts)])
+    await store.write_documents([_note("1", "the key", 1)])
+    for query, expected in (
+        ("how is the rollback done?", ["2", "1", "4", "3", "0"]),
+        ("the deploy rollback", ["2", "0", "1", "4", "3"]),
+        ("the key", ["1", "3", "4", "2", "0"]),
+    ):
+        found = await _search(store, query)
+        require(found == expected, f"a search for {query!r} must find {expected}, not {found}")
+        require(await _search(store, query, limit=2) == expected[:2], "a limit must keep the best documents")
+    require(await _search(store, "the", limit=0) == [], "a limit of 0 must keep none")
+
+
+async def check_79_a_search_finds_what_is_stored_now(store: Searching) -> None:
+    """In its project and collection alone, and where a change asks for it."""
+    await store.write_documents(
+        [_note("a", "first"), replace(_note("a", "first"), project="/q"), _change("a", {"text": "first"})]
+    )
+    await refuses(store.write_documents([_note("b", "first"), _note("a", "x", 7)]), DocumentConflict, "another version")
+    require(await _search(store, "first") == ["a"], "a search must find the documents of its collection alone")
+    await store.write_documents([_note("a", "second", 1), _note("b", "second"), _note("b", "third", 1)])
+    require(await _search(store, "first") == [], "a search must not find a text that was replaced")
+    require(await _search(store, "second") == ["a"], "a search must find the new text")
+    require(await _search(store, "third") == ["b"], "a search must find what one write has changed twice")
+    await store.write_documents([replace(_note("a", "second", 2), searched=()), replace(_note("b", "", 2), data=None)])
+    require(await _search(store, "second third") == [], "a search must not find what no change asks for, or is gone")
+    await store.write_documents([_note("a", "fourth", 3, more="five"), _note("b", "fourth")])
+    require(await _search(store, "fourth") == ["b", "a"], "a search must find what is there again")
+    both = replace(_note("b", "fourth", 1, more="five", n=6), searched=("more", "n", "text", "none"))
+    await store.write_documents([both])
+    require(await _search(store, "five") == ["b"], "a search must look in the members that a change names")
+
+
+async def check_80_a_match_has_the_document_and_a_line_of_its_text(store: Searching) -> None:
+    """Around the first word that was found."""
+    long = "before " * 100 + "\n\nthe  Größe\nof it " + "after " * 100
+    await store.write_documents([_note("a", long), _note("b", "short")])
+    [match] = await store.search_documents("/p", "notes", "grosse")
+    require(match.document == await store.document("/p", "notes", "a"), "a match must have the document")
+    require("the Größe of it after" in match.snippet, f"a snippet must be around the word: {match.snippet!r}")
+    require(len(match.snippet) < 300, "a snippet must be short")
+    [match] = await store.search_documents("/p", "notes", "SHORT")
+    require(match.snippet == "short", "a snippet of a short text must be that text")
+
+
+async def check_81_a_commit_changes_what_is_found(store: Searching) -> None:
+    """A refused one does not."""
+    await enqueue_to(store)
+    claimed = await claim_from(store)
+    refused = [_note("a", "first"), _note("b", "first", 7)]
+    await refuses(store.commit(claimed, documents=refused), DocumentConflict, "commit with another version")
+    require(await _search(store, "first") == [], "a refused commit must not change what is found")
+    await store.commit(claimed, documents=[_note("a", "first")])
+    require(await _search(store, "first") == ["a"], "commit must change what is found")
+    await refuses(store.search_documents("/p", "", "x"), ValueError, "a search in a collection ''")
+
+
+SEARCH_CHECKS = tuple(check for check in collect_checks(globals()) if check not in DOCUMENT_CHECKS)

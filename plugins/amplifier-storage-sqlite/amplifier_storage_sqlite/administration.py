@@ -35,7 +35,11 @@ _KINDS = {
     "sqlite_sequence": "events",
     "triggers": "trigger states",
     "trigger_states": "trigger states",
+    "document_texts": "documents",
+    **{f"document_index{part}": "documents" for part in ("", "_config", "_data", "_docsize", "_idx")},
 }
+_NO_DATA = {"histories", "sqlite_sequence", *(table for table, kind in _KINDS.items() if kind == "documents")}
+"""Tables without data of their own."""
 _LARGEST = (
     "SELECT 'queue ' || queue, count(*), sum(length(CAST(event AS BLOB))) FROM deliveries GROUP BY project, queue",
     "SELECT 'state of ' || triggers.trigger, count(*), sum(length(CAST(key AS BLOB)) + length(CAST(value AS BLOB))) "
@@ -233,7 +237,7 @@ def _uses(db: sqlite3.Connection) -> Iterator[StoreUse]:
     for table in tables:
         kind = _KINDS.get(table, table.replace("_", " "))
         rows, size = kinds.get(kind, (0, 0))
-        if table not in ("histories", "sqlite_sequence"):  # they are no data of their own
+        if table not in _NO_DATA:
             rows += db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
         kinds[kind] = rows, size + sizes.get(table, 0)
     return (StoreUse(kind, rows, size) for kind, (rows, size) in kinds.items())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.storage import StoreFault
 
 from .documents import COLUMNS as DOCUMENT_COLUMNS
+from .searching import rebuild_index
 from .sessions import COLUMNS
 from .values import checksum, loads, unplain
 
@@ -89,6 +90,7 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
         try:
             if not _has_lost_rows(db):
                 db.execute("REINDEX")
+                rebuild_index(db)
                 if not damaged_pages(db):
                     db.execute("COMMIT")
                     return True

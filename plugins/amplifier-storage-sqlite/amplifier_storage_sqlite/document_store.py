@@ -1,4 +1,4 @@
-"""Implement `amplifier_core.documents.DocumentStore`: a part of `SqliteStore`.
+"""Implement `amplifier_core.documents.DocumentSearch`: a part of `SqliteStore`.
 
 Most programs use no documents, so the first use imports what they need.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Mapping, Sequence
 
-    from amplifier_core.documents import Document, DocumentChange
+    from amplifier_core.documents import Document, DocumentChange, DocumentMatch
     from amplifier_core.events import SessionEvent
 
     from .documents import Change
@@ -84,3 +84,16 @@ class SqliteDocuments(ABC):
         place, wanted = encode({"project": project, "collection": collection}), check_where(where)
         first, size = documents.encode_key(prefix), None if wanted else limit
         return await self._read(size, lambda db: documents.find(db, place, wanted, first, newest=newest, limit=limit))
+
+    async def search_documents(
+        self, project: str, collection: str, query: str, *, limit: int = 10
+    ) -> list[DocumentMatch]:
+        """Return documents with words of a query, the best first."""
+        from amplifier_core.documents import check_document_names
+        from amplifier_core.text_search import read_query
+
+        from . import searching
+
+        check_document_names(collection)
+        place, words = encode({"project": project, "collection": collection}), read_query(query)
+        return await self._read(None, lambda db: searching.search(db, place, words, limit))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from amplifier_core.documents import Document, check_document_names, has_members
 from amplifier_core.errors import DocumentConflict
 
+from . import searching
 from .faults import DamageError
 from .rows import Table, pause_collection
 from .values import Column, checksum, plain, unplain
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 
     from amplifier_core.documents import DocumentChange
 
+    from .searching import Text
+
 DOCUMENTS = Table(Document)
 COLUMNS = f"{DOCUMENTS.columns}, digest"
-_READ = COLUMNS.replace("data", "CAST(data AS BLOB)")
+READ = COLUMNS.replace("data", "CAST(data AS BLOB)")
 _AFTER = b"\xff"
 """Appended to a prefix, this sorts after every key with the prefix: no UTF-8 has this byte."""
 
@@ -43,11 +46,16 @@ class Change(NamedTuple):
     change: DocumentChange
     statement: str
     values: Mapping[str, Column]
+    text: Text | None
 
     def make(self, db: sqlite3.Connection) -> None:
-        """Change the document. Raises `DocumentConflict`."""
+        """Change the document, and what a search finds of it. Raises `DocumentConflict`."""
         if not db.execute(self.statement, self.values).rowcount:
             raise DocumentConflict(self.change.collection, self.change.key)
+        if self.change.version:
+            searching.forget(db, self.values)
+        if self.text is not None:
+            searching.keep(db, self.values, self.text)
 
 
 def encode_change(change: DocumentChange) -> Change:
@@ -56,7 +64,8 @@ def encode_change(change: DocumentChange) -> Change:
     document = Document(change.project, change.collection, change.key, change.data or {}, change.version + 1)
     row = {**DOCUMENTS.row(document), "key": encode_key(change.key)}
     values = {**row, "digest": checksum(*row.values()), "replaced": change.version}
-    return Change(change, _DELETE if change.data is None else _UPDATE if change.version else _INSERT, values)
+    statement = _DELETE if change.data is None else _UPDATE if change.version else _INSERT
+    return Change(change, statement, values, searching.encode_text(change))
 
 
 def encode_key(key: str) -> bytes:
@@ -66,8 +75,8 @@ def encode_key(key: str) -> bytes:
 
 def get(db: sqlite3.Connection, values: Mapping[str, Column]) -> Document | None:
     """Return one document, None without it."""
-    row = db.execute(f"SELECT {_READ} FROM documents WHERE {_THIS}", values).fetchone()
-    return None if row is None else _item(row)
+    row = db.execute(f"SELECT {READ} FROM documents WHERE {_THIS}", values).fetchone()
+    return None if row is None else read_row(row)
 
 
 def find(
@@ -82,7 +91,7 @@ def find(
     """Return documents of a collection in the order of their keys; at most `limit` of them are decoded."""
     condition, values = _narrow(where)
     order = "DESC" if newest else "ASC"
-    query = f"SELECT {_READ} FROM documents WHERE {_WITHIN}{condition} ORDER BY key {order}"
+    query = f"SELECT {READ} FROM documents WHERE {_WITHIN}{condition} ORDER BY key {order}"
     given = {**place, **values, "first": prefix, "after": prefix + _AFTER}
     with closing(db.execute(query, given)) as rows, pause_collection():
         return list(islice(_documents(rows, where), limit))
@@ -105,12 +114,12 @@ def _narrow(where: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, Column]]
 
 def _documents(rows: sqlite3.Cursor, where: Mapping[str, Sequence[str]]) -> Iterator[Document]:
     for row in rows:
-        document = _item(row)
+        document = read_row(row)
         if has_members(document.data, where):
             yield document
 
 
-def _item(row: Sequence[Any]) -> Document:
+def read_row(row: Sequence[Any]) -> Document:
     """Return the document of a row. Raises `DamageError`."""
     *columns, digest = row
     if digest != checksum(*columns):

@@ -24,6 +24,7 @@ from .checking import incomplete_sessions
 from .faults import DamageError
 from .rows import SESSIONS
 from .schema import MIGRATIONS, upgrade
+from .searching import rebuild_index
 from .sessions import COLUMNS, seal
 from .values import checksum
 
@@ -90,6 +91,7 @@ class Salvage:
                 refused[shape.table] += 1
         upgrade(self.db, version)
         self._restore_sequence(last)
+        rebuild_index(self.db)
         self._link_histories()
         self._rebuild_records()
         self.lost += [f"{count} rows of {table} are damaged" for table, count in sorted(refused.items())]
@@ -197,7 +199,8 @@ def _apply_log(source: Path, copy: Path) -> list[str]:
 def _shapes(db: sqlite3.Connection) -> defaultdict[tuple[bool, int], list[Shape]]:
     """Return the shapes of the tables by (rows lie in an index, number of columns)."""
     found: defaultdict[tuple[bool, int], list[Shape]] = defaultdict(list)
-    tables = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    tables = """SELECT name, sql FROM sqlite_master
+        WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'document_index%'"""
     for table, sql in db.execute(tables).fetchall():
         columns = db.execute(f"PRAGMA table_info({table})").fetchall()
         keys = [at for at, column in enumerate(columns) if column[5]]

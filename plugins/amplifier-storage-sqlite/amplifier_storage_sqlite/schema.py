@@ -254,9 +254,31 @@ _ELEVENTH = (
     )""",
 )
 
+
+def make_search_index(db: sqlite3.Connection) -> None:
+    """Make the index of `document_texts` where there is none; a SQLite without FTS5 makes none."""
+    with suppress(sqlite3.OperationalError):
+        db.execute("""CREATE VIRTUAL TABLE IF NOT EXISTS document_index USING fts5(
+            words, content = 'document_texts', content_rowid = 'id', tokenize = 'ascii', prefix = '3 4')""")
+
+
+# The words of the documents that a search finds, and their index.
+_TWELFTH = (
+    """CREATE TABLE document_texts (
+        id INTEGER PRIMARY KEY,
+        project TEXT NOT NULL,
+        collection TEXT NOT NULL,
+        key BLOB NOT NULL,
+        members TEXT NOT NULL,
+        words TEXT NOT NULL
+    )""",
+    "CREATE UNIQUE INDEX document_texts_by_key ON document_texts (project, collection, key)",
+    make_search_index,
+)
+
 Step = str | Callable[["sqlite3.Connection"], None]
 MIGRATIONS: tuple[tuple[Step, ...], ...] = (
-    *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH, _ELEVENTH),
+    *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH, _ELEVENTH, _TWELFTH),
 )
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 

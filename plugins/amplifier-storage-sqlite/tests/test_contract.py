@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import amplifier_storage_sqlite
-from amplifier_core.documents import DocumentStore
+from amplifier_core.documents import DocumentSearch
 from amplifier_core.plugins import Plugins
 from amplifier_core.storage import DurableStore, SessionRecord
-from amplifier_core.testing.store_checks import DOCUMENT_CHECKS, INBOX_CHECKS, SESSION_STORE_CHECKS, check_store
+from amplifier_core.testing.store_checks import (
+    DOCUMENT_CHECKS,
+    INBOX_CHECKS,
+    SEARCH_CHECKS,
+    SESSION_STORE_CHECKS,
+    check_store,
+)
 from amplifier_storage_sqlite import open_sqlite
 from amplifier_storage_sqlite.store import SqliteStore
 
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
     from amplifier_core.transcript import Message
 
-ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS
+ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)
@@ -35,7 +41,7 @@ def test_the_store_is_registered_and_is_durable(path: Path) -> None:
     plugins.register(amplifier_storage_sqlite)
     assert plugins.storages.get("storage-sqlite") is open_sqlite
     assert issubclass(SqliteStore, DurableStore)
-    assert issubclass(SqliteStore, DocumentStore)
+    assert issubclass(SqliteStore, DocumentSearch)
 
 
 class LosesTheLast(SqliteStore):

@@ -33,16 +33,18 @@ PLAN = {"session": {"orchestrator": "loop-basic", "context": "context-simple"}}
 WORK = """
 from amplifier_core.errors import DocumentConflict
 documents = coordinator.get_capability('documents')
-first = documents.change('issues', '1\\udce9', {'title': 'Größe 🙂', 'state': 'open'})
+first = documents.change('issues', '1\\udce9', {'title': 'Größe 🙂', 'state': 'open'}, searched=('title',))
 logged = await documents.write([first], [('issue:opened', {'by': coordinator.session_id})])
 found = await documents.get('issues', '1\\udce9')
 missing = await documents.get('issues', '2')
+[match] = await documents.search('issues', 'GROSSE', limit=5)
 listed = await documents.find('issues', where={'state': ['open']}, prefix='1', newest=True, limit=5)
 try:
     await documents.write([documents.change('issues', '2', {}), first], [('issue:opened', {})])
 except DocumentConflict as conflict:
     refused = conflict.collection, conflict.key == found.key, conflict.__class__ is DocumentConflict
-same = listed == [found] and found.version == 1 and missing is None and found.updated.tzinfo is not None
+same = listed == [found] == [match.document] and match.snippet == 'Größe 🙂'
+same = same and found.version == 1 and missing is None and found.updated.tzinfo is not None
 return documents.project, documents.session_id, same, refused, [event.sequence for event in logged]
 """
 
@@ -77,6 +79,7 @@ for attempt in (
     lambda: documents._store.write_documents([type(documents.change('c', 'k', {}))('/other', 'c', 'k', {})]),
     lambda: documents._store.document('/other', 'c', 'k'),
     lambda: documents._store.documents('/other', 'c'),
+    lambda: documents._store.search_documents('/other', 'c', 'secret'),
 ):
     try:
         refused.append(await attempt())
@@ -87,7 +90,7 @@ return refused
     store = MemoryStore()
     await store.write_documents([DocumentChange("/other", "c", "secret", {})])
     result = await run_session_in_subprocess(plan(code), "Go", "p", tmp_path, "s", store=store, runner=runner)
-    assert result.output == f"It says: {['refused'] * 4}"
+    assert result.output == f"It says: {['refused'] * 5}"
     assert [each.key for each in await store.documents("/other", "c")] == ["secret"]
 
 
