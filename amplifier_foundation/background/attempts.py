@@ -16,6 +16,7 @@ from ..bundle.templates import input_of, instruction_for
 from ..security import NotTrusted, TrustUnreadable
 from ..sessions.accounts import queue_account
 from ..sessions.lock import holder_of
+from ..sessions.origins import ORIGIN, origin_of_delivery
 from ..sessions.runs import RUN
 from ..sessions.untrusted import UNTRUSTED, find_reason
 from ..spawning.child import Spawn, prepare_spawn, spawn_request
@@ -89,7 +90,10 @@ async def prepare_attempt(
         accepts_unfinished=config.accept_unfinished,
         acts=config.untrusted == "act",
         metadata={UNTRUSTED: untrusted} if untrusted else {},
-        capabilities={TREE: _make_tree(engine, background, delivery)},
+        capabilities={
+            TREE: _make_tree(engine, background, delivery),
+            ORIGIN: await origin_of_delivery(engine.store, delivery),
+        },
     )
     if config.runner is not None:
         spawn.runner = find_runner(engine.plugins, config.runner)

@@ -24,6 +24,7 @@ from ..sessions.interruptions import resumed_transcript, settling_results
 from ..sessions.ledger import LEDGER
 from ..sessions.lock import session_lock
 from ..sessions.once import with_marks
+from ..sessions.origins import ORIGIN, origin_of_stored
 from ..sessions.presence import refuse_occupied
 from ..sessions.recording import record_session
 from ..sessions.records import bundle_identity, new_record, resume_changes
@@ -276,7 +277,8 @@ async def open_conversation(
         permissions, prepared = _tighten(permissions, prepared, terms), terms.prepared
         log = store if isinstance(store, Inbox) else None  # background sessions follow the log of the store
         agents = AgentSpawner(prepared, store, EventRouter(log), plugins, working_dir=record.project)
-        own = {TREE: tree, **agents.capabilities_of(record.session_id), **terms.capabilities}
+        origin = {ORIGIN: await origin_of_stored(store, record)} if resume is not None else {}
+        own = {TREE: tree, **origin, **agents.capabilities_of(record.session_id), **terms.capabilities}
         session = await prepared.create_session(
             session_id=record.session_id,
             parent_id=record.parent_id,
