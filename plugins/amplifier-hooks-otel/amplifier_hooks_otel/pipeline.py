@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("amplifier.otel")
 
-LONGEST_FLUSH = 3.0
+LONGEST_FLUSH = 2.0
 """Seconds that the end of a process waits for the export."""
 
 _pipelines: dict[Settings, Pipeline] = {}
@@ -96,7 +96,9 @@ class Pipeline:
         self._settled.clear()
         self._is_flushing = True
         self._wake.set()
-        return self._settled.wait(seconds) and not self._is_troubled
+        is_done = self._settled.wait(seconds) and not self._is_troubled
+        self._tell()
+        return is_done
 
     def note_problem(self, text: str) -> None:
         """Keep the reason of a failing export; called by the exporter in the thread of the pipeline."""

@@ -17,10 +17,11 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.metrics import Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.sdk.version import __version__
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from .config import DEFAULT_SERVICE
@@ -121,12 +122,20 @@ class Exporter:
 
 
 def make_resource(settings: Settings) -> Resource:
-    """Return what describes this process; the standard variables name the service unless the bundle does."""
-    attributes: dict[str, Any] = {"service.instance.id": str(uuid4()), "process.pid": os.getpid()}
-    is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    if settings.service_name or not is_named:
-        attributes["service.name"] = settings.service_name or DEFAULT_SERVICE
-    return Resource.create(attributes)
+    """Return what describes this process; the standard variables name the service unless the bundle does.
+
+    `Resource.create` is not used: it needs a pool of threads, and a process that ends has none any more.
+    """
+    named = OTELResourceDetector().detect()
+    about = {
+        "telemetry.sdk.language": "python",
+        "telemetry.sdk.name": "opentelemetry",
+        "telemetry.sdk.version": __version__,
+        "service.instance.id": str(uuid4()),
+        "process.pid": os.getpid(),
+        "service.name": settings.service_name or str(named.attributes.get("service.name") or DEFAULT_SERVICE),
+    }
+    return named.merge(Resource(about))
 
 
 def _options(settings: Settings, signal: str) -> dict[str, Any]:

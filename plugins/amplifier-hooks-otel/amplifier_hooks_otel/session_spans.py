@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import datetime
 from time import time_ns
@@ -31,6 +32,8 @@ LAST = 1_000_000
 """The priority of the hooks: a guard that refuses comes before."""
 MOST_TOOLS = 1_000
 """Open tool calls of a turn; more have no span."""
+_NAME_FIRST = re.compile(r"(.+)-[0-9a-f]{12}")
+_NAME_LAST = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}_(.+)")
 
 
 class SessionSpans:
@@ -224,9 +227,6 @@ def _find_present_span() -> ContextVar[str | None] | None:
 
 
 def _find_agent(session_id: str) -> str:
-    """Return the name in a session's id; '' without one."""
-    try:
-        from amplifier_core.ids import name_in_session_id
-    except ImportError:
-        return ""
-    return name_in_session_id(session_id)
+    """Return the name in a session's id: `NAME-3f9a0c1b77de`, or `…_NAME` for a session of an agent; '' without one."""
+    found = _NAME_FIRST.fullmatch(session_id) or _NAME_LAST.fullmatch(session_id)
+    return found[1] if found else ""
