@@ -50,6 +50,7 @@ HEAVY = {
     "mcp",
     "ollama",
     "openai",
+    "opentelemetry.sdk",
     "pydantic",
     "sqlite3",
     "starlette",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from amplifier_hooks_otel.ids import turn_span
 
 from .conftest import Site
