@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core import events
 
-from .content import as_content
+from .content import as_answer
 from .reading import find_error_type, read
 from .records import DURATION, TOKENS, Measurement
 
@@ -113,13 +113,14 @@ class ModelCalls:
         self.end(find_error_type(data) if event == events.PROVIDER_ERROR else None)
 
     def _note_answer(self, call: SpanRecord, response: Any) -> None:
-        if reason := read(response, "finish_reason"):
+        reason = read(response, "finish_reason")
+        if reason:
             call.attributes["gen_ai.response.finish_reasons"] = (str(reason),)
         model = read(read(response, "metadata") or {}, "model") or call.attributes.get("gen_ai.request.model")
         if model:
             call.attributes["gen_ai.response.model"] = str(model)
         if self._pipeline.settings.record_content:
-            call.attributes["gen_ai.output.messages"] = as_content(read(response, "content"))
+            call.attributes["gen_ai.output.messages"] = as_answer(read(response, "content"), str(reason or "stop"))
 
 
 def _note_provider(call: SpanRecord, data: Mapping[str, Any]) -> None:

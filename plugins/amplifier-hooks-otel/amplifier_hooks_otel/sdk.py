@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 SCOPE = "amplifier"
 _KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT, "consumer": SpanKind.CONSUMER}
 _LOGGERS = ("opentelemetry.exporter", "opentelemetry.sdk")
+
+_REASON = re.compile(r"\[Errno -?\d+\] ([^'\")]+)|(code: .+)", re.DOTALL)
 
 _here = threading.local()
 
@@ -166,4 +169,10 @@ class _Problems(logging.Handler):
         if note is None:
             logging.getLogger().handle(record)
         else:
-            note(" ".join(record.getMessage().split())[:500])
+            note(_shorten(record.getMessage()))
+
+
+def _shorten(text: str) -> str:
+    """Return the reason in a message of an exporter, in one short line."""
+    found = _REASON.search(text)
+    return " ".join((found[1] or found[2] if found else text).split())[:200]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core import events
 
-from .content import as_content, message
+from .content import as_answer, as_content, as_prompt
 from .ids import Place, random_span
 from .model_calls import ModelCalls
 from .placing import place_session
@@ -86,7 +86,7 @@ class SessionSpans:
             turn.links = ((placing.link, {"amplifier.link": "fork"}),)
             placing.link = None  # of the first span alone
         if self._records_content and prompt:
-            turn.attributes["gen_ai.input.messages"] = message("user", str(prompt))
+            turn.attributes["gen_ai.input.messages"] = as_prompt(str(prompt))
         self._status = ""
         self._set_present(place.traceparent)
 
@@ -127,7 +127,7 @@ class SessionSpans:
 
     def _end_turn(self, event: str, data: dict[str, Any]) -> None:
         if self._turn is not None and self._records_content and data.get("response"):
-            self._turn.attributes["gen_ai.output.messages"] = message("assistant", str(data["response"]), "stop")
+            self._turn.attributes["gen_ai.output.messages"] = as_answer(str(data["response"]), "stop")
         self._finish_turn(str(data.get("status") or self._status))
 
     def _finish_turn(self, status: str) -> None:

@@ -139,3 +139,19 @@ class Site:
 def collector() -> Iterator[Collector]:
     with Collector() as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def flush() -> Iterator[Callable[[], None]]:
+    """Export what this process has; its pipelines are forgotten in the end."""
+    from amplifier_hooks_otel import pipeline
+
+    def flush_all() -> None:
+        for each in pipeline._pipelines.values():
+            each.flush(PATIENCE)
+
+    yield flush_all
+    pipeline._pipelines.clear()
+    for each in pipeline._all:
+        each._begin()
+        each._has_told = True  # its collector is gone
