@@ -42,7 +42,7 @@ class Settings:
     @property
     def shown_endpoint(self) -> str:
         """The endpoint for messages."""
-        from amplifier_core.utils.secrets import redact_text
+        from .redaction import redact_text
 
         named = self.endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
         return redact_text(named or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or DEFAULT_ENDPOINT)

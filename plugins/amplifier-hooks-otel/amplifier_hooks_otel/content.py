@@ -20,7 +20,7 @@ MOST = 200
 
 def as_content(value: Any, longest: int = LONGEST) -> str:
     """Return a value as JSON, or a text as itself, without the known secrets; the rest of a long one is cut."""
-    from amplifier_core.utils.secrets import redact_all
+    from .redaction import redact_all
 
     if not isinstance(value, str):
         value = json.dumps(redact_all(_cut(value)), ensure_ascii=False, default=str)

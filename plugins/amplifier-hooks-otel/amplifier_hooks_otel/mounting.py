@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from .config import NAME
 from .pipeline import pipeline_of
 from .queues import CAPABILITY, QueueSpans
+from .redaction import CAN_REDACT, hide_secret
 from .session_spans import SessionSpans
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ def attach(coordinator: ModuleCoordinator, settings: Settings) -> Callable[[], N
     """Listen to a session, and watch the queues that it stands above; return how to end that."""
     if not (settings.exports_traces or settings.exports_metrics):
         return None
+    if settings.record_content and not CAN_REDACT:
+        raise ValueError(f"{NAME}: record_content: this kernel cannot redact texts, so none is recorded")
     _hide_headers(settings)
     pipeline = pipeline_of(settings)
     spans = SessionSpans(coordinator, pipeline)
@@ -38,10 +42,6 @@ def attach(coordinator: ModuleCoordinator, settings: Settings) -> Callable[[], N
 
 def _hide_headers(settings: Settings) -> None:
     """Hide the values of headers in every text: most of them are keys."""
-    try:
-        from amplifier_core.utils.secrets import hide_secret
-    except ImportError:
-        return
     named = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",")
     for value in [value for _, value in settings.headers] + [each.partition("=")[2] for each in named]:
         if len(value.strip()) >= 8:

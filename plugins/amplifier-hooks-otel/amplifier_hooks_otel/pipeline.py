@@ -6,6 +6,7 @@ the process begins with an empty queue and a thread of its own.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -39,6 +40,12 @@ def pipeline_of(settings: Settings) -> Pipeline:
     if found is None:
         found = _pipelines[settings] = Pipeline(settings)
     return found
+
+
+def flush_all(seconds: float = LONGEST_FLUSH) -> None:
+    """Export what waits in this process, and wait for it."""
+    for each in list(_pipelines.values()):
+        each.flush(seconds)
 
 
 class Pipeline:
@@ -102,13 +109,11 @@ class Pipeline:
 
     def note_problem(self, text: str) -> None:
         """Keep the reason of a failing export; called by the exporter in the thread of the pipeline."""
-        self._problem = text
+        self._problem = self._problem or text  # the first is the reason, and what follows that it lasts
         self._is_troubled = True
         self._settled.set()
 
     def _start(self) -> None:
-        from amplifier_core.process_ends import at_process_end
-
         with self._starting:
             if self._thread is not None:
                 return
@@ -118,7 +123,7 @@ class Pipeline:
             except RuntimeError:  # the process ends, or may have no more threads
                 return
             self._thread = thread
-        at_process_end(self.flush)
+        _find_process_end()(self.flush)
 
     def _run(self) -> None:
         exporter: Exporter | None = None
@@ -181,7 +186,7 @@ class Pipeline:
         if self._has_told or not (self._dropped or self._problem):
             return
         self._has_told = True
-        from amplifier_core.utils.secrets import redact_text
+        from .redaction import redact_text
 
         reason = redact_text(self._problem) or f"its queue of {self.settings.queue_size} is full"
         logger.warning(
@@ -190,6 +195,15 @@ class Pipeline:
             self.settings.shown_endpoint,
             reason,
         )
+
+
+def _find_process_end() -> Callable[[Callable[[], object]], object]:
+    """Return how to be called at the end of the process; the published kernel has no way of its own."""
+    try:
+        from amplifier_core.process_ends import at_process_end
+    except ImportError:
+        return atexit.register
+    return at_process_end
 
 
 def _begin_in_fork() -> None:

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("amplifier.otel")
 
 
-def guard(handle: Handler) -> Handler:
-    """Return a handler that logs its failure: on `tool:pre`, a failing hook would refuse the call."""
+def guard(handle: Handler, *, is_awaited: bool) -> Callable[[str, dict[str, Any]], Any]:
+    """Return a handler that logs its failure: on `tool:pre`, a failing hook would refuse the call.
+
+    The published kernel awaits its handlers, and wants a result.
+    """
 
     @wraps(handle)
     def guarded(event: str, data: dict[str, Any]) -> None:
@@ -24,7 +27,16 @@ def guard(handle: Handler) -> Handler:
         except Exception:
             logger.debug("hooks-otel failed on %s", event, exc_info=True)
 
-    return guarded
+    if not is_awaited:
+        return guarded
+    from amplifier_core import HookResult
+
+    @wraps(handle)
+    async def awaited(event: str, data: dict[str, Any]) -> HookResult:
+        guarded(event, data)
+        return HookResult(action="continue")
+
+    return awaited
 
 
 def read(value: Any, name: str) -> Any:

@@ -130,7 +130,7 @@ def make_resource(settings: Settings) -> Resource:
     `Resource.create` is not used: it needs a pool of threads, and a process that ends has none any more.
     """
     named = OTELResourceDetector().detect()
-    about = {
+    about: dict[str, Any] = {
         "telemetry.sdk.language": "python",
         "telemetry.sdk.name": "opentelemetry",
         "telemetry.sdk.version": __version__,

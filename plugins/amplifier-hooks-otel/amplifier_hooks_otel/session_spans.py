@@ -66,7 +66,11 @@ class SessionSpans:
             **self._calls.handlers,
         }
         register = self._coordinator.hooks.register
-        self._undo = [register(event, guard(handle), LAST, "hooks-otel") for event, handle in handlers.items()]
+        is_awaited = self._present is None  # another kernel
+        self._undo = [
+            register(event, guard(handle, is_awaited=is_awaited), priority=LAST, name="hooks-otel")
+            for event, handle in handlers.items()
+        ]
 
     def close(self) -> None:
         """End what is open, and listen no more."""

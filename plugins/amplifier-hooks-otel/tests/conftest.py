@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -146,11 +147,7 @@ def flush() -> Iterator[Callable[[], None]]:
     """Export what this process has; its pipelines are forgotten in the end."""
     from amplifier_hooks_otel import pipeline
 
-    def flush_all() -> None:
-        for each in pipeline._pipelines.values():
-            each.flush(PATIENCE)
-
-    yield flush_all
+    yield partial(pipeline.flush_all, PATIENCE)
     pipeline._pipelines.clear()
     for each in pipeline._all:
         each._begin()
