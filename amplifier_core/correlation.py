@@ -1,4 +1,4 @@
-"""Give a request to a model, its retries, its error and its response one id."""
+"""Give a request to a model, its retries, its error and its response one id; know the span of the present work."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 CORRELATED = frozenset({LLM_REQUEST, LLM_RESPONSE, PROVIDER_ERROR, PROVIDER_RETRY, PROVIDER_THROTTLE})
 """The events with a `request_id`."""
+
+traceparent: ContextVar[str | None] = ContextVar("traceparent", default=None)
+"""The span of this task's present work as a W3C `traceparent`; None without a tracer. Sessions made in it learn it."""
 
 _request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 

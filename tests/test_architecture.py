@@ -51,6 +51,7 @@ HEAVY = {
     "mcp_types",
     "ollama",
     "openai",
+    "opentelemetry.sdk",
     "pydantic",
     "re2",
     "sqlite3",

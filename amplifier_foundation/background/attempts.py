@@ -18,6 +18,7 @@ from ..security import NotTrusted, TrustUnreadable
 from ..security.trust_content import find_hook_scripts
 from ..sessions.accounts import queue_account
 from ..sessions.lock import holder_of
+from ..sessions.origins import ORIGIN, origin_of_delivery
 from ..sessions.runs import RUN
 from ..sessions.untrusted import UNTRUSTED, find_reason
 from ..spawning.child import Spawn, prepare_spawn, spawn_request
@@ -93,7 +94,11 @@ async def prepare_attempt(
         accepts_unfinished=config.accept_unfinished,
         acts=config.untrusted == "act",
         metadata={UNTRUSTED: untrusted} if untrusted else {},
-        capabilities={TREE: _make_tree(engine, background, delivery), BACKGROUND: config.name},
+        capabilities={
+            TREE: _make_tree(engine, background, delivery),
+            BACKGROUND: config.name,
+            ORIGIN: await origin_of_delivery(engine.store, delivery),
+        },
     )
     if config.runner is not None:
         spawn.runner = find_runner(engine.plugins, config.runner)

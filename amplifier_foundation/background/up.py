@@ -29,6 +29,7 @@ from .data_folder import watching_data_folder
 from .descriptors import report_exhaustion
 from .file_causes import FileCauses
 from .manager import STORE_FILE, BackgroundSessionManager
+from .queue_view import QUEUES, BundleQueues
 from .retention import purging
 from .stalling import reporting_stalls
 from .store_upkeep import looking_after
@@ -237,7 +238,10 @@ async def _root_session(
             session_cwd=project,
             plugins=plugins,
             permissions=read_policy(project),
-            capabilities=agents.capabilities_of(session_id),
+            capabilities={
+                **agents.capabilities_of(session_id),
+                QUEUES: BundleQueues(store, project, prepared.bundle.name),
+            },
         )
         agents.take(session)
         try:

@@ -16,10 +16,20 @@ _ENTER = object()
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine to its end."""
+    """Run a coroutine to its end, and let the processes of its sessions end."""
     import asyncio
 
-    return asyncio.run(work)
+    return asyncio.run(run_to_end(work))
+
+
+async def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """Await a coroutine, then the ends of the processes of its sessions."""
+    try:
+        return await work
+    finally:
+        ends = sys.modules.get("amplifier_core.process_ends")
+        if ends is not None:
+            await ends.finish_endings()
 
 
 def run_in_loop(command: Callable[Arguments, Coroutine[Any, Any, Result]]) -> Callable[Arguments, Result]:

@@ -19,6 +19,7 @@ from amplifier_core.errors import LimitReached, SessionProcessEnded
 from amplifier_core.events import TOOL_ERROR
 from amplifier_core.hook_data import SpawnRequest
 from amplifier_core.permissions import PermissionGate, Policy
+from amplifier_core.process_ends import run_process_ends
 from amplifier_core.session import AmplifierSession
 from amplifier_core.transcript import Transcript
 
@@ -132,7 +133,8 @@ def _receive(own: socket.socket) -> bytes:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process at once, with what it printed."""
+    """End this process with what it printed, after its calls of `at_process_end`."""
+    run_process_ends()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

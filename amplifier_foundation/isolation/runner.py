@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.entry_points import find_entry_points
 from amplifier_core.errors import SessionNotFound, SessionProcessEnded
 from amplifier_core.hook_data import RunResult
+from amplifier_core.process_ends import add_ending
 
 from ..sessions.held import held_of
 from ..sessions.once import marks_of
@@ -44,7 +45,6 @@ class SubprocessRunner:
         self._zygotes = zygotes if zygotes is not None else Zygotes()
         self._paths = [str(Path(each).absolute()) for each in paths]
         self._running: dict[str, Child] = {}
-        self._ending: set[asyncio.Task[None]] = set()
 
     def with_paths(self, paths: Iterable[str | Path]) -> SubprocessRunner:
         """Return a runner of the same processes whose sessions look for modules in these folders, too."""
@@ -121,8 +121,7 @@ class SubprocessRunner:
             await self._wait(spawn, child, services.done)
             if services.done.is_set():
                 ending = asyncio.create_task(_end(child, stack.pop_all()))
-                self._ending.add(ending)
-                ending.add_done_callback(self._ending.discard)
+                add_ending(ending)
                 await asyncio.sleep(0)  # it begins: cancelled before, it would close nothing
         return child
 

@@ -20,6 +20,7 @@ from ..sessions.held import held_of
 from ..sessions.history import final_answer, is_user_turn, text_of
 from ..sessions.interruptions import resumed_transcript
 from ..sessions.once import check_effects
+from ..sessions.origins import ORIGIN, origin_below, origin_of_fork, origin_of_resumed
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
 from ..sessions.stored_history import turns_so_far
@@ -167,7 +168,9 @@ async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = Fals
     if spawn.plugins is not None:
         await spawn.plugins.before_spawn(spawn.request)
     stored = await _find_record(spawn.store, spawn.request.session_id) if resume and spawn.store is not None else None
+    origin = spawn.capabilities.get(ORIGIN) or origin_below(spawn.parent)
     if spawn.store is not None and stored is not None:
+        origin = await origin_of_resumed(spawn.store, stored, origin)
         await shield_to_completion(_load(spawn, spawn.store, stored, anew=anew))
     else:
         source = spawn.shares if len(spawn.transcript) else None
@@ -177,6 +180,9 @@ async def prepare_spawn(spawn: Spawn, *, resume: bool = False, anew: bool = Fals
         async with ask_to_fork(asked, source or "", spawn.request.session_id, len(spawn.transcript)):
             if spawn.store is not None:
                 await shield_to_completion(_create(spawn, spawn.store, source))
+        if source is not None:
+            origin = await origin_of_fork(spawn.store, origin, source, len(spawn.transcript))
+    spawn.capabilities = {**spawn.capabilities, ORIGIN: origin}
     spawn.begun = len(spawn.transcript)
 
 

@@ -30,6 +30,7 @@ AREAS = (
     "background",
     "permissions",
     "streams",
+    "tracing",
     "sandbox",
     "isolation",
     "editors",

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..loops import run_to_end
 from .hearing import MainThread, heard_at_once
 from .stopping import handler_of
 
@@ -48,7 +49,7 @@ class Foreground:
 
     def _live(self, program: Coroutine[Any, Any, Result], outcome: Future[Result]) -> None:
         try:
-            outcome.set_result(asyncio.run(program))
+            outcome.set_result(asyncio.run(run_to_end(program)))
         except BaseException as error:
             outcome.set_exception(error)
         finally:

@@ -1,0 +1,55 @@
+"""Read the data of hook events, and never fail in a handler."""
+
+from __future__ import annotations
+
+import logging
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Handler = Callable[[str, dict[str, Any]], None]
+
+logger = logging.getLogger("amplifier.otel")
+
+
+def guard(handle: Handler, *, is_awaited: bool) -> Callable[[str, dict[str, Any]], Any]:
+    """Return a handler that logs its failure: on `tool:pre`, a failing hook would refuse the call.
+
+    The published kernel awaits its handlers, and wants a result.
+    """
+
+    @wraps(handle)
+    def guarded(event: str, data: dict[str, Any]) -> None:
+        try:
+            handle(event, data)
+        except Exception:
+            logger.debug("hooks-otel failed on %s", event, exc_info=True)
+
+    if not is_awaited:
+        return guarded
+    from amplifier_core import HookResult
+
+    @wraps(handle)
+    async def awaited(event: str, data: dict[str, Any]) -> HookResult:
+        guarded(event, data)
+        return HookResult(action="continue")
+
+    return awaited
+
+
+def read(value: Any, name: str) -> Any:
+    """Return a member of a mapping or an object; None without it."""
+    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+
+
+def find_error_type(data: Mapping[str, Any]) -> str:
+    """Return the type of the error in an event."""
+    error = data.get("error")
+    return str(error.get("type") or "error") if isinstance(error, dict) else "error"
+
+
+def call_of(data: Mapping[str, Any]) -> str:
+    """Return what tells the events of one tool call from those of others; another kernel's calls may have no id."""
+    return str(data.get("tool_call_id") or f"{data.get('parallel_group_id')}:{data.get('tool_name')}")
