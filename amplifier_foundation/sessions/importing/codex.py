@@ -30,7 +30,7 @@ _ITEMS = ("message", "reasoning", "function_call", "function_call_output", "loca
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _SILENT = ("ghost_snapshot", "state", "other")
-_KNOWN = {*_ITEMS, *_OUTPUTS}
+_KNOWN = (*_ITEMS, *_OUTPUTS)
 _INJECTED = ("<environment_context", "<user_instructions", "# AGENTS.md instructions", "<turn_aborted", "<skill>")
 _FOLDER = re.compile(r"<cwd>(.+?)</cwd>|Current working directory: (.+)")
 

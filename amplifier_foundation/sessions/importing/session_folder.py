@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..session_folders import METADATA_FILENAME, TRANSCRIPT_FILENAME, load_metadata, load_transcript
-from ..transcripts import tool_calls_of
 from ..untrusted import UNTRUSTED
 from .building import Answer, Prompt, Result, build_history, read_arguments, read_image, read_text
 from .json_lines import JsonLines, Notes
@@ -29,7 +28,8 @@ def read_sessions(path: Path, notes: Notes) -> Iterator[SourceSession]:
     shares = bool(metadata.get("fork_of")) and not metadata.get("whole")
     prompt, tools = "", set[str]()
     for line in file.read_all(notes):
-        tools.update(tool_calls_of(line.data).values() if _has_calls(line.data) else ())
+        blocks = [*_read_blocks(line.data.get("content"), Notes()), *_read_calls(line.data)]
+        tools.update(text_at(block, "name") for block in blocks if block["type"] == "tool_call")
         if not prompt and line.data.get("role") == "user" and not _is_injected(line.data):
             prompt = _text_of(line.data)
     uncounted = Notes()  # a history is read several times, and what is left out of it is counted once

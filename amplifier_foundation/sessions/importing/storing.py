@@ -145,9 +145,8 @@ async def _find_place(store: SessionStore, source: SourceSession) -> _Place:
         if same == record.message_count:
             return _Place("grown", session_id, same, record)
         above, shares = (record, same) if same else (None, 0)
-        session_id = make_id(source.session_id, _digest(same, first))
-        if session_id == record.session_id:  # its first message has been changed in the store
-            return _Place("own", session_id, 0, record)
+        # The id belongs to this message after these ones: the sessions on the way share more and more of the history.
+        session_id = make_id(source.session_id, _digest(record.session_id, same, first))
 
 
 def is_imported(record: SessionRecord) -> bool:
@@ -177,8 +176,8 @@ def _content(message: Message) -> dict[str, Any]:
     return {name: message.get(name) for name in ("role", "content", "tool_calls", "tool_call_id", "name")}
 
 
-def _digest(at: int, message: Message) -> str:
-    text = json.dumps([at, _content(message)], sort_keys=True)
+def _digest(session_id: str, at: int, message: Message) -> str:
+    text = json.dumps([session_id, at, _content(message)], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:8]
 
 
