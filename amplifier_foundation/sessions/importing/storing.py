@@ -8,6 +8,7 @@ finds it. The id of the session decides between two processes that import it at 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from ...paths import project_of
 from ..costs import USAGE
 from ..forks import ForkPlace, fork_there
 from ..history import final_answer, is_user_turn
-from ..lock import session_lock
+from ..lock import holder_of, session_lock
 from ..presence import refuse_occupied
 from ..untrusted import UNTRUSTED
 from ..usage import Usage
@@ -44,6 +45,8 @@ BATCH, BATCH_LENGTH = 64, 4_000_000
 """The messages of one append, and the characters from which fewer are one."""
 TRIES = 100
 """How often another process may be faster; each time, one of the two gets on."""
+PATIENCE, PAUSE = 20, 0.1
+"""How often, and after how many seconds, a session in use is tried again: another import ends soon."""
 
 State = Literal["new", "grown", "unchanged", "fork", "own"]
 """What an import does: `own` is a session of this store that was not imported."""
@@ -93,31 +96,20 @@ async def import_session(
         return None
     for attempt in range(1, TRIES + 1):
         place = await _find_place(store, source)
-        if not is_trial and place.state not in ("own", "unchanged"):
-            try:
-                with session_lock(place.session_id):
-                    await _write(store, source, place, whole, plugins)
-            except (SessionConflict, SessionExists):
-                if attempt == TRIES or await _is_in_use(store, place):
-                    raise
-                continue
-        break
+        if is_trial or place.state in ("own", "unchanged"):
+            break
+        try:
+            await _write(store, source, place, whole, plugins)
+            break
+        except (SessionConflict, SessionExists):
+            is_in_use = place.state == "grown" and holder_of(place.session_id) is not None
+            if attempt == TRIES or (is_in_use and attempt >= PATIENCE):
+                raise
+            await asyncio.sleep(PAUSE if is_in_use else 0)
     fork = place.record.session_id if place.state == "fork" and place.record is not None else None
     added = whole.messages - place.at if place.state not in ("own", "unchanged") else 0
     counts = (whole.messages, added, whole.turns)
     return Imported(source, place.state, place.session_id, fork, place.at if fork else 0, *counts)
-
-
-async def _is_in_use(store: SessionStore, place: _Place) -> bool:
-    try:
-        refuse_occupied(await store.get(place.session_id))
-    except SessionConflict:
-        return True
-    except SessionNotFound:
-        pass
-    from ..lock import holder_of
-
-    return holder_of(place.session_id) is not None
 
 
 def _sum_up(messages: Iterable[Message]) -> _Sum:
@@ -186,31 +178,35 @@ async def _write(
 ) -> None:
     """Store what is missing at a place. The session is found again after a crash: it is marked from the beginning."""
     about = _describe(source, place.session_id)
-    if place.state == "grown":
-        assert place.record is not None
-        refuse_occupied(place.record)
-    elif place.state == "fork":
-        assert place.record is not None
-        point = ForkPlace(place.at, 0)
-        await fork_there(
-            store,
-            place.record,
-            point,
-            session_id=place.session_id,
-            plugins=plugins,
-            project=_project(source),
-            metadata=about,
-        )
-    else:
+    if place.state == "new":
         await store.create(await _new_record(store, source, place.session_id, about))
-    usage, at = Usage(), place.at
-    own_from = (place.record.fork_at or 0) if place.state == "grown" and place.record is not None else place.at
-    for batch in _split(source.read(), own_from):
+        await _append(store, source, place, about, whole)
+        return
+    assert place.record is not None
+    if place.state == "fork":
+        point, project = ForkPlace(place.at, 0), _project(source)
+        fork: dict[str, Any] = {"session_id": place.session_id, "project": project, "metadata": about}
+        await fork_there(store, place.record, point, plugins=plugins, **fork)
+        await _append(store, source, place, about, whole)
+        return
+    with session_lock(place.session_id):  # a conversation in it would lose its place in the history
+        refuse_occupied(place.record)
+        await _append(store, source, place, about, whole)
+
+
+async def _append(
+    store: SessionStore, source: SourceSession, place: _Place, about: dict[str, Any], whole: _Sum
+) -> None:
+    """Append the messages from the place on, then store what all of the session's own come to."""
+    at, usage, start = place.at, Usage(), place.at
+    if place.state == "grown" and place.record is not None:
+        start = place.record.fork_at or 0
+    for batch in _split(source.read(), start):
         for message in batch:
             spent = (message.get("metadata") or {}).get("usage")
             usage += Usage.from_dict(spent) if isinstance(spent, dict) else Usage()
-        own_from += len(batch)
-        fresh = batch[max(0, at - (own_from - len(batch))) :]
+        fresh = batch[max(0, at - start) :]
+        start += len(batch)
         if fresh:
             at = await store.append(place.session_id, fresh, at=at)
     record = await store.get(place.session_id)
