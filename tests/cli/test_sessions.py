@@ -34,6 +34,7 @@ VERBS = (
     "diff",
     "export",
     "fork",
+    "import",
     "list",
     "prune",
     "record",

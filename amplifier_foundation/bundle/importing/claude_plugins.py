@@ -110,11 +110,11 @@ def _read_plugin_folder(path: Path) -> Plugin:
             source.leave_out(manifest, str(key), "bundles have no such key")
     for file in source.list_files(source.root):
         plugin.files[file.relative_to(source.root).as_posix()] = file
+    source.left_out[:] = [each for each in source.left_out if each.file not in (".claude-plugin", ".mcp.json", ".git")]
     _take_folders(plugin, data, manifest)
     _take_hooks(plugin, data.get("hooks"), "hooks/hooks.json", manifest)
     _take_servers(plugin, data.get("mcpServers"), ".mcp.json", manifest)
     plugin.files.pop("hooks/hooks.json", None)
-    source.left_out[:] = [each for each in source.left_out if each.file not in (".claude-plugin", ".mcp.json", ".git")]
     plugin.modules = list(USUAL_MODULES)
     plugin.instruction = f"You are a helpful agent.\n\n{plugin.about.get('description', '')}".strip()
     return plugin

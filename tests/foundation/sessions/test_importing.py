@@ -253,10 +253,11 @@ async def test_results_that_come_late_follow_their_calls_and_a_call_without_one_
     file.answer("m2", text("Yes."))
     file.answer("m3", call("t3", "Bash", command="sleep 3"))
     path = file.write(tmp_path / "session.jsonl")
-    (outcome,) = await take(store, path)
+    await take(store, path)
     messages = await store.read(CLAUDE_ID)
     assert [(each["role"], each.get("tool_call_id")) for each in messages] == [
-        ("user", None), ("assistant", None), ("tool", "t2"), ("tool", "t1"), ("user", None), ("assistant", None), ("assistant", None)
+        ("user", None), ("assistant", None), ("tool", "t2"), ("tool", "t1"),
+        ("user", None), ("assistant", None), ("assistant", None),
     ]  # fmt: skip
     assert json.loads(messages[3]["content"]) == INTERRUPTED
     assert settled_length(messages) == 6  # the last call may still get its result
@@ -427,9 +428,9 @@ def damage(content: bytes, chance: random.Random) -> bytes:
             case 1:
                 lines.insert(at, lines[chance.randrange(len(lines))])
             case 2:
-                lines[at] = lines[at][: chance.randrange(len(lines[at]))]
+                lines[at] = lines[at][: chance.randrange(len(lines[at]) or 1)]
             case 3:
-                place = chance.randrange(len(lines[at]))
+                place = chance.randrange(len(lines[at]) or 1)
                 lines[at] = lines[at][:place] + bytes([chance.randrange(256)]) + lines[at][place + 1 :]
             case 4:
                 values = (None, [], {}, 7, "\ud800", float("nan"), [None, {"type": "text"}], {"type": []})
