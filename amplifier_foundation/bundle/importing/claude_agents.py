@@ -104,7 +104,9 @@ def read_agent(source: Source, path: Path) -> Agent | None:
         if key not in _KNOWN:
             source.leave_out(path, str(key), _WHY_NOT.get(str(key), "agents have no such key here"))
     modules = USUAL_MODULES if tools is None else tuple(dict.fromkeys(MODULES[tool] for tool in tools))
-    return Agent(name, " ".join(_text(about.get("description")).split()), modules, sections, body.strip())
+    description = about.get("description")
+    words = description.split() if isinstance(description, str) else []
+    return Agent(name, " ".join(words), modules, sections, body.strip())
 
 
 def read_model(model: Any) -> dict[str, str] | None:
@@ -159,7 +161,3 @@ def _read_tools(source: Source, path: Path, key: str, given: Any) -> list[str] |
         if name in TOOLS and (key == "tools" or rule is None or rule[2] in (None, "", "*")):
             tools.append(TOOLS[name])
     return tools
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""

@@ -25,7 +25,15 @@ EVENTS = (
 
 _ABOUT = ("version", "description", "homepage", "repository", "license")
 _PARTS = ("name", "author", "keywords", "agents", "commands", "skills", "hooks", "mcpServers", *_ABOUT)
-_SERVER: dict[str, Any] = {"type": str, "command": str, "args": list, "env": dict, "cwd": str, "url": str, "headers": dict}
+_SERVER: dict[str, Any] = {
+    "type": str,
+    "command": str,
+    "args": list,
+    "env": dict,
+    "cwd": str,
+    "url": str,
+    "headers": dict,
+}
 _ROOT = re.compile(r"\$\{?CLAUDE_PLUGIN_ROOT\}?")
 _WITH_DEFAULT = re.compile(r"\$\{\w+:-")
 _IN_CLAUDE_FOLDER = ("agents", "commands", "skills", "hooks", "scripts")
@@ -57,6 +65,89 @@ class Plugin:
         """The names of its slash commands."""
         found = (place for place in self.files if place.startswith("commands/") and place.endswith(".md"))
         return sorted(place.removeprefix("commands/").removesuffix(".md").replace("/", ":") for place in found)
+
+    def take_hooks(self, given: Any, usual: str, manifest: Path) -> None:
+        """Take the hooks of a file, and of what a manifest gives: a path, the hooks themselves, or a list of both."""
+        for data, file in _read_parts(self.source, given, usual, manifest):
+            events = data.get("hooks", {})
+            for event, matchers in events.items() if isinstance(events, dict) else ():
+                if event not in EVENTS:
+                    self.source.leave_out(file, f"hooks.{event}", "hooks-shell has no such event")
+                    continue
+                for matcher in matchers if isinstance(matchers, list) else ():
+                    kept = self._read_matcher(matcher, file, event)
+                    if kept is not None:
+                        self.hooks.setdefault(event, []).append(kept)
+
+    def _read_matcher(self, matcher: Any, file: Path, event: str) -> dict[str, Any] | None:
+        """Return the commands for a pattern of tools, as hooks-shell has them; None if there are none."""
+        commands = []
+        given: Any = matcher.get("hooks") if isinstance(matcher, dict) else None
+        for hook in given if isinstance(given, list) else ():
+            if (
+                not isinstance(hook, dict)
+                or hook.get("type", "command") != "command"
+                or not isinstance(hook.get("command"), str)
+            ):
+                kind = hook.get("type") if isinstance(hook, dict) else hook
+                self.source.leave_out(
+                    file, f"hooks.{event}", f"a hook of the type {kind!r}: hooks-shell runs commands alone"
+                )
+                continue
+            timeout = hook.get("timeout")
+            is_time = isinstance(timeout, int | float) and not isinstance(timeout, bool) and 0 < timeout <= 3600
+            commands.append(
+                {"type": "command", "command": hook["command"], **({"timeout": timeout} if is_time else {})}
+            )
+            for key in hook.keys() - {"type", "command", *(("timeout",) if is_time else ())}:
+                self.source.leave_out(file, f"hooks.{event}.{key}", "hooks-shell has no such key")
+        if not commands:
+            return None
+        pattern = matcher.get("matcher")
+        return {**({"matcher": pattern} if isinstance(pattern, str) and pattern else {}), "hooks": commands}
+
+    def take_servers(self, given: Any, usual: str, manifest: Path) -> None:
+        """Take the servers of a file, and of what a manifest gives, as with hooks."""
+        for data, file in _read_parts(self.source, given, usual, manifest):
+            servers = data.get("mcpServers", data)
+            for name, server in servers.items() if isinstance(servers, dict) else ():
+                kept = self._read_server(str(name), server, file)
+                if kept is not None:
+                    self.servers[str(name)] = kept
+
+    def _read_server(self, name: str, server: Any, file: Path) -> dict[str, Any] | None:
+        """Return a server as tool-mcp has it; None, noted, for one that it cannot have."""
+        where = f"mcpServers.{name}"
+        if not isinstance(server, dict) or ("command" in server) == ("url" in server):
+            self.source.leave_out(file, where, "a server has either a command or a url")
+            return None
+        if server.get("type") == "sse":
+            self.source.leave_out(
+                file, where, "the transport sse was replaced in 2025: give it the streamable HTTP address"
+            )
+            return None
+        kept: dict[str, Any] = {}
+        for key, value in server.items():
+            if key not in _SERVER or not isinstance(value, _SERVER[key]):
+                self.source.leave_out(file, f"{where}.{key}", "tool-mcp has no such key")
+            elif isinstance(value, dict):
+                kept[key] = {
+                    str(each): self._without_secret(f"{where}.{key}.{each}", str(each), str(text), file)
+                    for each, text in value.items()
+                }
+            else:
+                kept[key] = [str(each) for each in value] if isinstance(value, list) else value
+        if _WITH_DEFAULT.search(str(kept)):
+            self.source.leave_out(file, where, "the default in ${NAME:-default}: set the variable NAME")
+        return kept
+
+    def _without_secret(self, where: str, name: str, value: str, file: Path) -> str:
+        """Return a value, or a variable in place of a secret: no secret is written into a bundle."""
+        if "${" in value or not (holds_key(value) or (is_sensitive(name) and value)):
+            return value
+        variable = re.sub(r"\W", "_", name).upper()
+        self.source.leave_out(file, where, f"a secret is not copied; set the environment variable {variable}")
+        return f"${{{variable}}}"
 
 
 def read_plugin(path: Path) -> Plugin:
@@ -112,8 +203,8 @@ def _read_plugin_folder(path: Path) -> Plugin:
         plugin.files[file.relative_to(source.root).as_posix()] = file
     source.left_out[:] = [each for each in source.left_out if each.file not in (".claude-plugin", ".mcp.json", ".git")]
     _take_folders(plugin, data, manifest)
-    _take_hooks(plugin, data.get("hooks"), "hooks/hooks.json", manifest)
-    _take_servers(plugin, data.get("mcpServers"), ".mcp.json", manifest)
+    plugin.take_hooks(data.get("hooks"), "hooks/hooks.json", manifest)
+    plugin.take_servers(data.get("mcpServers"), ".mcp.json", manifest)
     plugin.files.pop("hooks/hooks.json", None)
     plugin.modules = list(USUAL_MODULES)
     plugin.instruction = f"You are a helpful agent.\n\n{plugin.about.get('description', '')}".strip()
@@ -134,12 +225,12 @@ def _read_claude_folder(path: Path) -> Plugin:
     _take_folders(plugin, {}, folder)
     settings = folder / "settings.json"
     data = source.read_json(settings) if settings.is_file() else {}
-    _take_hooks(plugin, {"hooks": data.get("hooks")} if "hooks" in data else None, "", settings)
+    plugin.take_hooks({"hooks": data.get("hooks")} if "hooks" in data else None, "", settings)
     for key in data:
         if key not in ("hooks", "$schema"):
             source.leave_out(settings, str(key), "your own settings decide: amplifier config")
     if path.name != ".claude":
-        _take_servers(plugin, None, ".mcp.json", settings)
+        plugin.take_servers(None, ".mcp.json", settings)
     memories = [file for file in (source.root / "CLAUDE.md", folder / "CLAUDE.md") if file.is_file()]
     plugin.instruction = "\n\n".join(filter(None, map(source.read_text, dict.fromkeys(memories)))).strip()
     plugin.instruction = plugin.instruction or "You are a helpful agent."
@@ -168,86 +259,6 @@ def _take_folders(plugin: Plugin, data: dict[str, Any], manifest: Path) -> None:
             source.leave_out(file, "name", f"another agent is called '{agent.name}'")
         else:
             plugin.agents.append(agent)
-
-
-def _take_hooks(plugin: Plugin, given: Any, usual: str, manifest: Path) -> None:
-    for data, file in _read_parts(plugin.source, given, usual, manifest):
-        events = data.get("hooks", {})
-        for event, matchers in events.items() if isinstance(events, dict) else ():
-            if event not in EVENTS:
-                plugin.source.leave_out(file, f"hooks.{event}", "hooks-shell has no such event")
-                continue
-            for matcher in matchers if isinstance(matchers, list) else ():
-                kept = _read_matcher(plugin.source, matcher, file, event)
-                if kept is not None:
-                    plugin.hooks.setdefault(event, []).append(kept)
-
-
-def _read_matcher(source: Source, matcher: Any, file: Path, event: str) -> dict[str, Any] | None:
-    """Return the commands for a pattern of tools, as hooks-shell has them; None if there are none."""
-    commands = []
-    given: Any = matcher.get("hooks") if isinstance(matcher, dict) else None
-    for hook in given if isinstance(given, list) else ():
-        if (
-            not isinstance(hook, dict)
-            or hook.get("type", "command") != "command"
-            or not isinstance(hook.get("command"), str)
-        ):
-            kind = hook.get("type") if isinstance(hook, dict) else hook
-            source.leave_out(file, f"hooks.{event}", f"a hook of the type {kind!r}: hooks-shell runs commands alone")
-            continue
-        timeout = hook.get("timeout")
-        is_time = isinstance(timeout, int | float) and not isinstance(timeout, bool) and 0 < timeout <= 3600
-        commands.append({"type": "command", "command": hook["command"], **({"timeout": timeout} if is_time else {})})
-        for key in hook.keys() - {"type", "command", *(("timeout",) if is_time else ())}:
-            source.leave_out(file, f"hooks.{event}.{key}", "hooks-shell has no such key")
-    if not commands:
-        return None
-    pattern = matcher.get("matcher")
-    return {**({"matcher": pattern} if isinstance(pattern, str) and pattern else {}), "hooks": commands}
-
-
-def _take_servers(plugin: Plugin, given: Any, usual: str, manifest: Path) -> None:
-    for data, file in _read_parts(plugin.source, given, usual, manifest):
-        servers = data.get("mcpServers", data)
-        for name, server in servers.items() if isinstance(servers, dict) else ():
-            kept = _read_server(plugin.source, str(name), server, file)
-            if kept is not None:
-                plugin.servers[str(name)] = kept
-
-
-def _read_server(source: Source, name: str, server: Any, file: Path) -> dict[str, Any] | None:
-    """Return a server as tool-mcp has it; None, noted, for one that it cannot have."""
-    where = f"mcpServers.{name}"
-    if not isinstance(server, dict) or ("command" in server) == ("url" in server):
-        source.leave_out(file, where, "a server has either a command or a url")
-        return None
-    if server.get("type") == "sse":
-        source.leave_out(file, where, "the transport sse was replaced in 2025: give it the streamable HTTP address")
-        return None
-    kept: dict[str, Any] = {}
-    for key, value in server.items():
-        if key not in _SERVER or not isinstance(value, _SERVER[key]):
-            source.leave_out(file, f"{where}.{key}", "tool-mcp has no such key")
-        elif isinstance(value, dict):
-            kept[key] = {
-                str(each): _without_secret(source, f"{where}.{key}.{each}", str(each), str(text), file)
-                for each, text in value.items()
-            }
-        else:
-            kept[key] = [str(each) for each in value] if isinstance(value, list) else value
-    if _WITH_DEFAULT.search(str(kept)):
-        source.leave_out(file, where, "the default in ${NAME:-default}: set the variable NAME")
-    return kept
-
-
-def _without_secret(source: Source, where: str, name: str, value: str, file: Path) -> str:
-    """Return a value, or a variable in place of a secret: no secret is written into a bundle."""
-    if "${" in value or not (holds_key(value) or (is_sensitive(name) and value)):
-        return value
-    variable = re.sub(r"\W", "_", name).upper()
-    source.leave_out(file, where, f"a secret is not copied; set the environment variable {variable}")
-    return f"${{{variable}}}"
 
 
 def _read_parts(source: Source, given: Any, usual: str, manifest: Path) -> Iterator[tuple[dict[str, Any], Path]]:

@@ -15,7 +15,6 @@ from .sources import MOST_BYTES, MOST_FILES, ImportFailed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .claude_agents import Agent
     from .claude_plugins import Plugin
 
 
@@ -33,8 +32,11 @@ def write_bundle(plugin: Plugin, folder: Path, *, overwrite: bool = False) -> Pa
             f"{plugin.source.root} has {len(sizes):,} files with {sum(sizes) // 2**20:,} MiB; at most {MOST_FILES:,} "
             f"with {MOST_BYTES // 2**20:,} MiB are copied. Remove what the plugin does not need"
         )
-    texts = {f"agents/{agent.name}.md": _write_agent(agent) for agent in plugin.agents}
-    texts["bundle.md"] = _write_text(plugin, folder)
+    texts = {"bundle.md": _write_text(plugin, folder)}
+    for agent in plugin.agents:
+        about = {"name": agent.name, **({"description": agent.description} if agent.description else {})}
+        tools = {"tools": [{"module": each} for each in agent.modules]} if agent.modules else {}
+        texts[f"agents/{agent.name}.md"] = _join({"meta": about, **tools, **agent.sections}, agent.instruction)
     places = [*plugin.files, *texts]
     there = [place for place in places if os.path.lexists(folder / place)]
     if there and not overwrite:
@@ -58,12 +60,6 @@ def write_bundle(plugin: Plugin, folder: Path, *, overwrite: bool = False) -> Pa
 
 def _make_folder(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-
-
-def _write_agent(agent: Agent) -> str:
-    about = {"name": agent.name, **({"description": agent.description} if agent.description else {})}
-    tools = {"tools": [{"module": each} for each in agent.modules]} if agent.modules else {}
-    return _join({"meta": about, **tools, **agent.sections}, agent.instruction)
 
 
 def _write_text(plugin: Plugin, folder: Path) -> str:

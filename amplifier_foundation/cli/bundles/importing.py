@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,12 +15,9 @@ from ..output import print_json
 from ..running.terminal import plain
 from .new import choose_name, suggest_run
 
-if TYPE_CHECKING:
-    from ...documents.problems import Problem
-
 
 @click.command("import", epilog="Example: amplifier bundle import .claude/agents/reviewer.md --to reviewer")
-@click.argument("path", metavar="PATH", type=click.Path(exists=True, path_type=Path))
+@click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
 @click.option(
     "--to", "folder", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Write it there."
 )
@@ -37,6 +34,7 @@ def import_(ctx: click.Context, path: Path, folder: Path | None, name: str | Non
     from ...bundle.check import check_file
     from ...bundle.importing.claude_plugins import read_plugin
     from ...bundle.importing.writing import write_bundle
+    from .snippets import print_problem
 
     path = path.resolve() if path.name in ("", "..") else path
     plugin = read_plugin(path)
@@ -47,8 +45,8 @@ def import_(ctx: click.Context, path: Path, folder: Path | None, name: str | Non
     except SessionConflict as error:
         raise SessionConflict(error.session_id, f"{error}, or overwrite its files with --force") from None
     except (OSError, ValueError) as error:
-        problem = error.strerror if isinstance(error, OSError) else error
-        raise click.UsageError(f"{folder} cannot be written: {problem}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise click.UsageError(f"{folder} cannot be written: {why}") from error
     problems = check_file(str(file), plugins_of(ctx), registry=known_bundles(plugins_of(ctx), read_settings_here()))
     left_out = [each._asdict() for each in plugin.source.left_out]
     if as_json:
@@ -62,12 +60,6 @@ def import_(ctx: click.Context, path: Path, folder: Path | None, name: str | Non
     for each in plugin.source.left_out:
         where = f"{each.file}: {each.key}" if each.key else each.file
         click.echo(plain(redact_text(f"left out: {where}: {each.reason}")), err=True)
-    _print_problems(problems)
-    suggest_run(folder)
-
-
-def _print_problems(problems: list[Problem]) -> None:
-    from .snippets import print_problem
-
     for problem in problems:
         print_problem(problem, with_line=False)
+    suggest_run(folder)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from amplifier_core.errors import AmplifierError, SessionNotFound
+from amplifier_core.errors import AmplifierError
 
 from .. import exits
 from ..app import json_option, plugins_of, project_here, use_store
@@ -85,7 +86,8 @@ async def import_(
             await job.take(each)
     if as_json:
         print_json("session.import/1", {"dry_run": dry_run, "sessions": job.rows, "sources": job.sources})
-    elif job.stored:
+    elif job.stored and not ctx.obj["quiet"]:
+        job.say_left_out()
         _say_summary(job, dry_run=dry_run)
     if job.failed:
         ctx.exit(exits.FAILED)
@@ -133,18 +135,20 @@ class _Job:
         self.rows: list[dict[str, Any]] = []
         self.sources: list[dict[str, Any]] = []
         self.stored: list[Imported] = []
+        self.left_out: Counter[str] = Counter()
         self.failed = 0
 
     async def take(self, found: Found) -> None:
         """Import the histories of one source; a failure ends this source alone."""
         from ...sessions.importing.finding import read_sessions
         from ...sessions.importing.json_lines import Notes
-        from ...sessions.importing.storing import import_session
+        from ...sessions.importing.storing import SessionImporter
 
         notes, error, before = Notes(), "", len(self.stored)
+        importer = SessionImporter(self._store, self._plugins, is_trial=self._dry_run)
         try:
             for source in read_sessions(found, notes):
-                outcome = await import_session(self._store, source, self._plugins, is_trial=self._dry_run)
+                outcome = await importer.take(source)
                 if outcome is not None:
                     self.stored.append(outcome)
                     self._tell(outcome)
@@ -192,16 +196,18 @@ class _Job:
         )
         for text in [*([error] if error else []), *notes.problems]:
             click.echo(plain(f"amplifier: {found.path}: {text}"), err=True)
-        if left_out and not self._as_json and not click.get_current_context().obj["quiet"]:
-            listed = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
-            click.echo(plain(f"amplifier: {found.path}: left out: {listed}"), err=True)
+        self.left_out.update(left_out)
+
+    def say_left_out(self) -> None:
+        """Say what has no place in a history here, of all sources together."""
+        listed = ", ".join(f"{count} {kind}" for kind, count in sorted(self.left_out.items()))
+        if listed:
+            click.echo(plain(f"amplifier: left out: {listed}"), err=True)
 
 
 def _say_summary(job: _Job, *, dry_run: bool) -> None:
     from ...sessions.importing.storing import count_states
 
-    if click.get_current_context().obj["quiet"]:
-        return
     counts = count_states(job.stored)
     made = counts["new"] + counts["fork"]
     if dry_run:
@@ -228,7 +234,7 @@ async def _list(ctx: click.Context, limit: int, *, as_json: bool) -> None:
     own = {each for each in found if is_of_project(each, here)}
     chosen = sorted(found, key=lambda each: each not in own)[:limit]
     async with use_store(plugins_of(ctx)) as store:
-        there = [await _is_there(store, each.session_id) for each in chosen]
+        there = [any(one.session_id == each.session_id for one in await store.find(each.session_id)) for each in chosen]
     rows: list[dict[str, Any]] = []
     for each, is_there in zip(chosen, there, strict=True):
         about = describe(each)
@@ -267,11 +273,3 @@ async def _list(ctx: click.Context, limit: int, *, as_json: bool) -> None:
     )
     if len(found) > len(rows):
         click.echo(f"{len(rows)} of {len(found)} sessions; list more with --limit", err=True)
-
-
-async def _is_there(store: SessionStore, session_id: str) -> bool:
-    try:
-        await store.get(session_id)
-    except SessionNotFound:
-        return False
-    return True

@@ -8,10 +8,10 @@ are in the same file or in files of their own, and become child sessions.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
-from .building import Answer, Prompt, Result, build_history, read_arguments, read_image, read_text
+from .building import build_history
+from .claude_lines import LineReader, blocks_of, find_prompt
 from .json_lines import JsonLines, Notes
 from .sources import CLAUDE_CODE, SourceSession, find_strangers, make_id, read_time, shorten_name, text_at
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from amplifier_core.transcript import Message
 
-    from .building import Block, Entry
     from .json_lines import Line
 
 MOST_BRANCHES, MOST_ENDS = 32, 1000
@@ -36,9 +35,6 @@ _SILENT = (
 )
 """Types of lines that are no part of a conversation."""
 _BOUNDARY = "compact_boundary"
-_INJECTED = ("<local-command-", "<bash-", "<task-notification", "[Request interrupted by user", "Caveat: The messages")
-_COMMAND = re.compile(r"<command-name>(.*?)</command-name>", re.DOTALL)
-_COMMAND_ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
 
 
 class _Node:
@@ -70,7 +66,7 @@ class _Node:
         self.has_child = False
         is_answer = self.is_said and data.get("type") == "assistant"
         self.key = (text_at(data, "message", "id") or self.uuid) if is_answer else ""
-        blocks = _blocks_of(data) if self.is_said else []
+        blocks = blocks_of(data) if self.is_said else []
         self.calls = tuple(text_at(each, "id") for each in blocks if each["type"] == "tool_use")
         self.results = tuple(text_at(each, "tool_use_id") for each in blocks if each["type"] == "tool_result")
 
@@ -103,16 +99,16 @@ class Facts:
         self.folder = self.folder or text_at(data, "cwd")
         self.first_time = self.first_time or text_at(data, "timestamp")
         if kind == "assistant":
-            self.tools.update(text_at(each, "name") for each in _blocks_of(data) if each["type"] == "tool_use")
+            self.tools.update(text_at(each, "name") for each in blocks_of(data) if each["type"] == "tool_use")
         elif not self.prompt and not data.get("isMeta"):
-            self.prompt = _find_prompt(data)
+            self.prompt = find_prompt(data)
 
 
 def read_sessions(path: Path, notes: Notes) -> Iterator[SourceSession]:
     """Yield the histories of a file, and those of its sub-agents: a parent before its children. Raises `OSError`."""
     tree = _Tree(path, notes)
     yield from tree.sessions()
-    for file in _find_agent_files(path, tree.facts.session_id):
+    for file in find_agent_files(path, tree.facts.session_id):
         for session in _Tree(file, notes).sessions():
             yield session if session.parent_id else session.with_parent(tree.base_id)
 
@@ -261,7 +257,7 @@ class _Tree:
         def read() -> Iterator[Message]:
             notes = next(reads, uncounted)
             lines = self._file.read_at(iter(offsets))
-            return build_history((entry for data in lines for entry in _entries_of(data, notes)), notes)
+            return build_history(LineReader(notes).read_entries(lines), notes)
 
         return SourceSession(
             program=CLAUDE_CODE,
@@ -271,133 +267,14 @@ class _Tree:
             read=read,
             parent_id=parent_id,
             folder=facts.folder,
-            name=shorten_name(title or _find_prompt(first)),
+            name=shorten_name(title or find_prompt(first)),
             created=read_time(text_at(first, "timestamp") or facts.first_time),
             agent=facts.agent_id if is_agent else "",
             strangers=find_strangers(facts.tools, WEB_TOOLS),
         )
 
 
-def _entries_of(data: dict[str, Any], notes: Notes) -> Iterator[Entry]:
-    time = text_at(data, "timestamp")
-    kind = data.get("type")
-    if kind == "assistant":
-        yield _read_answer(data, time, notes)
-    elif kind == "user":
-        blocks = _blocks_of(data)
-        for block in blocks:
-            if block["type"] == "tool_result":
-                yield Result(text_at(block, "tool_use_id"), _read_result(block.get("content"), notes), time)
-        rest = [each for block in blocks if (each := _user_block(block, notes)) is not None]
-        if rest:
-            content: Any = rest[0]["text"] if len(rest) == 1 and rest[0]["type"] == "text" else rest
-            yield Prompt(content, time, is_injected=bool(data.get("isMeta")) or _is_injected(content, data))
-    elif kind == "attachment" and text_at(data, "attachment", "type") == "queued_command":
-        prompt = data["attachment"].get("prompt")
-        yield Prompt(prompt if isinstance(prompt, str) else _read_result(prompt, notes), time)
-    elif kind == "attachment":
-        notes.left_out[f"attachment {text_at(data, 'attachment', 'type')[:40]!r}"] += 1
-
-
-def _read_answer(data: dict[str, Any], time: str, notes: Notes) -> Answer:
-    message = data["message"] if isinstance(data.get("message"), dict) else {}
-    blocks = [each for block in _blocks_of(data) if (each := _assistant_block(block, notes)) is not None]
-    model = text_at(message, "model")
-    usage = message.get("usage")
-    is_model = bool(model) and model != "<synthetic>"
-    return Answer(
-        key=text_at(message, "id") or text_at(data, "uuid"),
-        blocks=blocks,
-        time=time,
-        model=f"anthropic/{model}" if is_model else "",
-        usage=_read_usage(usage) if is_model and isinstance(usage, dict) else None,
-    )
-
-
-def _assistant_block(block: Block, notes: Notes) -> Block | None:
-    """Return a block of an answer. Thinking is kept with its signature alone: no provider takes it back without one."""
-    kind = block["type"]
-    if kind == "text":
-        return {"type": "text", "text": text_at(block, "text")}
-    if kind == "tool_use" and text_at(block, "id"):
-        given = read_arguments(block.get("input"))
-        return {"type": "tool_call", "id": block["id"], "name": block.get("name"), "input": given}
-    if kind == "thinking":
-        signature = text_at(block, "signature")
-        thinking = {"type": "thinking", "thinking": text_at(block, "thinking"), "signature": signature}
-        return thinking if signature else None
-    if kind == "redacted_thinking" and text_at(block, "data"):
-        return {"type": "redacted_thinking", "data": block["data"]}
-    notes.left_out[f"block of the type {kind[:40]!r}"] += 1
-    return None
-
-
-def _user_block(block: Block, notes: Notes) -> Block | None:
-    kind = block["type"]
-    if kind == "tool_result":
-        return None
-    if kind == "text":
-        text = text_at(block, "text")
-        return {"type": "text", "text": text} if text.strip() else None
-    image = read_image(block.get("source")) if kind in ("image", "document") else None
-    if image is None:
-        notes.left_out[f"block of the type {kind[:40]!r}"] += 1
-    return image
-
-
-def _read_result(content: Any, notes: Notes) -> str | list[Block]:
-    if not isinstance(content, list):
-        return read_text(content)
-    given = [each for each in content if isinstance(each, dict) and isinstance(each.get("type"), str)]
-    blocks = [each for block in given if (each := _user_block(block, notes)) is not None]
-    if all(block["type"] == "text" for block in blocks):
-        return "\n".join(block["text"] for block in blocks)
-    return blocks
-
-
-def _read_usage(usage: dict[str, Any]) -> dict[str, Any]:
-    """Return a usage as stored messages have it: cached tokens are among those of the input."""
-    read, written = (_count(usage.get(f"cache_{kind}_input_tokens")) for kind in ("read", "creation"))
-    return {
-        "input_tokens": _count(usage.get("input_tokens")) + read + written,
-        "output_tokens": _count(usage.get("output_tokens")),
-        "cache_read_tokens": read,
-        "cache_write_tokens": written,
-        "requests": 1,
-    }
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-def _blocks_of(data: dict[str, Any]) -> list[Block]:
-    message = data.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    blocks = content if isinstance(content, list) else []
-    return [each for each in blocks if isinstance(each, dict) and isinstance(each.get("type"), str)]
-
-
-def _is_injected(content: Any, data: dict[str, Any]) -> bool:
-    """Return whether the program wrote a message of the role user, and no person."""
-    texts = [content] if isinstance(content, str) else [text_at(block, "text") for block in content]
-    return bool(data.get("isCompactSummary")) or texts[0].lstrip().startswith(_INJECTED)
-
-
-def _find_prompt(data: dict[str, Any]) -> str:
-    """Return the words of a person in a line; '' if the program wrote it."""
-    text = next((text_at(block, "text") for block in _blocks_of(data) if text_at(block, "text").strip()), "")
-    if not text or _is_injected(text, data) or text.lstrip().startswith("<system-reminder"):
-        return ""
-    if (command := _COMMAND.search(text)) is not None:
-        arguments = _COMMAND_ARGUMENTS.search(text)
-        return f"{command[1]} {arguments[1] if arguments else ''}".strip()
-    return text
-
-
-def _find_agent_files(path: Path, session_id: str) -> Iterator[Path]:
+def find_agent_files(path: Path, session_id: str) -> Iterator[Path]:
     """Yield the files of a session's sub-agents."""
     if path.name.startswith("agent-"):
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -118,13 +119,6 @@ def is_of_project(found: Found, project: str) -> bool:
 
 def describe(found: Found) -> Described:
     """Return the folder and the name of a session as far as its beginning tells them; '' for what it does not."""
-    try:
-        return _describe(found)
-    except OSError:
-        return Described("", "")
-
-
-def _describe(found: Found) -> Described:
     from .claude_code import Facts as FactsOfClaudeCode
     from .codex import Facts as FactsOfCodex
     from .session_folder import describe_folder
@@ -133,10 +127,11 @@ def _describe(found: Found) -> Described:
     if found.program == AMPLIFIER:
         return Described(*describe_folder(found.path))
     facts = FactsOfClaudeCode() if found.program == CLAUDE_CODE else FactsOfCodex()
-    for line in JsonLines(found.path, HEAD).read_all(Notes()):
-        facts.note(line.data)
-        if facts.folder and facts.name:
-            break
+    with suppress(OSError):
+        for line in JsonLines(found.path, HEAD).read_all(Notes()):
+            facts.note(line.data)
+            if facts.folder and facts.name:
+                break
     return Described(facts.folder, shorten_name(facts.name))
 
 

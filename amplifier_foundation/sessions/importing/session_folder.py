@@ -31,7 +31,7 @@ def read_sessions(path: Path, notes: Notes) -> Iterator[SourceSession]:
         blocks = [*_read_blocks(line.data.get("content"), Notes()), *_read_calls(line.data)]
         tools.update(text_at(block, "name") for block in blocks if block["type"] == "tool_call")
         if not prompt and line.data.get("role") == "user" and not _is_injected(line.data):
-            prompt = _text_of(line.data)
+            prompt = next((block["text"] for block in blocks if block["type"] == "text"), "")
     uncounted = Notes()  # a history is read several times, and what is left out of it is counted once
     reads = iter([notes])
 
@@ -92,10 +92,13 @@ def _read_entries(messages: Iterable[dict[str, Any]], notes: Notes) -> Iterator[
             yield Answer(f"m{number}", [*said, *calls], time, model, usage if isinstance(usage, dict) else None)
         elif role == "tool":
             texts = all(block["type"] == "text" for block in blocks)
-            content: Any = "\n".join(block["text"] for block in blocks) if texts else blocks
-            yield Result(text_at(message, "tool_call_id"), content, time)
+            output: Any = "\n".join(block["text"] for block in blocks) if texts else blocks
+            yield Result(text_at(message, "tool_call_id"), output, time)
         elif role == "user":
-            yield from _read_results(message, time)
+            content = message.get("content")
+            for block in content if isinstance(content, list) else ():
+                if text_at(block, "type") == "tool_result":
+                    yield Result(text_at(block, "tool_use_id"), read_text(block.get("content")), time)
             kept = [block for block in blocks if block["type"] in ("text", "image")]
             text = kept[0]["text"] if len(kept) == 1 and kept[0]["type"] == "text" else ""
             yield Prompt(text or kept, time, is_injected=_is_injected(message))
@@ -132,9 +135,13 @@ def _read_block(block: Block) -> Block | None:
 
 def _read_calls(message: dict[str, Any]) -> list[Block]:
     """Return the calls of an answer whose blocks do not have them."""
+    given_calls = message.get("tool_calls")
     calls = []
-    for call in message.get("tool_calls") or () if _has_calls(message) else ():
-        function = call.get("function") if isinstance(call.get("function"), dict) else {}
+    for call in given_calls if isinstance(given_calls, list) else ():
+        if not isinstance(call, dict):
+            continue
+        function: Any = call.get("function")
+        function = function if isinstance(function, dict) else {}
         name = call.get("tool") or call.get("name") or function.get("name")
         given = call.get("arguments", function.get("arguments"))
         if text_at(call, "id"):
@@ -142,23 +149,5 @@ def _read_calls(message: dict[str, Any]) -> list[Block]:
     return calls
 
 
-def _has_calls(message: dict[str, Any]) -> bool:
-    """Return whether the calls of a message can be read."""
-    calls = message.get("tool_calls") or []
-    return isinstance(calls, list) and all(isinstance(each, dict) for each in calls)
-
-
-def _read_results(message: dict[str, Any], time: str) -> Iterator[Result]:
-    content = message.get("content")
-    for block in content if isinstance(content, list) else ():
-        if text_at(block, "type") == "tool_result":
-            yield Result(text_at(block, "tool_use_id"), read_text(block.get("content")), time)
-
-
 def _is_injected(message: dict[str, Any]) -> bool:
     return text_at(message, "metadata", "source") == "hook"
-
-
-def _text_of(message: dict[str, Any]) -> str:
-    blocks = _read_blocks(message.get("content"), Notes())
-    return next((block["text"] for block in blocks if block["type"] == "text"), "")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_core.errors import SessionConflict, SessionExists, SessionNotFound
 from amplifier_core.storage import SessionRecord
+from amplifier_core.utils.secrets import redact_all
 
 from ...paths import project_of
 from ..costs import USAGE
@@ -30,7 +31,7 @@ from ..usage import Usage
 from .sources import make_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import SessionStore, Status
@@ -73,6 +74,15 @@ class _Sum(NamedTuple):
     turns: int
     last: Message | None
 
+    @classmethod
+    def of(cls, messages: Iterable[Message]) -> _Sum:
+        count = turns = 0
+        last: Message | None = None
+        for last in messages:
+            count += 1
+            turns += is_user_turn(last)
+        return cls(count, turns, last)
+
 
 class _Place(NamedTuple):
     """The place for a history: the session that it continues from message `at` on; or a new one, of a fork if any."""
@@ -84,61 +94,125 @@ class _Place(NamedTuple):
     """The session that grows, or the source of the fork."""
 
 
-async def import_session(
-    store: SessionStore, source: SourceSession, plugins: Plugins | None = None, *, is_trial: bool = False
-) -> Imported | None:
-    """Store one history of another program; None if it has no messages. With `is_trial`, nothing is stored.
+class SessionImporter:
+    """Stores sessions of other programs; with `is_trial`, it only says what it would do."""
 
-    Raises `SessionConflict` while a process works in the session, the errors of the store, and `OSError`.
-    """
-    whole = _sum_up(source.read())
-    if not whole.messages:
-        return None
-    for attempt in range(1, TRIES + 1):
-        place = await _find_place(store, source)
-        if is_trial or place.state in ("own", "unchanged"):
-            break
+    def __init__(self, store: SessionStore, plugins: Plugins | None = None, *, is_trial: bool = False) -> None:
+        self._store = store
+        self._plugins = plugins
+        self._is_trial = is_trial
+
+    async def take(self, source: SourceSession) -> Imported | None:
+        """Store one history of another program; None if it has no messages.
+
+        Raises `SessionConflict` while a process works in the session, the errors of the store, and `OSError`.
+        """
+        whole = _Sum.of(source.read())
+        if not whole.messages:
+            return None
+        for attempt in range(1, TRIES + 1):
+            place = await self._find_place(source)
+            if self._is_trial or place.state in ("own", "unchanged"):
+                break
+            try:
+                await self._write(source, place, whole)
+                break
+            except (SessionConflict, SessionExists):
+                is_in_use = place.state == "grown" and holder_of(place.session_id) is not None
+                if attempt == TRIES or (is_in_use and attempt >= PATIENCE):
+                    raise
+                await asyncio.sleep(PAUSE if is_in_use else 0)
+        fork = place.record.session_id if place.state == "fork" and place.record is not None else None
+        added = whole.messages - place.at if place.state not in ("own", "unchanged") else 0
+        counts = (whole.messages, added, whole.turns)
+        return Imported(source, place.state, place.session_id, fork, place.at if fork else 0, *counts)
+
+    async def _find_place(self, source: SourceSession) -> _Place:
+        """Return where a history goes: along the sessions that share its beginning, to the one that shares the most."""
+        session_id, shares, above = source.session_id, 0, None
+        while True:
+            try:
+                record = await self._store.get(session_id)
+            except SessionNotFound:
+                return _Place("fork" if above is not None else "new", session_id, shares, above)
+            if not is_imported(record):
+                return _Place("own", session_id, 0, record)
+            same, first = await self._compare(record, source.read())
+            if first is None:
+                return _Place("unchanged", session_id, same, record)
+            if same == record.message_count:
+                return _Place("grown", session_id, same, record)
+            above, shares = (record, same) if same else (None, 0)
+            # The id belongs to this message after these ones: the sessions on the way share more and more.
+            text = json.dumps([record.session_id, same, _content(first)], sort_keys=True)
+            session_id = make_id(source.session_id, sha256(text.encode()).hexdigest()[:8])
+
+    async def _compare(self, record: SessionRecord, fresh: Iterator[Message]) -> tuple[int, Message | None]:
+        """Return how many messages a session begins with as its source does, and the source's next one, if any."""
+        same, count = 0, record.message_count
+        for start in range(0, count, BATCH):
+            for stored in await self._store.read(record.session_id, start, min(start + BATCH, count)):
+                message = next(fresh, None)
+                if message is None or _content(message) != _content(stored):
+                    return same, message
+                same += 1
+        return same, next(fresh, None)
+
+    async def _write(self, source: SourceSession, place: _Place, whole: _Sum) -> None:
+        """Store what is missing at a place. The session is found again after a crash: it is marked from the start."""
+        origin = {"from": source.program, "id": source.source_id, "path": str(source.path)}
+        origin |= {"session_id": place.session_id, **({"agent": source.agent} if source.agent else {})}
+        about: dict[str, Any] = {IMPORTED: redact_all(origin)}
+        about |= {UNTRUSTED: source.strangers} if source.strangers else {}
+        if place.state == "new":
+            await self._create(source, place.session_id, about)
+            await self._append(source, place, about, whole)
+            return
+        assert place.record is not None
+        if place.state == "fork":
+            fork: dict[str, Any] = {"session_id": place.session_id, "project": _project(source), "metadata": about}
+            await fork_there(self._store, place.record, ForkPlace(place.at, 0), plugins=self._plugins, **fork)
+            await self._append(source, place, about, whole)
+            return
+        with session_lock(place.session_id):  # a conversation in it would lose its place in the history
+            refuse_occupied(place.record)
+            await self._append(source, place, about, whole)
+
+    async def _create(self, source: SourceSession, session_id: str, about: Mapping[str, Any]) -> None:
+        parent_id = source.parent_id if source.parent_id != session_id else None
         try:
-            await _write(store, source, place, whole, plugins)
-            break
-        except (SessionConflict, SessionExists):
-            is_in_use = place.state == "grown" and holder_of(place.session_id) is not None
-            if attempt == TRIES or (is_in_use and attempt >= PATIENCE):
-                raise
-            await asyncio.sleep(PAUSE if is_in_use else 0)
-    fork = place.record.session_id if place.state == "fork" and place.record is not None else None
-    added = whole.messages - place.at if place.state not in ("own", "unchanged") else 0
-    counts = (whole.messages, added, whole.turns)
-    return Imported(source, place.state, place.session_id, fork, place.at if fork else 0, *counts)
-
-
-def _sum_up(messages: Iterable[Message]) -> _Sum:
-    count = turns = 0
-    last: Message | None = None
-    for last in messages:
-        count += 1
-        turns += is_user_turn(last)
-    return _Sum(count, turns, last)
-
-
-async def _find_place(store: SessionStore, source: SourceSession) -> _Place:
-    """Return where a history goes: along the sessions that share its beginning, to the one that shares the most."""
-    session_id, shares, above = source.session_id, 0, None
-    while True:
-        try:
-            record = await store.get(session_id)
+            if parent_id is not None:
+                await self._store.get(parent_id)
         except SessionNotFound:
-            return _Place("fork" if above is not None else "new", session_id, shares, above)
-        if not is_imported(record):
-            return _Place("own", session_id, 0, record)
-        same, first = await _compare(store, record, source.read())
-        if first is None:
-            return _Place("unchanged", session_id, same, record)
-        if same == record.message_count:
-            return _Place("grown", session_id, same, record)
-        above, shares = (record, same) if same else (None, 0)
-        # The id belongs to this message after these ones: the sessions on the way share more and more of the history.
-        session_id = make_id(source.session_id, _digest(record.session_id, same, first))
+            parent_id = None
+        record = SessionRecord(
+            session_id=session_id,
+            parent_id=parent_id,
+            name=source.name,
+            project=_project(source),
+            status="idle",
+            created=source.created or datetime.now(UTC),
+            metadata=about,
+        )
+        await self._store.create(record)
+
+    async def _append(self, source: SourceSession, place: _Place, about: Mapping[str, Any], whole: _Sum) -> None:
+        """Append the messages from the place on, then store what all of the session's own come to."""
+        at, usage, start = place.at, Usage(), place.at
+        if place.state == "grown" and place.record is not None:
+            start = place.record.fork_at or 0
+        for batch in split_batches(source.read(), start):
+            for message in batch:
+                spent = (message.get("metadata") or {}).get("usage")
+                usage += Usage.from_dict(spent) if isinstance(spent, dict) else Usage()
+            fresh = batch[max(0, at - start) :]
+            start += len(batch)
+            if fresh:
+                at = await self._store.append(place.session_id, fresh, at=at)
+        record = await self._store.get(place.session_id)
+        status: Status = "completed" if final_answer([whole.last or {}]) is not None else "interrupted"
+        metadata = {**record.metadata, **about, **({USAGE: usage.to_dict()} if usage.requests else {})}
+        await self._store.update(place.session_id, status=status, turn_count=whole.turns, metadata=metadata)
 
 
 def is_imported(record: SessionRecord) -> bool:
@@ -147,75 +221,7 @@ def is_imported(record: SessionRecord) -> bool:
     return isinstance(origin, dict) and origin.get("session_id") == record.session_id
 
 
-async def _compare(store: SessionStore, record: SessionRecord, fresh: Iterator[Message]) -> tuple[int, Message | None]:
-    """Return how many messages a session begins with as its source does, and the next one of the source, if any."""
-    same = 0
-    async for stored in _read_pages(store, record):
-        message = next(fresh, None)
-        if message is None or _content(message) != _content(stored):
-            return same, message
-        same += 1
-    return same, next(fresh, None)
-
-
-async def _read_pages(store: SessionStore, record: SessionRecord) -> AsyncIterator[Message]:
-    for start in range(0, record.message_count, BATCH):
-        for message in await store.read(record.session_id, start, min(start + BATCH, record.message_count)):
-            yield message
-
-
-def _content(message: Message) -> dict[str, Any]:
-    return {name: message.get(name) for name in ("role", "content", "tool_calls", "tool_call_id", "name")}
-
-
-def _digest(session_id: str, at: int, message: Message) -> str:
-    text = json.dumps([session_id, at, _content(message)], sort_keys=True)
-    return sha256(text.encode()).hexdigest()[:8]
-
-
-async def _write(
-    store: SessionStore, source: SourceSession, place: _Place, whole: _Sum, plugins: Plugins | None
-) -> None:
-    """Store what is missing at a place. The session is found again after a crash: it is marked from the beginning."""
-    about = _describe(source, place.session_id)
-    if place.state == "new":
-        await store.create(await _new_record(store, source, place.session_id, about))
-        await _append(store, source, place, about, whole)
-        return
-    assert place.record is not None
-    if place.state == "fork":
-        point, project = ForkPlace(place.at, 0), _project(source)
-        fork: dict[str, Any] = {"session_id": place.session_id, "project": project, "metadata": about}
-        await fork_there(store, place.record, point, plugins=plugins, **fork)
-        await _append(store, source, place, about, whole)
-        return
-    with session_lock(place.session_id):  # a conversation in it would lose its place in the history
-        refuse_occupied(place.record)
-        await _append(store, source, place, about, whole)
-
-
-async def _append(
-    store: SessionStore, source: SourceSession, place: _Place, about: dict[str, Any], whole: _Sum
-) -> None:
-    """Append the messages from the place on, then store what all of the session's own come to."""
-    at, usage, start = place.at, Usage(), place.at
-    if place.state == "grown" and place.record is not None:
-        start = place.record.fork_at or 0
-    for batch in _split(source.read(), start):
-        for message in batch:
-            spent = (message.get("metadata") or {}).get("usage")
-            usage += Usage.from_dict(spent) if isinstance(spent, dict) else Usage()
-        fresh = batch[max(0, at - start) :]
-        start += len(batch)
-        if fresh:
-            at = await store.append(place.session_id, fresh, at=at)
-    record = await store.get(place.session_id)
-    status: Status = "completed" if final_answer([whole.last or {}]) is not None else "interrupted"
-    metadata = {**record.metadata, **about, **({USAGE: usage.to_dict()} if usage.requests else {})}
-    await store.update(place.session_id, status=status, turn_count=whole.turns, metadata=metadata)
-
-
-def _split(messages: Iterator[Message], start: int) -> Iterator[list[Message]]:
+def split_batches(messages: Iterator[Message], start: int) -> Iterator[list[Message]]:
     """Yield the messages from `start` on in batches for one append."""
     batch: list[Message] = []
     length = 0
@@ -230,34 +236,8 @@ def _split(messages: Iterator[Message], start: int) -> Iterator[list[Message]]:
     yield batch
 
 
-def _describe(source: SourceSession, session_id: str) -> dict[str, Any]:
-    origin = {"from": source.program, "id": source.source_id, "path": str(source.path), "session_id": session_id}
-    if source.agent:
-        origin["agent"] = source.agent
-    from amplifier_core.utils.secrets import redact_all
-
-    about: dict[str, Any] = {IMPORTED: redact_all(origin)}
-    return {**about, UNTRUSTED: source.strangers} if source.strangers else about
-
-
-async def _new_record(
-    store: SessionStore, source: SourceSession, session_id: str, about: dict[str, Any]
-) -> SessionRecord:
-    parent_id = source.parent_id
-    try:
-        if parent_id is not None:
-            await store.get(parent_id)
-    except SessionNotFound:
-        parent_id = None
-    return SessionRecord(
-        session_id=session_id,
-        parent_id=parent_id if parent_id != session_id else None,
-        name=source.name,
-        project=_project(source),
-        status="idle",
-        created=source.created or datetime.now(UTC),
-        metadata=about,
-    )
+def _content(message: Message) -> dict[str, Any]:
+    return {name: message.get(name) for name in ("role", "content", "tool_calls", "tool_call_id", "name")}
 
 
 def _project(source: SourceSession) -> str:

@@ -18,7 +18,7 @@ from amplifier_foundation.sessions.costs import spent_of
 from amplifier_foundation.sessions.history import INTERRUPTED, text_of
 from amplifier_foundation.sessions.importing.finding import detect, find_in, find_sessions, read_sessions
 from amplifier_foundation.sessions.importing.json_lines import JsonLines, Notes, parse_object
-from amplifier_foundation.sessions.importing.storing import IMPORTED, Imported, import_session
+from amplifier_foundation.sessions.importing.storing import IMPORTED, Imported, SessionImporter
 from amplifier_foundation.sessions.storages import open_store
 from amplifier_foundation.sessions.untrusted import UNTRUSTED
 from tests.other_programs import (
@@ -54,7 +54,7 @@ async def take(store: SessionStore, path: Path, notes: Notes | None = None) -> l
     """Import everything in a file or folder."""
     notes = notes or Notes()
     found = find_in(path)
-    outcomes = [await import_session(store, source) for each in found for source in read_sessions(each, notes)]
+    outcomes = [await SessionImporter(store).take(source) for each in found for source in read_sessions(each, notes)]
     return [outcome for outcome in outcomes if outcome is not None]
 
 
@@ -409,7 +409,7 @@ async def test_damage_anywhere_gives_no_error_and_no_empty_session(
             for source in read_sessions(each, notes):
                 messages = list(source.read())
                 assert messages == list(source.read())
-                outcome = await import_session(store, source)
+                outcome = await SessionImporter(store).take(source)
                 assert (outcome is None) == (not messages)
                 if outcome is not None and messages:
                     assert len(await store.read(outcome.session_id)) >= outcome.messages > 0
