@@ -9,6 +9,7 @@ from ...cli import Verbs
 _VERBS = {
     "add": ("bundles.registering:add", "Register a name for a bundle."),
     "explain": ("bundles.explaining:explain", "Explain a key of a bundle, with an example."),
+    "import": ("bundles.importing:import_", "Make a bundle of an agent, a plugin or a .claude folder."),
     "install": ("bundles.installing:install", "Install the missing packages of a bundle."),
     "list": ("bundles.registering:list_", "List the named bundles."),
     "new": ("bundles.new:new", "Write a bundle.md to begin with."),

@@ -11,6 +11,7 @@ _VERBS = {
     "diff": ("sessions.reading:diff", "Show where two sessions part."),
     "export": ("sessions.export:export", "Write a session as JSON lines or Markdown."),
     "fork": ("sessions.changing:fork", "Fork a session: now, at a turn, or at a message."),
+    "import": ("sessions.importing:import_", "Import sessions of Claude Code, Codex and session folders."),
     "list": ("sessions.reading:list_", "List sessions, the last changed first."),
     "prune": ("sessions.deleting:prune", "Delete old sessions."),
     "record": ("sessions.replaying:record", "Run one turn, and record its model traffic."),

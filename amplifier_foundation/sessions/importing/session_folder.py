@@ -1,0 +1,153 @@
+"""Read the sessions of programs with session folders: `metadata.json` and `transcript.jsonl`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..session_folders import METADATA_FILENAME, TRANSCRIPT_FILENAME, load_metadata, load_transcript
+from ..untrusted import UNTRUSTED
+from .building import Answer, Prompt, Result, build_history, read_arguments, read_image, read_text
+from .json_lines import JsonLines, Notes
+from .sources import AMPLIFIER, SourceSession, find_strangers, make_id, read_time, shorten_name, text_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from amplifier_core.transcript import Message
+
+    from .building import Block, Entry
+
+WEB_TOOLS = ("web_fetch", "web_search")
+
+
+def read_sessions(path: Path, notes: Notes) -> Iterator[SourceSession]:
+    """Yield the history of a folder. Raises `OSError`."""
+    folder, metadata = path, _read_metadata(path, notes)
+    file = JsonLines(folder / TRANSCRIPT_FILENAME)
+    shares = bool(metadata.get("fork_of")) and not metadata.get("whole")
+    prompt, tools = "", set[str]()
+    for line in file.read_all(notes):
+        blocks = [*_read_blocks(line.data.get("content"), Notes()), *_read_calls(line.data)]
+        tools.update(text_at(block, "name") for block in blocks if block["type"] == "tool_call")
+        if not prompt and line.data.get("role") == "user" and not _is_injected(line.data):
+            prompt = next((block["text"] for block in blocks if block["type"] == "text"), "")
+    uncounted = Notes()  # a history is read several times, and what is left out of it is counted once
+    reads = iter([notes])
+
+    def read() -> Iterator[Message]:
+        own = next(reads, uncounted)
+        lines = load_transcript(folder) if shares else (line.data for line in file.read_all(uncounted))
+        return build_history(_read_entries(lines, own), own)
+
+    source_id = text_at(metadata, "session_id") or folder.name
+    above = text_at(metadata, "parent_id")
+    untrusted = text_at(metadata, UNTRUSTED) or text_at(metadata, "metadata", UNTRUSTED)
+    yield SourceSession(
+        program=AMPLIFIER,
+        source_id=source_id,
+        path=folder,
+        session_id=make_id(source_id),
+        read=read,
+        parent_id=make_id(above) if above else None,
+        folder=_folder_of(metadata),
+        name=shorten_name(text_at(metadata, "name") or prompt),
+        created=read_time(metadata.get("created")),
+        agent=text_at(metadata, "agent_name"),
+        strangers=untrusted or find_strangers(tools, WEB_TOOLS),
+    )
+
+
+def describe_folder(folder: Path) -> tuple[str, str]:
+    """Return the working folder and the name of a session, as its metadata tell them; '' for what they do not."""
+    metadata = _read_metadata(folder, Notes())
+    return _folder_of(metadata), shorten_name(text_at(metadata, "name"))
+
+
+def _folder_of(metadata: dict[str, Any]) -> str:
+    return text_at(metadata, "working_dir") or text_at(metadata, "project")
+
+
+def _read_metadata(folder: Path, notes: Notes) -> dict[str, Any]:
+    try:
+        return load_metadata(folder)
+    except FileNotFoundError:
+        notes.add_problem(f"{METADATA_FILENAME} is missing: the session has no name, no folder and no time")
+    except (OSError, ValueError, RecursionError):
+        notes.add_problem(f"{METADATA_FILENAME} is damaged: the session has no name, no folder and no time")
+    return {}
+
+
+def _read_entries(messages: Iterable[dict[str, Any]], notes: Notes) -> Iterator[Entry]:
+    for number, message in enumerate(messages):
+        about = message.get("metadata")
+        time = text_at(message, "timestamp") or text_at(about, "timestamp")
+        role = message.get("role")
+        blocks = _read_blocks(message.get("content"), notes)
+        if role == "assistant":
+            usage = about.get("usage") if isinstance(about, dict) else None
+            model = text_at(about, "model")
+            said = [each for each in blocks if each["type"] != "image"]
+            calls = [] if any(each["type"] == "tool_call" for each in said) else _read_calls(message)
+            yield Answer(f"m{number}", [*said, *calls], time, model, usage if isinstance(usage, dict) else None)
+        elif role == "tool":
+            texts = all(block["type"] == "text" for block in blocks)
+            output: Any = "\n".join(block["text"] for block in blocks) if texts else blocks
+            yield Result(text_at(message, "tool_call_id"), output, time)
+        elif role == "user":
+            content = message.get("content")
+            for block in content if isinstance(content, list) else ():
+                if text_at(block, "type") == "tool_result":
+                    yield Result(text_at(block, "tool_use_id"), read_text(block.get("content")), time)
+            kept = [block for block in blocks if block["type"] in ("text", "image")]
+            text = kept[0]["text"] if len(kept) == 1 and kept[0]["type"] == "text" else ""
+            yield Prompt(text or kept, time, is_injected=_is_injected(message))
+        else:
+            notes.left_out[f"message of the role {str(role)[:40]!r}"] += 1
+
+
+def _read_blocks(content: Any, notes: Notes) -> list[Block]:
+    if not isinstance(content, list):
+        return [{"type": "text", "text": read_text(content)}]
+    blocks = []
+    for given in content:
+        block = _read_block(given) if isinstance(given, dict) else None
+        if block is not None:
+            blocks.append(block)
+        elif text_at(given, "type") != "tool_result":
+            notes.left_out[f"block of the type {text_at(given, 'type')[:40]!r}"] += 1
+    return blocks
+
+
+def _read_block(block: Block) -> Block | None:
+    kind = block.get("type")
+    if kind == "text":
+        return {"type": "text", "text": text_at(block, "text")}
+    if kind in ("tool_call", "tool_use") and text_at(block, "id"):
+        given = block.get("input", block.get("arguments"))
+        return {"type": "tool_call", "id": block["id"], "name": block.get("name"), "input": read_arguments(given)}
+    if kind == "thinking" and (text_at(block, "signature") or isinstance(block.get("content"), list)):
+        return {**block, "thinking": text_at(block, "thinking")}
+    if kind == "redacted_thinking" and text_at(block, "data"):
+        return {"type": "redacted_thinking", "data": block["data"]}
+    return read_image(block.get("source")) if kind == "image" else None
+
+
+def _read_calls(message: dict[str, Any]) -> list[Block]:
+    """Return the calls of an answer whose blocks do not have them."""
+    given_calls = message.get("tool_calls")
+    calls = []
+    for call in given_calls if isinstance(given_calls, list) else ():
+        if not isinstance(call, dict):
+            continue
+        function: Any = call.get("function")
+        function = function if isinstance(function, dict) else {}
+        name = call.get("tool") or call.get("name") or function.get("name")
+        given = call.get("arguments", function.get("arguments"))
+        if text_at(call, "id"):
+            calls.append({"type": "tool_call", "id": call["id"], "name": name, "input": read_arguments(given)})
+    return calls
+
+
+def _is_injected(message: dict[str, Any]) -> bool:
+    return text_at(message, "metadata", "source") == "hook"
