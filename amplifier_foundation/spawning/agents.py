@@ -23,6 +23,7 @@ from ..documents.dicts import deep_merge
 from ..documents.local_paths import is_remote
 from ..paths import project_of
 from ..sessions.documents import SessionDocuments
+from ..sessions.file_changes import FileChanges
 from ..sessions.held import running_call
 from ..sessions.history import turn_starts
 from ..sessions.records import AGENT
@@ -96,6 +97,8 @@ class AgentSpawner:
     def capabilities_of(self, session_id: str, cause: TriggerEvent | None = None) -> dict[str, Any]:
         """Return the capabilities of a session before its modules are mounted; `cause` is the event that woke it."""
         capabilities: dict[str, Any] = {"session.spawn": self.spawn, "session.resume": self.resume}
+        if self.store is not None:
+            capabilities["session.undo"] = FileChanges(session_id, self._count_messages)
         keeps_documents = hasattr(self.store, "write_documents")  # not `isinstance`: Python 3.12 asks no `__getattr__`
         if self.router is None and not keeps_documents:
             return capabilities
@@ -109,6 +112,9 @@ class AgentSpawner:
             documents = SessionDocuments(store, project, session_id, cause=event_id, depth=depth, publish=publish)
             capabilities["documents"] = documents
         return capabilities
+
+    def _count_messages(self) -> int:
+        return len(self.session.transcript) if self.session is not None else 0
 
     async def spawn(
         self,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from amplifier_core.interfaces import ApprovalRequest, ApprovalResponse
     from amplifier_core.session import AmplifierSession
 
+MOST_LINES = 60
+"""Lines of a question."""
 REGISTER = "approval.register_provider"
 """The capability of a module that asks through an `ApprovalProvider`."""
 
@@ -51,6 +53,11 @@ class Approvals:
         self._who = ""
         self._turn = asyncio.Lock()
         self._wake: int | None = None
+
+    @property
+    def shows_previews(self) -> bool:
+        """Whether there is a person to show to what a call would change."""
+        return self._terminal is not None
 
     def attach(self, session: AmplifierSession, name: str) -> None:
         """Answer for a session, also to modules that ask through an `ApprovalProvider`."""
@@ -99,7 +106,7 @@ class Approvals:
         usual = _option(options, default)
         listed = "  ".join(f"[{number}] {plain(option)}" for number, option in enumerate(options, 1))
         limit = f", {seconds:g} s" if seconds else ""
-        question = f"\n? {plain(who)} asks: {plain(prompt)}\n  {listed}   (Enter: {plain(usual)}{limit}) "
+        question = f"\n? {plain(who)} asks: {plain(_shorten(prompt))}\n  {listed}   (Enter: {plain(usual)}{limit}) "
         ends = time.monotonic() + seconds if seconds else None
         while True:
             line = await self._line(terminal, question, ends)
@@ -140,6 +147,13 @@ def _read_line(terminal: str, question: str, wake: int, ends: float | None) -> s
     finally:
         os.close(descriptor)
         os.close(wake)
+
+
+def _shorten(prompt: str) -> str:
+    """Return the first lines of a prompt: the question stays on the screen with what a call would change."""
+    lines = prompt.splitlines()
+    left = len(lines) - MOST_LINES
+    return prompt if left <= 1 else "\n".join([*lines[:MOST_LINES], f"… {left} more lines"])
 
 
 def _option(options: list[str], word: str) -> str:
