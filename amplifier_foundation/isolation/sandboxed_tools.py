@@ -264,8 +264,8 @@ class SandboxedModule:
             raise ValueError("the digest of a change is no SHA-256")
         if not await asyncio.to_thread(self._is_inside, path):
             raise PermissionError(f"a module in a sandbox cannot keep {path!r:.200}")
-        undo = self._coordinator.get_capability("session.undo")
-        await undo.keep(os.path.realpath(path), after)
+        real = await asyncio.to_thread(os.path.realpath, path)
+        await self._coordinator.get_capability("session.undo").keep(real, after)
 
     async def _emit(self, event: str, data: dict[str, Any]) -> dict[str, Any]:
         """Tell the hooks of an event of the module."""

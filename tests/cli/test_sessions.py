@@ -43,6 +43,7 @@ VERBS = (
     "resume",
     "show",
     "tree",
+    "undo",
 )
 
 

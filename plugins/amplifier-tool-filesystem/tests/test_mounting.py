@@ -58,7 +58,11 @@ async def test_the_sessions_folder_counts_before_the_configured_one_and_that_bef
     ("config", "message"),
     [
         ({"alow_write": True}, "alow_write: unknown key; did you mean 'allow_write'?"),
-        ({"zzz": 1}, "zzz: unknown key; known are working_dir, allow_write, max_bytes, max_image_bytes, read_before_write, grep_timeout"),
+        (
+            {"zzz": 1},
+            "zzz: unknown key; known are working_dir, allow_write, max_bytes, max_image_bytes, read_before_write, "
+            "grep_timeout",
+        ),
         ({"allow_write": "no"}, "allow_write: Input should be a valid boolean"),
         ({"max_bytes": 0}, "max_bytes: Input should be greater than or equal to 1"),
         ({"max_bytes": True}, "max_bytes: Input should be a valid integer"),
