@@ -38,10 +38,11 @@ async def preview_call(coordinator: ModuleCoordinator, data: dict[str, Any] | No
     except Exception as error:
         logger.debug("no preview of %s: %s: %s", given.get("tool_name"), type(error).__name__, error)
         return ""
-    return _make_safe(text) if isinstance(text, str) else ""
+    return make_safe(text) if isinstance(text, str) else ""
 
 
-def _make_safe(text: str) -> str:
+def make_safe(text: str) -> str:
+    """Return a text for a person: bounded, without secrets, with its control characters escaped."""
     from .utils.secrets import redact_text
 
     shown = "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in redact_text(text))

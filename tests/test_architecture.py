@@ -98,7 +98,7 @@ SPAWNERS = {
     "amplifier_foundation/isolation/sandboxed_process.py:start": "`close` waits for it, or cancels it",
     "amplifier_foundation/isolation/sandboxed_process.py:execute": "waits for it, also when it is cancelled itself",
     "amplifier_tool_bash/background.py:start": "one task a command, which `close` cancels and awaits",
-    "amplifier_tool_filesystem/tools.py:run_to_end": "waits for it, also when it is cancelled itself",
+    "amplifier_tool_filesystem/actions.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
     "amplifier_core/log_triggers.py:_next": "cancels what it waits for, and waits until that has ended",
     "amplifier_trigger_timer/trigger.py:_interruptible_sleep": "cancels the sleep before it returns",

@@ -338,7 +338,7 @@ def _read_tools(module: SandboxedModule, told: Any) -> Iterable[SandboxedTool]:
         if each["name"] in seen:
             raise ToolProcessEnded(module.name, f"tells of two tools '{each['name']}'")
         seen.add(each["name"])
-        yield (PreviewingTool if each["previews"] else SandboxedTool)(module, each)
+        yield (PreviewingTool if each.get("previews") else SandboxedTool)(module, each)
 
 
 def _find_problem(told: dict[str, Any]) -> str:
@@ -356,7 +356,7 @@ def _find_problem(told: dict[str, Any]) -> str:
         accesses in (None, CODE) or (isinstance(accesses, dict) and all(each in _KINDS for each in accesses.values()))
     ):
         return f"the accesses of '{name}' are unknown: {accesses!r:.200}"
-    said = told.get("untrusted_results"), told.get("previews")
+    said = told.get("untrusted_results"), told.get("previews", False)
     if not isinstance(told.get("effects"), str | None) or not all(isinstance(each, bool) for each in said):
         return f"what '{name}' declares is unknown"
     return ""

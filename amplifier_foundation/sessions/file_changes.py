@@ -13,14 +13,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..paths import data_home, make_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 LARGEST = 64 * 1024 * 1024
@@ -87,7 +87,10 @@ class FileChanges:
 
     def _keep(self, path: str, after: str | None, before: bytes | None, at: int) -> None:
         if self._limit is None:
-            self._limit = _read_limit()
+            from ..documents.sizes import size_of
+            from ..settings import read_settings
+
+            self._limit = size_of(read_settings().get("retention.undo"))
         if not self._limit:
             return
         kept = record(self.session_id, path, after, before=before, at=at)
@@ -111,15 +114,14 @@ def record(
     from datetime import UTC, datetime
     from secrets import token_hex
 
-    folder = _make_folder(session_id)
+    folder = make_private(_folder_of(session_id))
     mode, data, lost = _read_now(path, before)
     digest, size = (None, 0) if data is None else _keep_content(folder, data)
     about: dict[str, object] = {"id": token_hex(8), "path": path, "before": digest, "after": after, "mode": mode}
     about |= {"time": datetime.now(UTC).isoformat(), "at": at}
     more = {"undoes": list(undoes), "batch": batch, "lost": lost}
     line = json.dumps({**about, **{name: value for name, value in more.items() if value}})
-    with _locked(folder):
-        _append(folder / JOURNAL, line.encode())
+    _add_line(folder / JOURNAL, line.encode())
     return size
 
 
@@ -238,9 +240,12 @@ def _keep_content(folder: Path, data: bytes) -> tuple[str, int]:
     return digest, len(packed)
 
 
-def _append(path: Path, line: bytes) -> None:
-    """Add a line, durably; one that a kill has cut ends first."""
+def _add_line(path: Path, line: bytes) -> None:
+    """Add a line, durably, one process at a time; a line that a kill has cut ends first."""
+    import fcntl
+
     with open(path, "ab+", opener=_open_private) as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
         size = stream.seek(0, os.SEEK_END)
         if size and os.pread(stream.fileno(), 1, size - 1) != b"\n":
             line = b"\n" + line
@@ -253,38 +258,5 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time add a line."""
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _make_folder(session_id: str) -> Path:
-    folder = _folder_of(session_id)
-    if not folder.is_dir():
-        make_private(folder)
-        descriptor = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    return folder
-
-
 def _folder_of(session_id: str) -> Path:
     return data_home() / "undo" / session_id
-
-
-def _read_limit() -> int:
-    """Return the setting `retention.undo` in bytes."""
-    from ..documents.sizes import size_of
-    from ..settings import read_settings
-
-    return size_of(read_settings().get("retention.undo"))

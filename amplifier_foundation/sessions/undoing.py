@@ -134,10 +134,10 @@ def restore(steps: Sequence[Step], session_id: str, at: int = 0) -> None:
         if step.content is None:
             Path(step.path).unlink(missing_ok=True)
         else:
-            _write(Path(step.path), step.content, step.mode)
+            write_back(Path(step.path), step.content, step.mode)
 
 
-def _write(path: Path, content: bytes, mode: int | None) -> None:
+def write_back(path: Path, content: bytes, mode: int | None) -> None:
     """Replace a file by a whole new one, with the permissions of the earlier one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{token_hex(8)}.tmp")

@@ -104,9 +104,12 @@ class Approvals:
         self, terminal: str, who: str, prompt: str, options: list[str], seconds: float | None, default: str
     ) -> str:
         usual = _option(options, default)
+        lines = prompt.splitlines()
+        if (left := len(lines) - MOST_LINES) > 1:
+            prompt = "\n".join([*lines[:MOST_LINES], f"… {left} more lines"])
         listed = "  ".join(f"[{number}] {plain(option)}" for number, option in enumerate(options, 1))
         limit = f", {seconds:g} s" if seconds else ""
-        question = f"\n? {plain(who)} asks: {plain(_shorten(prompt))}\n  {listed}   (Enter: {plain(usual)}{limit}) "
+        question = f"\n? {plain(who)} asks: {plain(prompt)}\n  {listed}   (Enter: {plain(usual)}{limit}) "
         ends = time.monotonic() + seconds if seconds else None
         while True:
             line = await self._line(terminal, question, ends)
@@ -147,13 +150,6 @@ def _read_line(terminal: str, question: str, wake: int, ends: float | None) -> s
     finally:
         os.close(descriptor)
         os.close(wake)
-
-
-def _shorten(prompt: str) -> str:
-    """Return the first lines of a prompt: the question stays on the screen with what a call would change."""
-    lines = prompt.splitlines()
-    left = len(lines) - MOST_LINES
-    return prompt if left <= 1 else "\n".join([*lines[:MOST_LINES], f"… {left} more lines"])
 
 
 def _option(options: list[str], word: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from difflib import unified_diff
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -73,7 +75,10 @@ async def undo(
         _show(steps, turns)
     refused = [step for step in steps if step.problem and (step.is_final or not force)]
     if refused and not dry_run:
-        raise SessionConflict(record.session_id, _explain(refused, descendants=descendants))
+        problem = "; ".join(f"{plain(step.path)}: {step.problem}" for step in refused)
+        hint = "" if any(step.is_final for step in refused) else ". Use --force to restore it all the same"
+        hint += "" if descendants else ". --descendants includes the sessions below it"
+        raise SessionConflict(record.session_id, f"nothing is restored. {problem}{hint}")
     is_done = bool(steps) and not dry_run and confirm(f"Restore {plural(len(steps), 'file')}?", yes=yes)
     if is_done:
         restore(steps, record.session_id, record.message_count)
@@ -125,21 +130,15 @@ def _compare(step: Step) -> list[str]:
     """Return the difference between a file now and as it will be, without secrets."""
     from amplifier_core.utils.secrets import redact_text
 
-    contents = [_read_text(_read_file(step.path)), _read_text(step.content)]
+    now, path = None, Path(step.path)
+    with suppress(OSError):
+        now = path.read_bytes() if path.stat().st_size <= LARGEST_DIFF else b"\0"
+    contents = [_read_text(now), _read_text(step.content)]
     if None in contents:
         return ["(not text, or too large to compare)"]
     old, new = (redact_text(text).splitlines() for text in contents if text is not None)
     lines = [plain(line) for line in unified_diff(old, new, "now", "restored", lineterm="")]
     return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"… {len(lines) - MOST_LINES} more lines"]
-
-
-def _read_file(path: str) -> bytes | None:
-    from pathlib import Path
-
-    try:
-        return Path(path).read_bytes() if Path(path).stat().st_size <= LARGEST_DIFF else b"\0"
-    except OSError:
-        return None
 
 
 def _read_text(data: bytes | None) -> str | None:
@@ -148,14 +147,6 @@ def _read_text(data: bytes | None) -> str | None:
     except UnicodeDecodeError:
         return None
     return None if "\0" in text or len(text) > LARGEST_DIFF else text
-
-
-def _explain(refused: Sequence[Step], *, descendants: bool) -> str:
-    listed = "; ".join(f"{plain(step.path)}: {step.problem}" for step in refused)
-    if any(step.is_final for step in refused):
-        return f"nothing is restored. {listed}"
-    below = "" if descendants else ", --descendants for changes of the sessions below it"
-    return f"nothing is restored. {listed}. Use --force to restore it all the same{below}"
 
 
 def _facts(step: Step, turns: Mapping[str, int]) -> dict[str, Any]:

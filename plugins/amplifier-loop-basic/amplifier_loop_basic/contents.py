@@ -25,10 +25,10 @@ def make_content(result: ToolResult) -> Content:
     dumped = [block.model_dump(exclude_none=True) for block in blocks]
     if result.output is not None:
         dumped = [{"type": "text", "text": read_text(result)}, *(each for each in dumped if each["type"] == "image")]
-    return _bound_images(dumped)
+    return bound_images(dumped)
 
 
-def _bound_images(blocks: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def bound_images(blocks: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return blocks with a text in place of each image that is too large, or without its bytes."""
     bounded, total = [], 0
     for block in blocks:
@@ -84,15 +84,14 @@ def has_images(messages: Iterable[dict[str, Any]]) -> bool:
 
 def without_images(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return messages with a text in place of the images of tools' results, for a model without vision."""
-    return [_without_images(each) if each.get("role") == "tool" else each for each in messages]
-
-
-def _without_images(message: dict[str, Any]) -> dict[str, Any]:
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message
-    texts = [each.get("text", "") if each.get("type") == "text" else UNSEEN for each in content]
-    return {**message, "content": "\n".join(texts)}
+    changed = []
+    for message in messages:
+        content = message.get("content")
+        if message.get("role") == "tool" and isinstance(content, list):
+            texts = [each.get("text", "") if each.get("type") == "text" else UNSEEN for each in content]
+            message = {**message, "content": "\n".join(texts)}
+        changed.append(message)
+    return changed
 
 
 def sees_images(provider: Any) -> bool:

@@ -69,23 +69,25 @@ def make_block(media_type: str, data: str) -> dict[str, Any]:
 
 def measure(data: bytes, media_type: str) -> tuple[int, int] | None:
     """Return the width and height of an image in pixels; None for a damaged one."""
-    read = {"image/png": _measure_png, "image/jpeg": _measure_jpeg, "image/gif": _measure_gif}
-    size = read.get(media_type, _measure_webp)(data)
+    read = {"image/png": measure_png, "image/jpeg": measure_jpeg, "image/gif": measure_gif}
+    size = read.get(media_type, measure_webp)(data)
     return size if size and min(size) > 0 else None
 
 
-def _measure_png(data: bytes) -> tuple[int, int] | None:
+def measure_png(data: bytes) -> tuple[int, int] | None:
+    """Return the width and height of a PNG; None for a damaged one."""
     if data[12:16] != b"IHDR" or len(data) < 24:
         return None
     return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
 
 
-def _measure_gif(data: bytes) -> tuple[int, int] | None:
+def measure_gif(data: bytes) -> tuple[int, int] | None:
+    """Return the width and height of a GIF; None for a damaged one."""
     return (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")) if len(data) >= 10 else None
 
 
-def _measure_jpeg(data: bytes) -> tuple[int, int] | None:
-    """Walk the segments to the one with the size."""
+def measure_jpeg(data: bytes) -> tuple[int, int] | None:
+    """Return the width and height of a JPEG; None for a damaged one."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         kind = data[at + 1]
@@ -95,7 +97,8 @@ def _measure_jpeg(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _measure_webp(data: bytes) -> tuple[int, int] | None:
+def measure_webp(data: bytes) -> tuple[int, int] | None:
+    """Return the width and height of a WebP image; None for a damaged one."""
     kind = data[12:16]
     if kind == b"VP8X" and len(data) >= 30:
         return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")

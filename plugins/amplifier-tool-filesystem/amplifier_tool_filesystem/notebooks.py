@@ -9,7 +9,7 @@ from base64 import b64decode
 from typing import TYPE_CHECKING, Any
 
 from .failures import FileToolError, InvalidInput
-from .images import Reply, find_media_type, make_block, measure
+from .images import LONGEST_SIDE, Reply, find_media_type, make_block, measure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,75 +49,80 @@ def show_notebook(
 
     Of more than `max_bytes`, the first whole cells are shown; `truncated` if there are more.
     """
-    cells, images = notebook["cells"], list[dict[str, Any]]()
+    cells, page = notebook["cells"], Page(max_image_bytes)
     if offset > 1 and offset > len(cells):
         raise InvalidInput(f"offset {offset} is past the last cell of {path}; it has {len(cells)} cells")
-    shown, size, count = list[str](), 0, 0
+    shown, left, count = list[str](), max_bytes, 0
     for number, cell in enumerate(cells[offset - 1 :][:limit], offset):
-        text = _show_cell(number, cell, images, max_image_bytes)
-        if size + len(text.encode("utf-8", "replace")) > max_bytes:
+        data = page.show_cell(number, cell).encode("utf-8", "replace")
+        if len(data) > left:
             if not count:
-                shown.append(text.encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore"))
+                shown.append(data[:max_bytes].decode("utf-8", "ignore"))
             break
-        size, count = size + len(text.encode("utf-8", "replace")), count + 1
-        shown.append(text)
+        left, count = left - len(data), count + 1
+        shown.append(data.decode())
     content = "\n".join(shown)
     output = {"file_path": str(path), "content": content, "lines": content.count("\n") + bool(content)}
-    return Reply({**output, "cells": len(cells), "truncated": offset - 1 + count < len(cells)}, images)
+    return Reply({**output, "cells": len(cells), "truncated": offset - 1 + count < len(cells)}, page.images)
 
 
-def _show_cell(number: int, cell: dict[str, Any], images: list[dict[str, Any]], max_image_bytes: int) -> str:
-    facts = [f'id="{cell["id"]}"'] if isinstance(cell.get("id"), str) else []
-    if cell.get("execution_count"):
-        facts.append(f"run={cell['execution_count']}")
-    lines = [" ".join([f"--- cell {number}: {cell['cell_type']}", *facts]), _join(cell["source"])]
-    outputs = "\n".join(_show_outputs(cell.get("outputs") or [], images, max_image_bytes))
-    if len(outputs) > LONGEST_OUTPUT:
-        missing = len(outputs) - LONGEST_OUTPUT
-        outputs = f"{outputs[:LONGEST_OUTPUT]}\n[{missing} characters of output are left out]"
-    return "\n".join([*lines, *([f"--- output of cell {number}", outputs] if outputs else [])])
+class Page:
+    """Shows cells as text, and collects the images of their outputs."""
 
+    def __init__(self, max_image_bytes: int) -> None:
+        self.images: list[dict[str, Any]] = []
+        self._max_image_bytes = max_image_bytes
 
-def _show_outputs(outputs: Any, images: list[dict[str, Any]], max_image_bytes: int) -> Iterator[str]:
-    for output in outputs if isinstance(outputs, list) else ():
-        if not isinstance(output, dict):
-            continue
-        if output.get("output_type") == "stream":
-            yield _join(output.get("text", ""))
-        elif output.get("output_type") == "error":
-            trace = output.get("traceback")
-            text = "\n".join(map(str, trace)) if isinstance(trace, list) else ""
-            yield _COLOURS.sub("", text) or f"{output.get('ename')}: {output.get('evalue')}"
-        elif isinstance(data := output.get("data"), dict):
-            yield from _show_data(data, images, max_image_bytes)
+    def show_cell(self, number: int, cell: dict[str, Any]) -> str:
+        """Return a cell with its number, type, id, source and outputs."""
+        facts = [f'id="{cell["id"]}"'] if isinstance(cell.get("id"), str) else []
+        if cell.get("execution_count"):
+            facts.append(f"run={cell['execution_count']}")
+        lines = [" ".join([f"--- cell {number}: {cell['cell_type']}", *facts]), _join(cell["source"])]
+        outputs = "\n".join(self._show_outputs(cell.get("outputs")))
+        if len(outputs) > LONGEST_OUTPUT:
+            missing = len(outputs) - LONGEST_OUTPUT
+            outputs = f"{outputs[:LONGEST_OUTPUT]}\n[{missing} characters of output are left out]"
+        return "\n".join([*lines, *([f"--- output of cell {number}", outputs] if outputs else [])])
 
+    def _show_outputs(self, outputs: Any) -> Iterator[str]:
+        for output in outputs if isinstance(outputs, list) else ():
+            if not isinstance(output, dict):
+                continue
+            if output.get("output_type") == "stream":
+                yield _join(output.get("text", ""))
+            elif output.get("output_type") == "error":
+                trace = output.get("traceback")
+                text = "\n".join(map(str, trace)) if isinstance(trace, list) else ""
+                yield _COLOURS.sub("", text) or f"{output.get('ename')}: {output.get('evalue')}"
+            elif isinstance(data := output.get("data"), dict):
+                yield from self._show_data(data)
 
-def _show_data(data: dict[str, Any], images: list[dict[str, Any]], max_image_bytes: int) -> Iterator[str]:
-    """Yield the text of one output, or what there is to say about its image."""
-    kind = next((each for each in _IMAGES if each in data), None)
-    if kind is not None:
-        yield _take_image(_join(data[kind]), images, max_image_bytes)
-    if "text/plain" in data:
-        yield _join(data["text/plain"])
-    elif kind is None:
-        yield f"[output: {', '.join(map(str, data))}]"
+    def _show_data(self, data: dict[str, Any]) -> Iterator[str]:
+        """Yield the text of one output, or what there is to say about its image."""
+        kind = next((each for each in _IMAGES if each in data), None)
+        if kind is not None:
+            yield self._take_image("".join(_join(data[kind]).split()))
+        if "text/plain" in data:
+            yield _join(data["text/plain"])
+        elif kind is None:
+            yield f"[output: {', '.join(map(str, data))}]"
 
-
-def _take_image(text: str, images: list[dict[str, Any]], max_image_bytes: int) -> str:
-    """Add an image, and return what stands for it in the text."""
-    try:
-        data = b64decode("".join(text.split()), validate=True)
-    except ValueError:
-        return "[image: damaged]"
-    media_type = find_media_type(data)
-    size = measure(data, media_type) if media_type is not None else None
-    if media_type is None or size is None:
-        return "[image: damaged]"
-    facts = f"{media_type}, {size[0]} x {size[1]}"
-    if len(data) > max_image_bytes or len(images) == MOST_IMAGES:
-        return f"[image left out: {facts}, {len(data)} bytes]"
-    images.append(make_block(media_type, "".join(text.split())))
-    return f"[image {len(images)}: {facts}]"
+    def _take_image(self, text: str) -> str:
+        """Add an image in base64, and return what stands for it in the text."""
+        try:
+            data = b64decode(text, validate=True)
+        except ValueError:
+            return "[image: damaged]"
+        media_type = find_media_type(data)
+        size = measure(data, media_type) if media_type is not None else None
+        if media_type is None or size is None:
+            return "[image: damaged]"
+        facts = f"{media_type}, {size[0]} x {size[1]}"
+        if len(data) > self._max_image_bytes or len(self.images) == MOST_IMAGES or max(size) > LONGEST_SIDE:
+            return f"[image left out: {facts}, {len(data)} bytes]"
+        self.images.append(make_block(media_type, text))
+        return f"[image {len(self.images)}: {facts}]"
 
 
 def _join(source: Any) -> str:
@@ -135,7 +140,7 @@ def edit_notebook(text: str, path: InnerPath, given: dict[str, Any]) -> tuple[st
             "NotANotebook", f"{path} is no valid notebook of nbformat 4; change its text with edit_file"
         )
     cells, mode = notebook["cells"], given["mode"]
-    index = _find_cell(cells, given["cell"], path, is_insertion=mode == "insert")
+    index = find_cell(cells, given["cell"], path, is_insertion=mode == "insert")
     if mode == "delete":
         gone = cells.pop(index)
         return _dump_like(text, notebook), {"cell": index + 1, "cell_type": gone["cell_type"], "cells": len(cells)}
@@ -143,15 +148,15 @@ def edit_notebook(text: str, path: InnerPath, given: dict[str, Any]) -> tuple[st
         raise InvalidInput(f"'source' is missing; mode '{mode}' needs it")
     if mode == "insert":
         kind = given.get("cell_type") or "code"
-        cell = _make_cell(notebook, kind, given["source"])
+        cell = make_cell(notebook, kind, given["source"])
         cells.insert(index, cell)
     else:
-        cell = _replace_cell(cells[index], given)
+        cell = replace_cell(cells[index], given)
         cells[index] = cell
     return _dump_like(text, notebook), {"cell": index + 1, "cell_type": cell["cell_type"], "cells": len(cells)}
 
 
-def _find_cell(cells: list[dict[str, Any]], wanted: str, path: InnerPath, *, is_insertion: bool) -> int:
+def find_cell(cells: list[dict[str, Any]], wanted: str, path: InnerPath, *, is_insertion: bool) -> int:
     """Return the index of a cell by its id or number; for an insertion, that of the place after it."""
     for index, cell in enumerate(cells):
         if cell.get("id") == wanted:
@@ -164,7 +169,7 @@ def _find_cell(cells: list[dict[str, Any]], wanted: str, path: InnerPath, *, is_
     return number - (not is_insertion)
 
 
-def _replace_cell(cell: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def replace_cell(cell: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Return a cell with another source; the outputs of the earlier one are gone."""
     kind = given.get("cell_type") or cell["cell_type"]
     kept = {name: value for name, value in cell.items() if name not in ("outputs", "execution_count", "attachments")}
@@ -176,7 +181,8 @@ def _replace_cell(cell: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]
     return dict(sorted((kept | _runs(kind)).items())) if list(cell) == sorted(cell) else kept | _runs(kind)
 
 
-def _make_cell(notebook: dict[str, Any], kind: str, source: str) -> dict[str, Any]:
+def make_cell(notebook: dict[str, Any], kind: str, source: str) -> dict[str, Any]:
+    """Return a new cell, with an id where the notebook has ids."""
     cell = {"cell_type": kind, "metadata": {}, "source": source.splitlines(keepends=True), **_runs(kind)}
     if notebook.get("nbformat_minor", 0) >= 5:
         known = {each.get("id") for each in notebook["cells"]}

@@ -89,7 +89,10 @@ class SeenFiles:
 
     def _take_in(self, message: dict[str, Any]) -> None:
         """Note the file of a result in the history, if the call has not failed."""
-        found = _PATH.match(_text_of(message.get("content")))
+        content = message.get("content")
+        if isinstance(content, list):
+            content = next((each.get("text") for each in content if each.get("type") == "text"), "")
+        found = _PATH.match(content) if isinstance(content, str) else None
         moment = (message.get("metadata") or {}).get("timestamp")
         if self._earlier is None or not found or not isinstance(moment, str):
             return
@@ -97,9 +100,3 @@ class SeenFiles:
         self._earlier[name] = int(datetime.fromisoformat(moment).timestamp() * 1e9)
         if message["name"] == "read_file":
             self._read.add(name)
-
-
-def _text_of(content: Any) -> str:
-    if isinstance(content, list):
-        content = next((each.get("text") for each in content if each.get("type") == "text"), "")
-    return content if isinstance(content, str) else ""
