@@ -15,7 +15,11 @@ class ApprovalTimeoutError(Exception):
 
 @runtime_checkable
 class ApprovalSystem(Protocol):
-    """Puts questions to the user."""
+    """Puts questions to the user.
+
+    After a newline, a prompt about a tool call has what the call would change, where its tool says so (`previews`). A
+    system with `shows_previews = False` gets no such prompts.
+    """
 
     async def request_approval(
         self,
@@ -38,7 +42,8 @@ class DeferredApprovals(ApprovalSystem, Protocol):
     async def answer_call(self, coordinator: ModuleCoordinator, question: HookResult) -> HookResult:
         """Return `continue` for an approved call, else `deny`.
 
-        The data of `question` is that of the call's `tool:pre`. A denial with `held` in its data is no answer yet: the
+        The data of `question` is that of the call's `tool:pre`, and `approval_preview` what the call would change. A
+        denial with `held` in its data is no answer yet: the
         orchestrator leaves the call without a result and ends the turn. Only one with `holds_calls` is asked to.
         """
         ...

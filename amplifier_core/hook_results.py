@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED, TOOL_PRE
 from .models import ContextInjection, HookResult
+from .previews import CHANGED, preview_call
 
 if TYPE_CHECKING:
     from .coordinator import ModuleCoordinator
@@ -74,18 +75,33 @@ def _describe_question(result: HookResult, event: str, hook_name: str) -> dict[s
 
 
 async def _ask(coordinator: ModuleCoordinator, result: HookResult, event: str, hook_name: str) -> HookResult:
-    from .approval import ApprovalTimeoutError
-
+    """Return the outcome of a question; a call is refused when it would change something else than was shown."""
     system = coordinator.approval_system
     if system is None:
         return HookResult(action="deny", reason="No approval system available")
+    is_shown = event == TOOL_PRE and getattr(system, "shows_previews", True)
+    preview = await preview_call(coordinator, result.data) if is_shown else ""
+    if preview:
+        result = result.model_copy(update={"approval_preview": preview})
+    answer = await _put(coordinator, result, event, hook_name)
+    if preview and answer.action == "continue" and await preview_call(coordinator, result.data) != preview:
+        return HookResult(action="deny", reason=CHANGED)
+    return answer
+
+
+async def _put(coordinator: ModuleCoordinator, result: HookResult, event: str, hook_name: str) -> HookResult:
+    """Put a question to the approval system, and return its outcome."""
+    from .approval import ApprovalTimeoutError
+
+    system: Any = coordinator.approval_system
     prompt = result.approval_prompt or "Allow this operation?"
     options = result.approval_options or ["Allow", "Deny"]
+    shown = f"{prompt}\n{result.approval_preview}" if result.approval_preview else prompt
     try:
         if event == TOOL_PRE and hasattr(system, "answer_call"):
             verdict: HookResult = await system.answer_call(coordinator, result)
             return verdict
-        answer = await system.request_approval(prompt, options, result.approval_timeout, result.approval_default)
+        answer = await system.request_approval(shown, options, result.approval_timeout, result.approval_default)
     except ApprovalTimeoutError:
         if not allows(result.approval_default):
             return HookResult(action="deny", reason=f"Approval timeout - denied by default: {prompt}")

@@ -161,6 +161,8 @@ class HookResult(_Model):
     user_message_source: str | None = None
     append_to_last_tool_result: bool = False
     context_injections: list[ContextInjection] = Field(default_factory=list)
+    approval_preview: str | None = None
+    """What the call would change, beside the prompt; the kernel asks the tool for it (`previews`)."""
 
 
 class Pricing(_Model):

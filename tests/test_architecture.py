@@ -106,7 +106,7 @@ SPAWNERS = {
     "amplifier_tool_mcp/connection.py:_wait_for_any": "cancels them before it returns",
     "amplifier_tool_mcp/hub.py:start": "one task a server, which the end of the session ends and awaits",
     "amplifier_tool_bash/background.py:start": "one task a command, which `close` cancels and awaits",
-    "amplifier_tool_filesystem/tools.py:run_to_end": "waits for it, also when it is cancelled itself",
+    "amplifier_tool_filesystem/actions.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
     "amplifier_core/log_triggers.py:_next": "cancels what it waits for, and waits until that has ended",
     "amplifier_trigger_timer/trigger.py:_interruptible_sleep": "cancels the sleep before it returns",

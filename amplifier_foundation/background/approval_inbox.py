@@ -160,7 +160,8 @@ class ApprovalInbox:
         if not is_known:  # it may run other files the next time
             options = [each for each in options if not each.startswith((SESSION, ALWAYS))]
         exact = call_hash(call.tool, call.arguments)
-        about = json.dumps([call.session_id, call.key, exact, self.digest, scripts])
+        shown = [call.preview] if call.preview else []
+        about = json.dumps([call.session_id, call.key, exact, self.digest, scripts, *shown])
         now = self.clock.now()
         return Approval(
             id=sha256(about.encode()).hexdigest()[:12],
@@ -176,6 +177,7 @@ class ApprovalInbox:
             question=call.question,
             reason=call.reason,
             scripts=scripts,
+            preview=call.preview,
             options=options,
             created=now,
             expires=now + timedelta(seconds=self.lifetime),
@@ -191,4 +193,6 @@ def _find_change(before: Approval, after: Approval) -> str:
         for name in sorted({*before.scripts, *after.scripts})
         if before.scripts.get(name) != after.scripts.get(name)
     ]
-    return f"{', '.join(changed)} has changed" if changed else "the bundle has changed"
+    if changed:
+        return f"{', '.join(changed)} has changed"
+    return "what it would change has changed" if before.preview != after.preview else "the bundle has changed"

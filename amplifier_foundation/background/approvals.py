@@ -6,9 +6,9 @@
 
 An approval is one row of the state `QUEUE#approvals`, beside the states of triggers. It is written before its delivery
 is given back. Its id is a hash of the call's idempotency key, its exact arguments, the bundle, and the scripts of its
-command: when one of them changes, the approval is `void`, and the call is asked about anew, under another id. Only
-`decide` answers; nothing at the socket of `up` and no event does. When the delivery is finished, the newest answers
-stay for a while, without the arguments.
+command, or what it would change: when one of them changes, the approval is `void`, and the call is asked about anew,
+under another id. Only `decide` answers; nothing at the socket of `up` and no event does. When the delivery is finished,
+the newest answers stay for a while, without the arguments.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ class Approval:
     expires: datetime
     scripts: Mapping[str, str] = field(default_factory=dict)
     """The hash of each file that a word of its command names."""
+    preview: str = ""
+    """What the call would change, as its tool says; without secrets."""
     messages: list[dict[str, str]] = field(default_factory=list)
     """The last messages of its session: `role` and `text`, shortened, without secrets."""
     answer: str = ""
@@ -172,7 +174,7 @@ def settle(finished: Iterable[Approval], now: datetime) -> dict[str, Approval | 
     after: dict[str, Approval | None] = dict.fromkeys(before)
     for each in newest:
         state: State = "void" if each.state == "void" else "used"
-        after[each.id] = replace(each, state=state, arguments={}, question="", scripts={}, messages=[])
+        after[each.id] = replace(each, state=state, arguments={}, question="", scripts={}, preview="", messages=[])
     return {its_id: each for its_id, each in after.items() if each != before[its_id]}
 
 

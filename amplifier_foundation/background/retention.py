@@ -14,6 +14,7 @@ from amplifier_core.frozen import frozen
 from amplifier_core.storage import StoreAdministration
 
 from ..documents.sizes import size_of
+from ..sessions.file_changes import forget_changes
 from ..sessions.lineage import read_below
 from ..sessions.presence import as_it_is
 from .tasks import run_beside
@@ -154,6 +155,7 @@ async def _delete_whole(store: DurableStore, session_ids: Sequence[str]) -> int:
     below = [each.session_id for above in session_ids for each in await read_below(store, above)]
     await release_worktrees(session_ids)
     await asyncio.gather(*(store.delete(session_id) for session_id in (*session_ids, *below)))
+    await asyncio.to_thread(forget_changes, [*session_ids, *below])
     return len(session_ids) + len(below)
 
 

@@ -102,6 +102,9 @@ async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
         text = plain(value) if isinstance(value, str) else json.dumps(value)
         shown = name if name.isidentifier() else json.dumps(name)
         click.echo(f"  {shown}: {text.replace(chr(10), chr(10) + INDENT)}")
+    if found.preview:
+        click.echo("would change:")
+        click.echo(f"  {plain(found.preview).replace(chr(10), chr(10) + '  ')}")
     click.echo("last messages:")
     for message in found.messages:
         click.echo(f"  {message['role']}: {one_line(message['text'], 200)}")

@@ -121,6 +121,11 @@ class SandboxedProcess:
         await self._process.wait()
         await asyncio.wait({self._draining}, timeout=GRACE)
 
+    async def preview(self, tool: str, input: Any, gate: str) -> str:
+        """Return what a call would change, in the words of its tool."""
+        told, self._gate = (None if gate == self._gate else gate), gate
+        return str(await self.call("preview", tool=tool, input=input, gate=told))
+
     async def execute(self, tool: str, input: Any, call: Any, gate: str) -> Any:
         """Return the answer to the call of a tool; a cancelled call is cancelled in the process, or that is killed."""
         number = next(self._numbers)

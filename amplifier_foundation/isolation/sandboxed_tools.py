@@ -106,6 +106,16 @@ class SandboxedModule:
                     await self._end(process)
         return _read_answer(self.name, answer, said)
 
+    async def preview(self, tool: str, input: Any) -> str:
+        """Return what a call would change, in the words of its tool."""
+        process = await self._take_process()
+        try:
+            return await process.preview(tool, input, self._pack_gate())
+        finally:
+            process.calls -= 1
+            if process.is_retired and not process.calls:
+                await self._end(process)
+
     async def close(self) -> None:
         """End all processes, also one that begins."""
         self._is_closed = True
@@ -166,6 +176,7 @@ class SandboxedModule:
                 session_id=self._coordinator.session_id,
                 parent_id=self._coordinator.parent_id,
                 gate=self._pack_gate(),
+                undo=self._coordinator.get_capability("session.undo") is not None,
             )
             tools = {tool.name: tool for tool in _read_tools(self, told)}
             if told != (self._told or told):
@@ -243,7 +254,18 @@ class SandboxedModule:
             return await self._emit(**arguments)
         if name == "log":
             return self._log(**arguments)
+        if name == "keep":
+            return await self._keep(**arguments)
         raise LookupError(f"a module in a sandbox cannot ask for '{name}'")
+
+    async def _keep(self, path: Any, after: Any) -> None:
+        """Keep what a file of the working folder holds, before a tool changes it."""
+        if not isinstance(after, str) or not re.fullmatch("[0-9a-f]{64}", after):
+            raise ValueError("the digest of a change is no SHA-256")
+        if not await asyncio.to_thread(self._is_inside, path):
+            raise PermissionError(f"a module in a sandbox cannot keep {path!r:.200}")
+        real = await asyncio.to_thread(os.path.realpath, path)
+        await self._coordinator.get_capability("session.undo").keep(real, after)
 
     async def _emit(self, event: str, data: dict[str, Any]) -> dict[str, Any]:
         """Tell the hooks of an event of the module."""
@@ -299,6 +321,14 @@ class SandboxedTool:
         return [*Call.of(self.name, arguments, folder).accesses, Access("command", self.name, form="opaque")]
 
 
+class PreviewingTool(SandboxedTool):
+    """A tool in a sandbox that says what a call would change."""
+
+    async def preview(self, input: dict[str, Any]) -> str:
+        """Ask the process."""
+        return await self._module.preview(self.name, input)
+
+
 def _read_tools(module: SandboxedModule, told: Any) -> Iterable[SandboxedTool]:
     """Yield the tools that a process tells of. Raises `ToolProcessEnded` for anything else than tools."""
     seen: set[str] = set()
@@ -308,7 +338,7 @@ def _read_tools(module: SandboxedModule, told: Any) -> Iterable[SandboxedTool]:
         if each["name"] in seen:
             raise ToolProcessEnded(module.name, f"tells of two tools '{each['name']}'")
         seen.add(each["name"])
-        yield SandboxedTool(module, each)
+        yield (PreviewingTool if each.get("previews") else SandboxedTool)(module, each)
 
 
 def _find_problem(told: dict[str, Any]) -> str:
@@ -326,7 +356,8 @@ def _find_problem(told: dict[str, Any]) -> str:
         accesses in (None, CODE) or (isinstance(accesses, dict) and all(each in _KINDS for each in accesses.values()))
     ):
         return f"the accesses of '{name}' are unknown: {accesses!r:.200}"
-    if not isinstance(told.get("effects"), str | None) or not isinstance(told.get("untrusted_results"), bool):
+    said = told.get("untrusted_results"), told.get("previews", False)
+    if not isinstance(told.get("effects"), str | None) or not all(isinstance(each, bool) for each in said):
         return f"what '{name}' declares is unknown"
     return ""
 

@@ -69,7 +69,13 @@ class _Host:
 
     async def _serve(self, name: str, arguments: dict[str, Any]) -> Any:
         calls: dict[str, Callable[..., Any]]
-        calls = {"mount": self._mount, "execute": self._execute, "cancel": self._cancel, "end": self._end}
+        calls = {
+            "mount": self._mount,
+            "execute": self._execute,
+            "preview": self._preview,
+            "cancel": self._cancel,
+            "end": self._end,
+        }
         return await calls[name](**arguments)
 
     async def _mount(
@@ -80,6 +86,8 @@ class _Host:
         coordinator = self._coordinator = _Coordinator(self._link, about["session_id"], about["parent_id"])
         coordinator.register_capability("session.working_dir", about["folder"])
         coordinator.register_capability("tool.call", _call.get)
+        if about["undo"]:
+            coordinator.register_capability("session.undo", _Undo(self._link))
         coordinator.take_gate(about["gate"])
         coordinator.mount_points["module-source-resolver"] = _Place(path)
         loader = ModuleLoader()
@@ -107,12 +115,29 @@ class _Host:
         finally:
             del self._running[number]
 
+    async def _preview(self, tool: str, input: Any, gate: str | None) -> str:
+        """Return what a call would change."""
+        assert self._coordinator is not None  # it is mounted before its tools are known
+        self._coordinator.take_gate(gate)
+        return str(await self._coordinator.get("tools", tool).preview(input))
+
     async def _cancel(self, number: int) -> None:
         if number in self._running:
             self._running[number].cancel()
 
     async def _end(self) -> None:
         self._ending.set()
+
+
+class _Undo:
+    """Has the session's process keep what a file holds before a change."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def keep(self, path: str, after: str | None, before: bytes | None = None) -> None:
+        """Keep a file of the working folder as it is on disk."""
+        await self._link.call("keep", path=path, after=after)
 
 
 class _Place:
@@ -194,6 +219,7 @@ def _describe(name: str, tool: Any) -> dict[str, Any]:
         "input_schema": getattr(tool, "input_schema", None),
         "accesses": CODE if callable(accesses) else accesses,
         "effects": getattr(tool, "effects", None) or effects,
+        "previews": callable(getattr(tool, "preview", None)),
         "untrusted_results": getattr(tool, "untrusted_results", False) is True,
     }
 

@@ -39,6 +39,8 @@ class AskedCall:
     options: list[str]
     continues: bool
     """Whether the call goes on with a session that it began."""
+    preview: str = ""
+    """What the call would change, as its tool says."""
 
 
 @frozen
@@ -111,6 +113,7 @@ def _describe(coordinator: ModuleCoordinator, question: HookResult, held: HeldCa
         reason=question.reason or "a hook asks",
         options=list(question.approval_options or ["Allow", "Deny"]),
         continues=held.session_of(call_id) is not None,
+        preview=question.approval_preview or "",
     )
 
 

@@ -36,7 +36,7 @@ DEFAULTS: dict[str, Any] = {
     "permissions": {},
     "fetch": {"timeout": 120},
     "approvals": {"timeout": "24h"},
-    "retention": {"sessions": "90d", "keep": 20, "max_size": 0},
+    "retention": {"sessions": "90d", "keep": 20, "max_size": 0, "undo": "200MB"},
     "notify": [],
     "max_subprocess": 4,
 }

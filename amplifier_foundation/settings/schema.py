@@ -52,6 +52,8 @@ class Retention(Section):
     """Limit on the size of the store in bytes: older data goes first; 0: unlimited."""
     keep: int = Field(default=0, ge=0)
     """Sessions of each background session kept at any age."""
+    undo: Size = 0
+    """Limit on the earlier contents of changed files in bytes: the oldest go first; 0: none are kept."""
 
 
 class Notification(Section):

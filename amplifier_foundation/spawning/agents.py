@@ -23,6 +23,7 @@ from ..documents.dicts import deep_merge
 from ..documents.local_paths import is_remote
 from ..paths import project_of
 from ..sessions.documents import SessionDocuments
+from ..sessions.file_changes import FileChanges
 from ..sessions.held import running_call
 from ..sessions.history import turn_starts
 from ..sessions.records import AGENT
@@ -101,6 +102,7 @@ class AgentSpawner:
         capabilities: dict[str, Any] = {"session.spawn": self.spawn, "session.resume": self.resume}
         if self.store is not None:
             capabilities |= {"session.children": self.children, "session.annotate": self.annotate}
+            capabilities["session.undo"] = FileChanges(session_id, self._count_messages)
         keeps_documents = hasattr(self.store, "write_documents")  # not `isinstance`: Python 3.12 asks no `__getattr__`
         if self.router is None and not keeps_documents:
             return capabilities
@@ -114,6 +116,9 @@ class AgentSpawner:
             documents = SessionDocuments(store, project, session_id, cause=event_id, depth=depth, publish=publish)
             capabilities["documents"] = documents
         return capabilities
+
+    def _count_messages(self) -> int:
+        return len(self.session.transcript) if self.session is not None else 0
 
     async def spawn(
         self,

@@ -66,6 +66,7 @@ def test_every_setting_is_shown_with_its_value_and_its_place(capsys: pytest.Capt
         ["retention.sessions", "90d", "default"],
         ["retention.keep", "20", "default"],
         ["retention.max_size", "0", "default"],
+        ["retention.undo", "200MB", "default"],
         ["notify", "-", "default"],
         ["max_subprocess", "4", "default"],
     ]
@@ -82,7 +83,7 @@ def test_the_json_has_every_setting_and_every_file(
     assert list(rows) == [
         *("bundle", "bundles", "storage", "overrides", "models", "permissions", "fetch.timeout"),
         "approvals.timeout",
-        *("retention.sessions", "retention.keep", "retention.max_size"),
+        *("retention.sessions", "retention.keep", "retention.max_size", "retention.undo"),
         "notify",
         "max_subprocess",
     ]

@@ -116,7 +116,7 @@ def test_a_child_that_asks_is_named_once(terminals: Any, project: Path) -> None:
     person = terminals("run", "--name", "held")
     person.prompted()
     person.type("have it written\n")
-    person.until(r"\n\? reviewer \(\w+-\w+\) asks: Write hello\.txt\?\n  \[1\] Allow")
+    person.until(r"\n\? reviewer \(\w+-\w+\) asks: Write hello\.txt\?\n(.*\n)*\+hello\n  \[1\] Allow")
     person.type("1\n")
     assert "reported: " in person.prompted()
     assert (project / "hello.txt").read_text(encoding="utf-8") == "hello"
@@ -148,7 +148,7 @@ def test_ctrl_c_stops_a_turn_after_its_step_and_then_at_once(
     assert "cut off" in person.say("/continue")
 
     person.type("write\n")
-    person.until(r"held \(held-\w+\) asks: Write hello\.txt\?\n  \[1\] Allow  \[2\] Deny   \(Enter: Deny, 300 s\) ")
+    person.until(r"held \(held-\w+\) asks: Write hello\.txt\?\n(.*\n)*\+hello\n  \[1\] Allow  \[2\] Deny   \(Enter: Deny, 300 s\) ")
     person.type("maybe\n")
     person.until(r"\[2\] Deny\? ")
     person.type("n\n")

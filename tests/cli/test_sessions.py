@@ -44,6 +44,7 @@ VERBS = (
     "resume",
     "show",
     "tree",
+    "undo",
 )
 
 

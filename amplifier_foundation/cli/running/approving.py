@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from amplifier_core.interfaces import ApprovalRequest, ApprovalResponse
     from amplifier_core.session import AmplifierSession
 
+MOST_LINES = 60
+"""Lines of a question."""
 REGISTER = "approval.register_provider"
 """The capability of a module that asks through an `ApprovalProvider`."""
 
@@ -51,6 +53,11 @@ class Approvals:
         self._who = ""
         self._turn = asyncio.Lock()
         self._wake: int | None = None
+
+    @property
+    def shows_previews(self) -> bool:
+        """Whether there is a person to show to what a call would change."""
+        return self._terminal is not None
 
     def attach(self, session: AmplifierSession, name: str) -> None:
         """Answer for a session, also to modules that ask through an `ApprovalProvider`."""
@@ -97,6 +104,9 @@ class Approvals:
         self, terminal: str, who: str, prompt: str, options: list[str], seconds: float | None, default: str
     ) -> str:
         usual = _option(options, default)
+        lines = prompt.splitlines()
+        if (left := len(lines) - MOST_LINES) > 1:
+            prompt = "\n".join([*lines[:MOST_LINES], f"… {left} more lines"])
         listed = "  ".join(f"[{number}] {plain(option)}" for number, option in enumerate(options, 1))
         limit = f", {seconds:g} s" if seconds else ""
         question = f"\n? {plain(who)} asks: {plain(prompt)}\n  {listed}   (Enter: {plain(usual)}{limit}) "

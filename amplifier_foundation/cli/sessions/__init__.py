@@ -21,6 +21,7 @@ _VERBS = {
     "resume": ("sessions.resuming:resume", "Run one more turn of a session."),
     "show": ("sessions.reading:show", "Show a session and its messages."),
     "tree": ("sessions.tree:tree", "Show sessions below their parents, with forks and events."),
+    "undo": ("sessions.undoing:undo", "Restore the files that a session has changed."),
 }
 
 

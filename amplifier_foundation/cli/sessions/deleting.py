@@ -31,6 +31,7 @@ from ..output import plural, print_json, timestamp
 async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> None:
     """Delete sessions; their forks keep the shared messages."""
     from ...background.worktree_steps import release_worktrees
+    from ...sessions.file_changes import forget_changes
     from ...sessions.presence import refuse_deletion
 
     async with use_store(storage_plugins(ctx)) as store:
@@ -49,6 +50,7 @@ async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, fo
         await release_worktrees(deleted)
         for session_id in deleted:
             await store.delete(session_id)
+        forget_changes(deleted)
     if as_json:
         print_json("session.delete/1", [{"session_id": each, "forks": forks[each]} for each in deleted])
         return
@@ -82,6 +84,7 @@ async def prune(
 
     from ...background.retention import age, disposable
     from ...background.worktree_steps import release_worktrees
+    from ...sessions.file_changes import forget_changes
 
     if older_than is None and not keep:
         raise click.UsageError("give --older-than 30d, or --keep 20, or both")
@@ -100,6 +103,7 @@ async def prune(
         await release_worktrees(record.session_id for record in chosen if delete_them)
         for record in chosen if delete_them else ():
             await store.delete(record.session_id)
+        forget_changes(record.session_id for record in chosen if delete_them)
     if as_json:
         ids = [record.session_id for record in chosen]
         print_json("session.prune/1", {"deleted": delete_them, "sessions": ids})

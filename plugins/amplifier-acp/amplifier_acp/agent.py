@@ -283,6 +283,7 @@ class Agent:
 
     async def delete_session(self, params: Params) -> dict[str, Any]:
         """End and delete a session; its forks keep the messages that they share. Deleting twice is no error."""
+        from amplifier_foundation.sessions.file_changes import forget_changes
         from amplifier_foundation.sessions.presence import refuse_deletion
 
         from .params import OfSession, check
@@ -293,6 +294,7 @@ class Agent:
         with suppress(SessionNotFound, InvalidSessionId):
             refuse_deletion(await self._store.get(session_id))
             await self._store.delete(session_id)
+            forget_changes([session_id])
         return {}
 
     async def _end(self, session: EditorSession) -> None:

@@ -10,7 +10,7 @@ from amplifier_core.permissions.gate import ALWAYS, SESSION
 
 from .contents import make_text
 from .peer import RpcError
-from .tool_calls import LONGEST_TITLE, describe_call
+from .tool_calls import LONGEST_TITLE, describe_call, make_diff
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,8 @@ class EditorApprovals:
         )
         options = question.approval_options or ["Allow", "Deny"]
         try:
-            answer = await self._ask(call, prompt, options, question.approval_timeout)
+            shown = await asyncio.to_thread(self._show_change, data, getattr(question, "approval_preview", None))
+            answer = await self._ask({**call, **shown}, prompt, options, question.approval_timeout)
         except ApprovalTimeoutError:
             return HookResult(action="deny", reason=f"nobody answered in time: {prompt}")
         if coordinator.permissions is not None:
@@ -78,6 +79,14 @@ class EditorApprovals:
             self._peer.update(self._session_id, update)
             return HookResult(action="continue", data=question.data)
         return HookResult(action="deny", reason=f"the person denied: {prompt}")
+
+    def _show_change(self, data: dict[str, Any], preview: str | None) -> dict[str, Any]:
+        """Return what a call would change as content: a diff of the editor's own, else the text of its tool."""
+        if not preview:
+            return {}
+        diff = make_diff(str(data.get("tool_name")), data.get("tool_input"), self._folder)
+        text = {"type": "content", "content": make_text(f"```diff\n{preview.replace('```', '`` `')}\n```")}
+        return {"content": [diff or text]}
 
     async def request_approval(
         self,
@@ -92,7 +101,7 @@ class EditorApprovals:
         return await self._ask({"toolCallId": f"question-{self._count}", "title": title}, prompt, options, timeout)
 
     async def _ask(self, call: dict[str, Any], prompt: str, options: list[str], seconds: float | None) -> str:
-        content = [{"type": "content", "content": make_text(prompt)}]
+        content = [{"type": "content", "content": make_text(prompt)}, *call.get("content", ())]
         told = {**call, "status": "pending", "content": content}
         asking = ask(self._peer, self._session_id, told, options, seconds)
         answer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._serving))

@@ -20,6 +20,7 @@ _KINDS = {
     "read_file": "read",
     "write_file": "edit",
     "edit_file": "edit",
+    "edit_notebook": "edit",
     "glob": "search",
     "grep": "search",
     "bash": "execute",

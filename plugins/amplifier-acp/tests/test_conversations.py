@@ -127,6 +127,8 @@ def test_a_question_names_the_call_that_it_is_about(editor: Any, folder: Path) -
     assert asked["params"]["sessionId"] == session
     assert asked["params"]["toolCall"]["toolCallId"] == call["toolCallId"]
     assert asked["params"]["toolCall"]["rawInput"] == {"file_path": "a.txt", "content": "hello\n"}
+    shown = asked["params"]["toolCall"]["content"]
+    assert shown[1:] == [{"type": "diff", "path": str(folder / "a.txt"), "newText": "hello\n"}]
     kinds = {each["name"].split(":")[0]: each["kind"] for each in asked["params"]["options"]}
     assert kinds == {"Allow once": "allow_once", "Allow for this session": "allow_always", "Deny": "reject_once"}
 

@@ -14,6 +14,7 @@ from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
 from amplifier_core.models import ToolResult
 
 from .call_context import current_call, find_position, make_key, read_history
+from .contents import add_text, make_content, shorten
 from .interrupts import Interrupted, current_task
 from .signals import read_change
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from amplifier_core import ContextManager, Tool, ToolCall
 
     from .call_context import HeldCalls, OpenCall
+    from .contents import Content
     from .interrupts import Interrupts
     from .signals import Signals
 
@@ -98,7 +100,7 @@ class ToolCalls:
         """
         self._position = find_position(await read_history(self._context), calls[0].id)
         group = f"{_PROCESS}-{next(_GROUPS)}"
-        texts: list[str | None] = [NOT_BEGUN] * len(calls)
+        texts: list[Content | None] = [NOT_BEGUN] * len(calls)
         try:
             if len(calls) == 1:
                 texts[0] = None
@@ -121,13 +123,13 @@ class ToolCalls:
                 if text is _HELD:
                     continue
                 if notes and text is not None:
-                    text, notes = f"{text}\n\n{notes}", ""
+                    text, notes = add_text(text, notes), ""
                 said = CUT_OFF if text is None else shorten(text, self._longest)
                 await self._context.add_message(result_message(call.id, call.name, said))
         await self._signals.settle()
 
-    async def _answer(self, call: ToolCall | OpenCall, group: str, task: asyncio.Task[Any]) -> str:
-        """Return the text of the call's result for the model."""
+    async def _answer(self, call: ToolCall | OpenCall, group: str, task: asyncio.Task[Any]) -> Content:
+        """Return the call's result for the model."""
         if self._interrupts.is_cancelled:
             return NOT_BEGUN
         about: dict[str, Any] = {
@@ -196,14 +198,18 @@ class ToolCalls:
             if token is not None:
                 token.register_tool_complete(call.id)
 
-    async def _report_result(self, about: dict[str, Any], result: ToolResult) -> str:
-        """Tell the hooks, and return the text of the result after their changes."""
+    async def _report_result(self, about: dict[str, Any], result: ToolResult) -> Content:
+        """Tell the hooks, and return the result after their changes; they see no bytes of images."""
         if not self._signals.is_heard(TOOL_POST):
-            return _as_text(result)
+            return make_content(result)
         shown = result.safe_hook_presentation()
         seen = await self._signals.emit_around_tool(TOOL_POST, {**about, "result": shown})
         replaced = read_change(seen, "result", shown)
-        return _as_text(result if replaced == shown else _as_result(replaced))
+        if replaced == shown:
+            return make_content(result)
+        if isinstance(replaced, dict) and "content" in shown and replaced.get("content") == shown["content"]:
+            replaced = {**replaced, "content": result.content}
+        return make_content(_as_result(replaced))
 
     async def _report_error(self, about: dict[str, Any], kind: str, text: str) -> str:
         """Tell the hooks, and return the text of the error after their changes."""
@@ -232,17 +238,9 @@ def _describe(error: BaseException) -> str:
     return f"Error: {type(error).__name__}: {error}" if str(error) else f"Error: {type(error).__name__}"
 
 
-def shorten(text: str, longest: int) -> str:
-    """Return the text, cut after `longest` characters with a note of how many are missing."""
-    missing = len(text) - longest
-    if missing <= 0:
-        return text
-    return f"{text[:longest]}\n[The result is cut here: {missing} of its {len(text)} characters are missing.]"
-
-
-def result_message(call_id: str, name: str, text: str) -> dict[str, Any]:
+def result_message(call_id: str, name: str, content: Content) -> dict[str, Any]:
     """Return the message with the result of a tool call."""
-    return {"role": "tool", "tool_call_id": call_id, "name": name, "content": text}
+    return {"role": "tool", "tool_call_id": call_id, "name": name, "content": content}
 
 
 def _as_result(value: Any) -> ToolResult:
@@ -252,17 +250,3 @@ def _as_result(value: Any) -> ToolResult:
     if isinstance(value, dict) and "output" in value and value.keys() <= ToolResult.model_fields.keys():
         return ToolResult.model_validate(value)
     return ToolResult(output=value)
-
-
-def _as_text(result: ToolResult) -> str:
-    """Return the result as text for the model."""
-    try:
-        text = result.get_serialized_output()
-    except TypeError:  # JSON cannot hold the output: a date, a path, a set
-        from pydantic_core import to_jsonable_python
-
-        output = to_jsonable_python(result.output, fallback=str, bytes_mode="base64")
-        text = ToolResult(output=output).get_serialized_output()
-    if text or result.success:
-        return text
-    return f"Error: {result.error or 'the tool failed and did not say why'}"

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.models import ContextInjection, HookResult
 
+from .contents import add_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -92,7 +94,7 @@ class Signals:
         for each in injections:
             last = messages[-1] if messages else {}
             if each.append_to_last_tool_result and last.get("role") == "tool":
-                messages[-1] = {**last, "content": f"{last['content']}\n\n{each.content}"}
+                messages[-1] = {**last, "content": add_text(last["content"], each.content)}
             else:
                 messages.append({"role": each.role, "content": each.content})
         return messages

@@ -22,6 +22,7 @@ from amplifier_core.message_models import ChatRequest, ChatResponse
 
 from .call_context import read_history
 from .calls import HELD, ToolCalls, result_message
+from .contents import has_images, sees_images, without_images
 from .interrupts import Interrupted, current_task
 from .signals import read_change
 from .tail import awaits_model, find_unanswered, is_unfinished, unfinished_reason
@@ -215,6 +216,8 @@ class Turn:
             self._stop("incomplete", f"{verdict.reason}" if self.finish_reason else f"Denied by hook: {verdict.reason}")
             return None
         messages = await self.context.get_messages_for_request(provider=self.provider)
+        if has_images(messages) and not sees_images(self.provider):
+            messages = without_images(messages)
         parts: dict[str, Any] = {"messages": self.signals.with_injections(messages), "tools": self.specs}
         complete: Callable[[ChatRequest], Awaitable[ChatResponse]] = self.provider.complete
         if self.response_format is not None:

@@ -14,7 +14,7 @@ from amplifier_providers.tls import share_tls_context
 from .config import ADDRESS_VARIABLE, KEY_VARIABLE, LOCAL_ADDRESS, read_host
 from .errors import Refusal, Translator, is_about_thinking
 from .models import CAPABILITIES, describe_model
-from .requests import make_call
+from .requests import make_call, without_images
 from .responses import follow, read_answer
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class OllamaProvider(SDKProvider["AsyncClient"]):
         self._server = settings.find_address()
         super().__init__(settings, hooks, key=settings.find_key(), address=self._server)
         self._settings = settings
+        self._seeing: dict[str, bool] = {}
         self.begin(_build_client, self._server, self._key, settings.connect_timeout)
 
     def get_info(self) -> ProviderInfo:
@@ -118,11 +119,24 @@ class OllamaProvider(SDKProvider["AsyncClient"]):
 
     async def stream(self, client: AsyncClient, call: Call, blocks: BlockStream) -> ChatResponse:
         """Ask once. Leaving closes the connection, however it happens."""
+        if any("images" in each for each in call.body["messages"]) and not await self._sees(client, call.model):
+            call = without_images(call)
         async with self.limit_silence(within=True) as hear:
             asked = await client.chat(**call.body, stream=True)
             async with aclosing(cast("AsyncGenerator[Piece]", asked)) as pieces:
                 answer = await follow(pieces, blocks, hear)
         return read_answer(answer, call, self._server)
+
+    async def _sees(self, client: AsyncClient, model: str) -> bool:
+        """Return whether a model may have vision, as its server says; it is asked once."""
+        if model not in self._seeing:
+            try:
+                async with asyncio.timeout(self._settings.idle_timeout):
+                    told = (await client.show(model)).capabilities
+            except Refusal:  # a server without this request
+                told = None
+            self._seeing[model] = told is None or "vision" in told
+        return self._seeing[model]
 
 
 def _build_client(address: str, key: str | None, connect_timeout: float) -> AsyncClient:

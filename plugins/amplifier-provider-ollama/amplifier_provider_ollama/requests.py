@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.llm_errors import InvalidRequestError
@@ -20,6 +20,7 @@ Block = dict[str, Any]
 Lost = list[tuple[str, str, str]]
 """What was requested, what is sent instead, and why."""
 
+UNSEEN = "[An image is left out here: the model sees no images.]"
 _INSTRUCTING = ("system", "developer")
 _LEVELS: dict[str, bool | str] = {"none": False, "minimal": "low", "low": "low", "medium": "medium", "high": "high"}
 _DATA_URL = re.compile(r"data:(?P<media_type>[\w.+-]+/[\w.+-]+);base64,(?P<data>.*)", re.DOTALL)
@@ -70,6 +71,18 @@ def make_call(request: ChatRequest, settings: Settings, *, with_thinking: bool =
     parts = ("; ".join(dict.fromkeys(each)) for each in zip(*lost, strict=True))
     degradation = Degradation(**dict(zip(("requested", "actual", "reason"), parts, strict=True))) if lost else None
     return Call(model, body, degradation)
+
+
+def without_images(call: Call) -> Call:
+    """Return a call with a text in place of its images: the model has no vision."""
+    messages = []
+    for message in call.body["messages"]:
+        kept = {name: value for name, value in message.items() if name != "images"}
+        if "images" in message:
+            kept["content"] = "\n\n".join(filter(None, (kept["content"], UNSEEN)))
+        messages.append(kept)
+    lost = Degradation(requested="images", actual="a text that they are missing", reason="the model has no vision")
+    return replace(call, body={**call.body, "messages": messages}, degradation=call.degradation or lost)
 
 
 def _choose_thinking(effort: str | None, settings: Settings, lost: Lost) -> bool | str | None:

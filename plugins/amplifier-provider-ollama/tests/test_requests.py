@@ -10,6 +10,8 @@ from amplifier_core.llm_errors import InvalidRequestError
 from tests.wire import ollama as wire
 
 TOOL = {"name": "look", "description": "Look", "parameters": {"type": "object", "properties": {}}}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+SEE = {"type": "text", "text": "See"}
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
 
@@ -121,7 +123,26 @@ async def test_a_model_that_does_not_think_is_asked_without_and_that_is_told(ser
 )
 async def test_images_are_sent_as_data(serve: Any, source: Any) -> None:
     message = {"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "image", "source": source}]}
-    assert (await sent(serve, message))["messages"] == [{"role": "user", "content": "See", "images": ["AAAA"]}]
+    service = await serve(wire.shows("completion", "vision"), wire.says("ok"), wire.says("ok"))
+    await service.ask(message)
+    await service.ask(message)
+    seen = [{"role": "user", "content": "See", "images": ["AAAA"]}]
+    assert [body.get("messages") for body in service.bodies] == [None, seen, seen]  # the model is asked about once
+
+
+async def test_the_image_of_a_result_is_sent(serve: Any) -> None:
+    service = await serve(wire.shows("completion", "vision"), wire.says("ok"))
+    await service.ask({"role": "tool", "tool_call_id": "1", "name": "look", "content": [SEE, IMAGE]})
+    [message] = service.bodies[1]["messages"]
+    assert message == {"role": "tool", "tool_name": "look", "content": "See", "images": ["AAAA"]}
+
+
+async def test_a_model_without_vision_gets_a_text_in_place_of_an_image(serve: Any) -> None:
+    service = await serve(wire.shows("completion", "tools"), wire.says("ok"))
+    response = await service.ask({"role": "tool", "tool_call_id": "1", "name": "look", "content": [SEE, IMAGE]})
+    [message] = service.bodies[1]["messages"]
+    assert message["content"] == "See\n\n[An image is left out here: the model sees no images.]"
+    assert "images" not in message and response.degradation.requested == "images"
 
 
 @pytest.mark.parametrize("kind", ["text", "base64"])

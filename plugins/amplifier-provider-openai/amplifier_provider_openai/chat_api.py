@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from .config import Settings
     from .content import Block
 
+_IMAGES = "images"
+"""The images of a result, until they have a place."""
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 FINISH_REASONS = {"function_call": "tool_calls"}
 
@@ -45,7 +47,7 @@ def make_call(request: ChatRequest, settings: Settings) -> Call:
     """Return the call for a request; earlier thinking is left out."""
     model = settings.resolve_model(request.model)
     lost: Lost = []
-    messages = [each for message in request.messages for each in _read_message(message)]
+    messages = _place_images([each for message in request.messages for each in _read_message(message)])
     body: dict[str, Any] = {"model": model, "messages": messages, "stream_options": {"include_usage": True}}
     if request.tools:
         body["tools"] = [
@@ -119,9 +121,34 @@ def _assistant_message(blocks: list[Block]) -> list[Block]:
 
 
 def _tool_message(call_id: str, output: Any) -> Block:
+    images: list[Block] = []
     if isinstance(output, list) and all(isinstance(each, dict) and "type" in each for each in output):
+        images = [part for each in output if each["type"] == "image" and (part := _input_part(each)) is not None]
         output = "\n".join(each["text"] if each["type"] == "text" else f"[{each['type']}]" for each in output)
-    return {"role": "tool", "tool_call_id": call_id, "content": read_text(output)}
+    return {
+        "role": "tool",
+        "tool_call_id": call_id,
+        "content": read_text(output),
+        **({_IMAGES: images} if images else {}),
+    }
+
+
+def _place_images(messages: list[Block]) -> list[Block]:
+    """Return messages with the images of results in a message of the user: the API takes none in a result.
+
+    It comes after the last of the results in a row, as no other message may stand between them.
+    """
+    placed: list[Block] = []
+    waiting: list[Block] = []
+    for message in [*messages, None]:
+        if waiting and (message is None or message["role"] != "tool"):
+            placed.append({"role": "user", "content": waiting})
+            waiting = []
+        if message is not None:
+            if images := message.pop(_IMAGES, None):
+                waiting += [{"type": "text", "text": f"The images of the result {message['tool_call_id']}:"}, *images]
+            placed.append(message)
+    return placed
 
 
 def _input_part(block: Block) -> Block | None:

@@ -48,6 +48,10 @@ class Settings(BaseSettings):
         Field(description="Ask for a summary of the model's reasoning; the service may want a verified account."),
     ] = None
 
+    vision: Annotated[
+        bool, Field(description="Whether the model sees images; false sends a text in place of a tool's images.")
+    ] = True
+
     def find_address(self) -> str | None:
         """Return the address of another service; None for OpenAI's own."""
         return expand(self.base_url) or expand(f"${{{ADDRESS_VARIABLE}}}")

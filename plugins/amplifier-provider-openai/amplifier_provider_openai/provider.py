@@ -56,7 +56,7 @@ class OpenAIProvider(SDKProvider["AsyncOpenAI"]):
             id=self.name,
             display_name="OpenAI",
             credential_env_vars=[KEY_VARIABLE],
-            capabilities=list(CAPABILITIES),
+            capabilities=[each for each in CAPABILITIES if each != "vision" or self._settings.vision],
             defaults={"model": model.id, **limits},
             config_fields=[
                 ConfigField(

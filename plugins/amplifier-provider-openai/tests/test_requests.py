@@ -95,7 +95,26 @@ async def test_a_result_may_be_blocks_or_data(serve: Any, api: str) -> None:
     outputs = [each.get("output", each.get("content")) for each in body["messages" if api == "chat" else "input"]]
     picture = {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,AAAA"}
     parts = [{"type": "input_text", "text": "a"}, picture]
-    assert outputs == [parts if api == "responses" else "a\n[image]", '{"n": 1}']
+    if api == "responses":
+        assert outputs == [parts, '{"n": 1}']
+        return
+    place = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    told = {"type": "text", "text": "The images of the result 1:"}
+    assert outputs == ["a\n[image]", '{"n": 1}', [told, place]]  # Chat Completions takes no image in a result
+
+
+async def test_images_of_results_come_after_the_last_result_in_a_row(serve: Any) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    results = [{"role": "tool", "tool_call_id": each, "content": [image]} for each in ("1", "2")]
+    body = await sent(serve, *results, {"role": "assistant", "content": "seen"}, "Go on", api="chat")
+    assert [each["role"] for each in body["messages"]] == ["tool", "tool", "user", "assistant", "user"]
+    assert len(body["messages"][2]["content"]) == 4
+
+
+async def test_a_service_without_vision_can_be_named(serve: Any) -> None:
+    seeing, blind = [await serve(**more) for more in ({}, {"vision": False})]
+    assert "vision" in seeing.provider.get_info().capabilities
+    assert "vision" not in blind.provider.get_info().capabilities
 
 
 @both

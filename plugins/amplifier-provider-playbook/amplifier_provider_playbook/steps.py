@@ -91,7 +91,8 @@ def _read_results(message: Message, tools: Mapping[str, str]) -> Iterator[Step]:
 def _read_result(tool: str, output: Any) -> Step:
     text = output if isinstance(output, str) else json.dumps(output, default=str)
     try:
-        value = json.loads(text) if text.lstrip().startswith("{") else {}
+        # A text in place of an image may follow the data.
+        value = json.JSONDecoder().raw_decode(text.lstrip())[0] if text.lstrip().startswith("{") else {}
     except (ValueError, RecursionError):
         value = {}
     return Step("tool", text, tool, value)

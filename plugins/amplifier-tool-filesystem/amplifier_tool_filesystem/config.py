@@ -25,12 +25,17 @@ class FilesystemConfig(BaseModel):
         BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value),
         Field(description="The folder of the tools; a session's own working folder has priority."),
     ] = "."
-    allow_write: Annotated[bool, Field(description="Whether to offer write_file and edit_file.")] = True
+    allow_write: Annotated[bool, Field(description="Whether to offer write_file, edit_file and edit_notebook.")] = True
     max_bytes: Annotated[
         int,
         BeforeValidator(lambda value: math.ceil(value) if isinstance(value, float) and math.isfinite(value) else value),
         Field(ge=1, description="Bytes of a file for one read_file."),
     ] = 256 * 1024
+    max_image_bytes: Annotated[int, Field(ge=1, description="Bytes of an image for one read_file.")] = 3_750_000
+    read_before_write: Annotated[
+        bool,
+        Field(description="Whether a session must have read an existing file, as it is now, before it changes it."),
+    ] = False
     grep_timeout: Annotated[
         float, Field(gt=0, allow_inf_nan=False, description="Seconds until a search is stopped.")
     ] = 30.0

@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from .failures import FileToolError, InvalidInput
 
 if TYPE_CHECKING:
-    from .folder import Folder, InnerPath
+    from .folder import InnerPath
 
 HEAD = 8192
 """Bytes at the start of a file; a NUL among them means that it is binary, as in git."""
 _CHUNK = 64 * 1024
-
-
-def read_text(
-    folder: Folder, path: InnerPath, offset: int, limit: int | None, max_bytes: int
-) -> tuple[dict[str, Any], int]:
-    """Return `limit` lines from line `offset` on (counted from 1), and their bytes; see `read_lines`."""
-    with folder.open_file(path) as stream:
-        return read_lines(stream, path, offset, limit, max_bytes)
 
 
 def read_lines(
@@ -33,7 +25,7 @@ def read_lines(
     """
     invalid = False
     if is_binary(stream):
-        raise FileToolError("BinaryFile", f"{path} is a binary file; only text can be read")
+        raise FileToolError("BinaryFile", f"{path} is a binary file; only text and images can be read")
     _skip_lines(stream, offset - 1)
     data, truncated = _cut_lines(stream.read(max_bytes + 1), limit, max_bytes)
     if offset > 1 and not data:

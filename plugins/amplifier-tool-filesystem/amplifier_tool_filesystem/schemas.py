@@ -36,9 +36,13 @@ _BELOW = _text("The folder to look in, relative to the working folder.", minLeng
 _GLOB = "Without '/', a pattern fits names at any depth; '**' stands for any folders, '{a,b}' for alternatives."
 
 DESCRIPTIONS = {
-    "read_file": "Read a text file of the working folder. A long file comes in pieces: 'truncated' if it goes on.",
+    "read_file": (
+        "Read a file of the working folder: text, an image (PNG, JPEG, GIF, WebP), or the cells of a Jupyter notebook. "
+        "A long file comes in pieces: 'truncated' if it goes on."
+    ),
     "write_file": "Create a file, or replace all of its content. Missing folders are created.",
     "edit_file": "Replace one exact piece of text in a file; it must be there exactly once unless replace_all is set.",
+    "edit_notebook": "Replace, insert or delete one cell of a Jupyter notebook (.ipynb); outputs of the old cell go.",
     "glob": f"List the files that fit a pattern, sorted by path. {_GLOB}",
     "grep": "Search the lines of text files with a Python regular expression.",
 }
@@ -47,8 +51,8 @@ SCHEMAS = {
     "read_file": _schema(
         ("file_path",),
         file_path=_FILE,
-        offset=_number("The first line to read, counted from 1.", default=1),
-        limit=_number("The most lines to read."),
+        offset=_number("The first line to read, counted from 1; the first cell of a notebook.", default=1),
+        limit=_number("The most lines to read; the most cells of a notebook."),
     ),
     "write_file": _schema(("file_path", "content"), file_path=_FILE, content=_text("All of the new content.")),
     "edit_file": _schema(
@@ -57,6 +61,14 @@ SCHEMAS = {
         old_string=_text("The exact text to replace, with enough around it to be unique.", minLength=1),
         new_string=_text("The new text."),
         replace_all=_flag("Replace every occurrence."),
+    ),
+    "edit_notebook": _schema(
+        ("file_path", "cell"),
+        file_path=_FILE,
+        cell=_text("The cell's number, counted from 1, or its id. A new cell comes after it; 0 is before the first."),
+        mode=_text("What to do with the cell.", enum=["replace", "insert", "delete"], default="replace"),
+        source=_text("The new source of the cell, for replace and insert."),
+        cell_type=_text("The new type of the cell; without it, as before, or code.", enum=["code", "markdown", "raw"]),
     ),
     "glob": _schema(
         ("pattern",),
@@ -93,7 +105,10 @@ def check(schema: dict[str, Any], given: Any) -> dict[str, Any]:
             close = get_close_matches(str(name), fields, n=1)
             hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(fields)}"
             raise InvalidInput(f"unknown field '{name}'; {hint}")
-        _check_value(name, value, fields[name])
+        if name == "cell" and type(value) is int:
+            given = {**given, name: str(value)}
+        else:
+            _check_value(name, value, fields[name])
     return {**{name: field["default"] for name, field in fields.items() if "default" in field}, **given}
 
 
@@ -103,6 +118,8 @@ def _check_value(name: str, value: Any, field: dict[str, Any]) -> None:
         raise InvalidInput(f"'{name}' must be of type {field['type']}, not {type(value).__name__}")
     if isinstance(value, str) and len(value) < field.get("minLength", 0):
         raise InvalidInput(f"'{name}' must not be empty")
+    if value not in field.get("enum", (value,)):
+        raise InvalidInput(f"'{name}' must be one of {', '.join(field['enum'])}, not {value!r}")
     if wanted is int and not field["minimum"] <= value <= field.get("maximum", value):
         limit = (
             f"from {field['minimum']} to {field['maximum']}" if "maximum" in field else f"{field['minimum']} or more"

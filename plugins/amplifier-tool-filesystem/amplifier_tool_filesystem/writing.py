@@ -35,15 +35,29 @@ def prepare_write(folder: Folder, path: InnerPath) -> bool:
         return _read_mode(above, path) is None
 
 
-def edit_file(folder: Folder, path: InnerPath, old: str, new: str, replace_all: bool) -> tuple[int, int]:
-    """Replace `old` by `new`; return the bytes of the new file and the number of replacements.
+def find_status(folder: Folder, path: InnerPath) -> os.stat_result | None:
+    """Return the status of a regular file; None if nothing is there. Raises `FileToolError` for anything else."""
+    try:
+        with folder.open_parent(path) as above:
+            status = os.stat(path.name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    require_regular(status, path)
+    return status
 
-    Raises `FileToolError` as `replace_text` does.
-    """
-    text, count = replace_text(_read_text(folder, path), path, old, new, replace_all)
-    data = encode(text)
-    write_file(folder, path, data)
-    return len(data), count
+
+def read_text(folder: Folder, path: InnerPath) -> tuple[str, os.stat_result]:
+    """Return the text of a file to edit, and its status. Raises `FileToolError` for no text, and for too much of it."""
+    with folder.open_file(path) as stream:
+        data, status = stream.read(EDIT_LIMIT + 1), os.fstat(stream.fileno())
+    if len(data) > EDIT_LIMIT:
+        raise FileToolError("FileTooLarge", f"{path} is larger than {EDIT_LIMIT} bytes; replace it with write_file")
+    try:
+        return data.decode(), status
+    except UnicodeDecodeError as error:
+        raise FileToolError(
+            "BinaryFile", f"{path} is not UTF-8 text (byte {error.start}); an edit would damage it"
+        ) from error
 
 
 def replace_text(text: str, path: InnerPath, old: str, new: str, replace_all: bool) -> tuple[str, int]:
@@ -53,7 +67,8 @@ def replace_text(text: str, path: InnerPath, old: str, new: str, replace_all: bo
     """
     count = text.count(old)
     if count == 0:
-        raise FileToolError("NoMatch", f"old_string is not in {path}; read the file and give its exact text")
+        hint = "; cells of a notebook are changed with edit_notebook" if str(path).endswith(".ipynb") else ""
+        raise FileToolError("NoMatch", f"old_string is not in {path}; read the file and give its exact text{hint}")
     overlaps = text.find(old, text.find(old) + 1) >= 0
     if overlaps and not replace_all:
         raise FileToolError(
@@ -73,19 +88,6 @@ def encode(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidInput(f"the text cannot be written as UTF-8: {error.reason} at character {error.start}") from error
-
-
-def _read_text(folder: Folder, path: InnerPath) -> str:
-    with folder.open_file(path) as stream:
-        data = stream.read(EDIT_LIMIT + 1)
-    if len(data) > EDIT_LIMIT:
-        raise FileToolError("FileTooLarge", f"{path} is larger than {EDIT_LIMIT} bytes; replace it with write_file")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise FileToolError(
-            "BinaryFile", f"{path} is not UTF-8 text (byte {error.start}); an edit would damage it"
-        ) from error
 
 
 def _read_mode(above: int, path: InnerPath) -> int | None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core import HookResult
+from amplifier_tool_filesystem.actions import run_to_end
 from amplifier_tool_filesystem.folder import Folder
-from amplifier_tool_filesystem.tools import run_to_end
 from amplifier_tool_filesystem.writing import write_file
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ async def test_bytes_that_are_no_utf8_are_replaced_and_reported(work: Path, call
 async def test_a_binary_file_is_refused_by_name(work: Path, call: Call) -> None:
     (work / "logo.png").write_bytes(b"\x89PNG\0\0")
     result = await call("read_file", file_path="logo.png")
-    assert problem(result) == ("BinaryFile", "logo.png is a binary file; only text can be read")
+    assert problem(result) == ("BinaryFile", "logo.png is a binary file; only text and images can be read")
 
 
 async def test_what_is_not_there_is_said_in_one_line(work: Path, call: Call) -> None:

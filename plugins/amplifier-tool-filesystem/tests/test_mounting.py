@@ -30,9 +30,9 @@ async def mounted(config: dict[str, Any] | None = None, session_folder: Path | N
     return tools
 
 
-async def test_five_tools_are_mounted(tmp_path: Path) -> None:
+async def test_six_tools_are_mounted(tmp_path: Path) -> None:
     tools = await mounted(session_folder=tmp_path)
-    assert sorted(tools) == ["edit_file", "glob", "grep", "read_file", "write_file"]
+    assert sorted(tools) == ["edit_file", "edit_notebook", "glob", "grep", "read_file", "write_file"]
     assert all(tool.description for tool in tools.values())
 
 
@@ -58,7 +58,11 @@ async def test_the_sessions_folder_counts_before_the_configured_one_and_that_bef
     ("config", "message"),
     [
         ({"alow_write": True}, "alow_write: unknown key; did you mean 'allow_write'?"),
-        ({"zzz": 1}, "zzz: unknown key; known are working_dir, allow_write, max_bytes, grep_timeout"),
+        (
+            {"zzz": 1},
+            "zzz: unknown key; known are working_dir, allow_write, max_bytes, max_image_bytes, read_before_write, "
+            "grep_timeout",
+        ),
         ({"allow_write": "no"}, "allow_write: Input should be a valid boolean"),
         ({"max_bytes": 0}, "max_bytes: Input should be greater than or equal to 1"),
         ({"max_bytes": True}, "max_bytes: Input should be a valid integer"),

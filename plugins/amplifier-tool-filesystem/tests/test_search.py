@@ -12,7 +12,7 @@ import pytest
 from amplifier_core import ModuleCoordinator
 from amplifier_core.permissions import PermissionGate, Policy, parse_permissions
 from amplifier_tool_filesystem import mount
-from amplifier_tool_filesystem.tools import SEARCHES
+from amplifier_tool_filesystem.actions import SEARCHES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -146,3 +146,31 @@ async def test_the_newest_answers_stay_for_a_week_without_their_arguments(
     assert [its_id for its_id, each in changes.items() if each is not None] == [f"{each:03}" for each in range(49, 99)]
     assert settle([each for each in changes.values() if each], begin + timedelta(hours=160)) == {}
     assert set(settle(many, begin + timedelta(days=30)).values()) == {None}
+
+
+async def test_a_question_keeps_what_the_call_would_change_and_is_asked_anew_when_that_changes(
+    open_bench: OpenBench, tmp_path: Path
+) -> None:
+    writes = {"when": {"user": ".*"}, "call": {"tool": "write_file", "input": {"file_path": "a.txt", "content": "new"}}}
+    rules = [writes, {"when": {"tool": "write_file"}, "say": "written"}]
+    bundle = {
+        "providers": [{"module": "provider-playbook", "config": {"rules": rules}}],
+        "tools": [{"module": "tool-filesystem", "config": {"working_dir": str(tmp_path)}}],
+        "permissions": {"ask": ["write_file"]},
+    }
+    async with open_bench(**bundle) as bench:
+        file = tmp_path / "a.txt"
+        file.write_text("old\n")
+        asked = await ask(bench)
+        assert "-old\n+new" in asked.preview
+        file.write_text("theirs\n")
+        await decide(bench.store, asked, "approved", now=bench.clock.now())
+        bench.manager.wake("queue")
+        await bench.until("held", count=2)
+        void, anew = sorted(await read_all(bench.store, bench.clock.now()), key=lambda each: each.state == "pending")
+        assert (void.state, void.said) == ("void", "what it would change has changed")
+        assert "-theirs\n+new" in anew.preview and file.read_text() == "theirs\n"
+        await decide(bench.store, anew, "approved", now=bench.clock.now())
+        bench.manager.wake("queue")
+        await bench.until("completed")
+        assert file.read_text() == "new"

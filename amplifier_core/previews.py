@@ -1,0 +1,55 @@
+"""Show a person what a tool call would change, before they answer a question about it.
+
+A tool may have `async def preview(self, input) -> str`: a unified diff, or plain text, of what a call with this input
+would change. The same text means the same change: when the text is another one after the answer, the call is refused.
+A preview changes nothing. One that raises, takes too long or is no text shows nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .coordinator import ModuleCoordinator
+
+logger = logging.getLogger(__name__)
+
+TIME_LIMIT = 2.0
+"""Seconds for one preview."""
+LONGEST = 20_000
+"""Characters of a preview that are shown; the digest of a longer one follows."""
+CHANGED = "what the call would change is not what was shown: it has changed meanwhile. Look again, and call it again"
+
+
+async def preview_call(coordinator: ModuleCoordinator, data: dict[str, Any] | None) -> str:
+    """Return what the call of a `tool:pre` event would change, for a person; "" where its tool does not say.
+
+    It is bounded, without secrets, and has no control characters besides newlines and tabs.
+    """
+    given = data or {}
+    preview = getattr((coordinator.get("tools") or {}).get(given.get("tool_name")), "preview", None)
+    if preview is None:
+        return ""
+    try:
+        async with asyncio.timeout(TIME_LIMIT):
+            text = await preview(given.get("tool_input") or {})
+    except Exception as error:
+        logger.debug("no preview of %s: %s: %s", given.get("tool_name"), type(error).__name__, error)
+        return ""
+    return make_safe(text) if isinstance(text, str) else ""
+
+
+def make_safe(text: str) -> str:
+    """Return a text for a person: bounded, without secrets, with its control characters escaped."""
+    from .utils.secrets import redact_text
+
+    shown = "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in redact_text(text))
+    if len(shown) <= LONGEST:
+        return shown
+    from hashlib import sha256
+
+    cut = shown[:LONGEST].rpartition("\n")[0] or shown[:LONGEST]
+    digest = sha256(shown.encode()).hexdigest()[:32]
+    return f"{cut}\n[{len(shown) - len(cut)} of {len(shown)} characters are not shown; sha256 of all: {digest}]"

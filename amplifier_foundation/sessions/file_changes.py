@@ -1,0 +1,262 @@
+"""Keep what files held before a session changed them, so that a person can undo it: the capability `session.undo`.
+
+The folder `undo/SESSION` of the data folder has `changes.jsonl`, a line for each change, and the earlier contents by
+their digest, compressed. Both are durable before the file changes. A line names the digests of the file before and
+after, so it needs no second line: after a kill, the file itself tells whether it was changed.
+
+The contents of files whose names say that they hold secrets are never kept, nor those larger than `LARGEST`. When all
+contents exceed the setting `retention.undo`, the oldest go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..paths import data_home, make_private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+LARGEST = 64 * 1024 * 1024
+"""Bytes of the largest file whose content is kept."""
+SWEEP_AFTER = 16 * 1024 * 1024
+"""Bytes that a session keeps between two looks at the bound."""
+JOURNAL = "changes.jsonl"
+_SAMPLE = 64 * 1024
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One change of a file; digests are SHA-256 in hex, None where there is no file."""
+
+    id: str
+    session_id: str
+    path: str
+    before: str | None
+    after: str | None
+    mode: int | None = None
+    """The permissions before."""
+    time: str = ""
+    """UTC, ISO 8601."""
+    at: int = 0
+    """The number of messages of the session at that time."""
+    undoes: tuple[str, ...] = ()
+    """The ids of the changes that this one takes back."""
+    batch: str = ""
+    """The undo that this change is a part of."""
+    lost: str = ""
+    """Why the content before is not kept."""
+
+
+@dataclass(slots=True)
+class FileChanges:
+    """The changes that one session makes; `count_messages` returns the length of its history."""
+
+    session_id: str
+    count_messages: Callable[[], int] = lambda: 0
+    _limit: int | None = None
+    _fresh: int = SWEEP_AFTER
+    """Bytes since the last look at the bound; the first change looks."""
+    _is_failing: bool = False
+
+    async def keep(self, path: str, after: str | None, before: bytes | None = None) -> None:
+        """Keep what the file at a real path holds now, durably; `after` is the digest of what it becomes.
+
+        `before` is given by an editor with text that is not on disk. A failure is logged once, and changes nothing.
+        """
+        import asyncio
+
+        if not _ID.fullmatch(self.session_id):
+            return
+        try:
+            at = self.count_messages()
+            await asyncio.shield(asyncio.to_thread(self._keep, path, after, before, at))
+        except Exception as error:
+            if not self._is_failing:
+                import logging
+
+                logging.getLogger(__name__).warning("changes of files cannot be undone from now on: %s", error)
+            self._is_failing = True
+
+    def _keep(self, path: str, after: str | None, before: bytes | None, at: int) -> None:
+        if self._limit is None:
+            from ..documents.sizes import size_of
+            from ..settings import read_settings
+
+            self._limit = size_of(read_settings().get("retention.undo"))
+        if not self._limit:
+            return
+        kept = record(self.session_id, path, after, before=before, at=at)
+        self._fresh += kept
+        if self._fresh >= SWEEP_AFTER:
+            self._fresh = 0
+            bound_contents(self._limit)
+
+
+def record(
+    session_id: str,
+    path: str,
+    after: str | None,
+    *,
+    before: bytes | None = None,
+    at: int = 0,
+    undoes: Sequence[str] = (),
+    batch: str = "",
+) -> int:
+    """Keep a content and add the line of a change, durably; return the bytes of the content that are new."""
+    from datetime import UTC, datetime
+    from secrets import token_hex
+
+    folder = make_private(_folder_of(session_id))
+    mode, data, lost = _read_now(path, before)
+    digest, size = (None, 0) if data is None else _keep_content(folder, data)
+    about: dict[str, object] = {"id": token_hex(8), "path": path, "before": digest, "after": after, "mode": mode}
+    about |= {"time": datetime.now(UTC).isoformat(), "at": at}
+    more = {"undoes": list(undoes), "batch": batch, "lost": lost}
+    line = json.dumps({**about, **{name: value for name, value in more.items() if value}})
+    _add_line(folder / JOURNAL, line.encode())
+    return size
+
+
+def read_changes(session_id: str) -> list[FileChange]:
+    """Return the changes of a session, in their order; lines that a kill has cut are left out."""
+    changes = []
+    try:
+        lines = (_folder_of(session_id) / JOURNAL).read_bytes().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        with suppress(ValueError, TypeError):
+            given = json.loads(line)
+            changes.append(FileChange(**{**given, "session_id": session_id, "undoes": tuple(given.get("undoes", ()))}))
+    return changes
+
+
+def read_content(session_id: str, digest: str) -> bytes | None:
+    """Return a kept content; None for one that is gone or damaged."""
+    import zlib
+    from hashlib import sha256
+
+    try:
+        data = zlib.decompress((_folder_of(session_id) / digest).read_bytes())
+    except (OSError, zlib.error):
+        return None
+    return data if sha256(data).hexdigest() == digest else None
+
+
+def forget_changes(session_ids: Iterable[str]) -> None:
+    """Delete what is kept of sessions that are deleted."""
+    import shutil
+
+    for session_id in session_ids:
+        if _ID.fullmatch(session_id):
+            shutil.rmtree(_folder_of(session_id), ignore_errors=True)
+
+
+def bound_contents(limit: int) -> None:
+    """Delete the oldest contents of all sessions until they are within `limit` bytes."""
+    found = []
+    for path in (data_home() / "undo").glob("*/*"):
+        if path.name != JOURNAL:
+            with suppress(OSError):
+                status = path.stat()
+                found.append((status.st_mtime_ns, status.st_size, path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= limit:
+            break
+        path.unlink(missing_ok=True)
+        total -= size
+
+
+def digest_file(path: str) -> str | None:
+    """Return the digest of a regular file; None where there is none. Raises `OSError` for anything else."""
+    from hashlib import file_digest
+
+    try:
+        with open(path, "rb", opener=_open_file) as stream:
+            return file_digest(stream, "sha256").hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _open_file(path: str, flags: int) -> int:
+    import stat
+
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "it is no regular file")
+    return descriptor
+
+
+def _read_now(path: str, before: bytes | None) -> tuple[int | None, bytes | None, str]:
+    """Return the permissions and the content of a file, and why the content is not kept."""
+    from amplifier_core.permissions.protected import is_secret
+
+    try:
+        with open(path, "rb", opener=_open_file) as stream:
+            status = os.fstat(stream.fileno())
+            mode = status.st_mode & 0o7777
+            if is_secret(path.lstrip("/")):
+                return mode, None, "its name says that it holds secrets"
+            if status.st_size > LARGEST:
+                return mode, None, f"it was larger than {LARGEST} bytes"
+            return mode, stream.read() if before is None else before, ""
+    except (FileNotFoundError, NotADirectoryError):
+        return None, None, ""
+
+
+def _keep_content(folder: Path, data: bytes) -> tuple[str, int]:
+    """Write a content that is not kept yet, durably; return its digest, and the bytes that are new."""
+    import zlib
+    from hashlib import sha256
+    from secrets import token_hex
+
+    digest = sha256(data).hexdigest()
+    path = folder / digest
+    with suppress(FileNotFoundError):
+        os.utime(path)  # the oldest go first
+        return digest, 0
+    is_dense = len(zlib.compress(data[:_SAMPLE], 1)) > 0.9 * len(data[:_SAMPLE])
+    packed = zlib.compress(data, 0 if is_dense else 1)
+    temporary = folder / f".{token_hex(8)}"
+    try:
+        with open(temporary, "xb", opener=_open_private) as stream:
+            stream.write(packed)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return digest, len(packed)
+
+
+def _add_line(path: Path, line: bytes) -> None:
+    """Add a line, durably, one process at a time; a line that a kill has cut ends first."""
+    import fcntl
+
+    with open(path, "ab+", opener=_open_private) as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        size = stream.seek(0, os.SEEK_END)
+        if size and os.pread(stream.fileno(), 1, size - 1) != b"\n":
+            line = b"\n" + line
+        stream.write(line + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _folder_of(session_id: str) -> Path:
+    return data_home() / "undo" / session_id

@@ -1,0 +1,101 @@
+"""Make the content of a tool's message: a text, or blocks where the result has images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.models import ToolResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Content = str | list[dict[str, Any]]
+
+LARGEST_IMAGE, LARGEST_IMAGES = 7_000_000, 20_000_000
+"""Characters of the base64 of one image, and of all images of a result: services refuse more."""
+UNSEEN = "[An image is left out here: the model sees no images.]"
+_PLACES = ("data", "url", "file_id")
+
+
+def make_content(result: ToolResult) -> Content:
+    """Return a result for the model: its text, or the text and the images in their order."""
+    blocks = getattr(result, "content", None) or []  # another kernel has none
+    if not any(block.type == "image" for block in blocks):
+        return read_text(result)
+    dumped = [block.model_dump(exclude_none=True) for block in blocks]
+    if result.output is not None:
+        dumped = [{"type": "text", "text": read_text(result)}, *(each for each in dumped if each["type"] == "image")]
+    return bound_images(dumped)
+
+
+def bound_images(blocks: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return blocks with a text in place of each image that is too large, or without its bytes."""
+    bounded, total = [], 0
+    for block in blocks:
+        if block["type"] == "image":
+            source = block["source"]
+            size = len(str(source.get("data", "")))
+            if not any(source.get(place) for place in _PLACES):
+                block = {"type": "text", "text": "[An image is left out here.]"}
+            elif size > LARGEST_IMAGE or total + size > LARGEST_IMAGES:
+                block = {"type": "text", "text": f"[An image of {size * 3 // 4:,} bytes is left out here: too large.]"}
+            else:
+                total += size
+        bounded.append(block)
+    return bounded
+
+
+def read_text(result: ToolResult) -> str:
+    """Return the result as text for the model."""
+    try:
+        text = result.get_serialized_output()
+    except TypeError:  # JSON cannot hold the output: a date, a path, a set
+        from pydantic_core import to_jsonable_python
+
+        output = to_jsonable_python(result.output, fallback=str, bytes_mode="base64")
+        text = ToolResult(output=output).get_serialized_output()
+    if text or result.success:
+        return text
+    return f"Error: {result.error or 'the tool failed and did not say why'}"
+
+
+def shorten(content: Content, longest: int) -> Content:
+    """Return the content, each text cut after `longest` characters with a note of how many are missing."""
+    if not isinstance(content, str):
+        return [
+            {**block, "text": shorten(block["text"], longest)} if block["type"] == "text" else block
+            for block in content
+        ]
+    missing = len(content) - longest
+    if missing <= 0:
+        return content
+    return f"{content[:longest]}\n[The result is cut here: {missing} of its {len(content)} characters are missing.]"
+
+
+def add_text(content: Content, text: str) -> Content:
+    """Return the content with a text after it."""
+    return f"{content}\n\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": text}]
+
+
+def has_images(messages: Iterable[dict[str, Any]]) -> bool:
+    """Return whether the result of a tool has blocks."""
+    return any(each.get("role") == "tool" and isinstance(each.get("content"), list) for each in messages)
+
+
+def without_images(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages with a text in place of the images of tools' results, for a model without vision."""
+    changed = []
+    for message in messages:
+        content = message.get("content")
+        if message.get("role") == "tool" and isinstance(content, list):
+            texts = [each.get("text", "") if each.get("type") == "text" else UNSEEN for each in content]
+            message = {**message, "content": "\n".join(texts)}
+        changed.append(message)
+    return changed
+
+
+def sees_images(provider: Any) -> bool:
+    """Return whether a provider may have vision: its capabilities name it, or it names none."""
+    info = getattr(provider, "get_info", None)
+    capabilities = getattr(info(), "capabilities", None) if callable(info) else None
+    return not isinstance(capabilities, list) or not capabilities or "vision" in capabilities

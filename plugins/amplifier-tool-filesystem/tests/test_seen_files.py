@@ -1,0 +1,117 @@
+"""Writes of files that somebody else has changed, or that the session has never read."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core import ModuleCoordinator
+from amplifier_core.transcript import Transcript
+from amplifier_tool_filesystem import mount
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def tools(work: Path, history: Any = None, **config: Any) -> Any:
+    coordinator = ModuleCoordinator(session_id="test")
+    coordinator.register_capability("session.working_dir", str(work))
+    if history is not None:
+        coordinator.register_capability("session.transcript", history)
+    await mount(coordinator, config)
+
+    async def call(tool: str, **given: Any) -> Any:
+        result = await coordinator.get("tools", tool).execute({"file_path": "a.txt", **given})
+        return "ok" if result.success else result.error["type"]
+
+    return call
+
+
+def change(path: Path, text: str) -> None:
+    """Write as somebody else does, at a later time."""
+    path.write_text(text)
+    later = path.stat().st_mtime_ns + 10_000_000
+    os.utime(path, ns=(later, later))
+
+
+@pytest.fixture
+def file(work: Path) -> Path:
+    (work / "a.txt").write_text("one\n")
+    return work / "a.txt"
+
+
+async def test_by_default_a_file_is_replaced_unread(work: Path, file: Path) -> None:
+    call = await tools(work)
+    assert await call("write_file", content="two\n") == "ok"
+    change(file, "theirs\n")
+    assert await call("write_file", content="three\n") == "ok"  # never read: it holds nothing that the session knew
+
+
+async def test_a_file_that_was_read_is_not_replaced_after_somebody_else_changed_it(work: Path, file: Path) -> None:
+    call = await tools(work)
+    await call("read_file")
+    change(file, "theirs\n")
+    assert await call("write_file", content="two\n") == "ChangedSinceRead"
+    assert file.read_text() == "theirs\n"
+    assert await call("edit_file", old_string="theirs", new_string="ours") == "ok"  # it keeps what it does not name
+    await call("read_file")
+    assert await call("write_file", content="two\n") == "ok"
+    assert await call("write_file", content="three\n") == "ok"  # its own write is no change of somebody else
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [("write_file", {"content": "two\n"}), ("edit_file", {"old_string": "one", "new_string": "two"})],
+)
+async def test_strictly_an_existing_file_must_be_read_first_as_it_is_now(
+    work: Path, file: Path, tool: str, given: dict[str, Any]
+) -> None:
+    call = await tools(work, read_before_write=True)
+    assert await call(tool, **given) == "NotRead"
+    await call("read_file", limit=1)
+    change(file, "one and theirs\n")
+    assert await call(tool, **given) == "ChangedSinceRead"
+    await call("read_file")
+    assert await call(tool, **given) == "ok"
+
+
+async def test_strictly_a_new_file_and_the_sessions_own_need_no_reading(work: Path) -> None:
+    call = await tools(work, read_before_write=True)
+    assert await call("write_file", content="one\n") == "ok"
+    assert await call("edit_file", old_string="one", new_string="two") == "ok"
+    (work / "a.txt").unlink()
+    assert await call("write_file", content="three\n") == "ok"
+
+
+def told(name: str, when: datetime, **output: Any) -> dict[str, Any]:
+    content = json.dumps({"file_path": "a.txt", **output})
+    return {"role": "tool", "name": name, "content": content, "metadata": {"timestamp": when.isoformat()}}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+async def test_a_resumed_session_and_a_fork_know_what_their_history_has_read(
+    work: Path, file: Path, strict: bool
+) -> None:
+    now = datetime.now(UTC)
+    history = Transcript(
+        [{"role": "user", "content": "go"}, told("read_file", now + timedelta(seconds=1), content="one\n")]
+    )
+    call = await tools(work, history.fork(), read_before_write=strict)
+    assert await call("write_file", content="two\n") == "ok"
+    change(file, "theirs\n")
+    assert await call("write_file", content="three\n") == "ChangedSinceRead"
+
+    old = Transcript([told("read_file", now - timedelta(hours=1), content="one\n")])
+    call = await tools(work, old, read_before_write=strict)
+    assert await call("write_file", content="four\n") == "ChangedSinceRead"
+
+
+async def test_a_failed_read_in_the_history_counts_for_nothing(work: Path, file: Path) -> None:
+    failed = {**told("read_file", datetime.now(UTC) + timedelta(seconds=1)), "content": "a.txt is a binary file"}
+    image = {**told("read_file", datetime.now(UTC) + timedelta(seconds=1)), "content": [{"type": "text", "text": "x"}]}
+    call = await tools(work, Transcript([failed, image]), read_before_write=True)
+    assert await call("write_file", content="two\n") == "NotRead"
