@@ -45,11 +45,14 @@ HEAVY = {
     "asyncio",
     "croniter",
     "google.genai",
+    "html_to_markdown",
+    "httpcore",
     "httpx",
     "httpx2",
     "mcp",
     "ollama",
     "openai",
+    "pathspec",
     "pydantic",
     "sqlite3",
     "starlette",
@@ -162,6 +165,7 @@ BUILT_ON = {
     "amplifier-provider-ollama": {"amplifier-providers"},
     "amplifier-provider-openai": {"amplifier-providers"},
     "amplifier-tool-bash": {"amplifier-sandbox"},
+    "amplifier-tool-search": {"amplifier-tool-filesystem", "amplifier-trigger-file-watcher"},
 }
 """Plugins that are built on other packages, and require them; these run on other kernels: they are no part of ours."""
 FOUNDED = {
