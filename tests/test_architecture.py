@@ -45,6 +45,8 @@ HEAVY = {
     "asyncio",
     "croniter",
     "google.genai",
+    "html_to_markdown",
+    "httpcore",
     "httpx",
     "httpx2",
     "mcp",
@@ -52,6 +54,7 @@ HEAVY = {
     "ollama",
     "openai",
     "opentelemetry.sdk",
+    "pathspec",
     "pydantic",
     "re2",
     "sqlite3",
@@ -170,6 +173,7 @@ BUILT_ON = {
     "amplifier-provider-ollama": {"amplifier-providers"},
     "amplifier-provider-openai": {"amplifier-providers"},
     "amplifier-tool-bash": {"amplifier-sandbox"},
+    "amplifier-tool-search": {"amplifier-tool-filesystem", "amplifier-trigger-file-watcher"},
 }
 """Plugins that are built on other packages, and require them; these run on other kernels: they are no part of ours."""
 FOUNDED = {

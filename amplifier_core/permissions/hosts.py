@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 # A pattern is a text: most sessions reach no host, and to compile one takes as long as to import a module.
 _NUMERIC = r"(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d+)){0,3}"
-_TRANSLATED = "64:ff9b::/96"
-"""The IPv4 addresses that a gateway of the network translates (RFC 6052)."""
+_AROUND_IPV4 = ("64:ff9b::/96", "::/96")
+"""IPv6 addresses that end with one of IPv4: a gateway translates them (RFC 6052), or a system did (RFC 4291)."""
+_OF_THE_CLOUD = "168.63.129.16"
+"""A public address by its number; in Azure, the machine below answers there."""
 
 
 def is_internal_host(host: str) -> bool:
@@ -39,11 +41,13 @@ def is_internal_address(address: Address) -> bool:
 
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
-        if address in ipaddress.IPv6Network(_TRANSLATED):
+        if any(address in ipaddress.IPv6Network(each) for each in _AROUND_IPV4):
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_internal_address(inner)
-    return not address.is_global or address.is_multicast
+        if address.is_site_local:
+            return True
+    return not address.is_global or address.is_multicast or str(address) == _OF_THE_CLOUD
 
 
 def parse_address(host: str) -> Address | None:

@@ -13,7 +13,7 @@ from .failures import FileToolError, InvalidInput
 from .folder import Folder, InnerPath, show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 SKIPPED = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
@@ -77,13 +77,15 @@ def find_files(
     return {"files": files, "count": len(files), "truncated": len(found) > max_results, **left_out.remark()}
 
 
-def walk(folder: Folder, base: tuple[str, ...]) -> Iterator[Found]:
-    """Yield every file below `base`, sorted by path; the walk follows no links to folders."""
+def walk(
+    folder: Folder, base: tuple[str, ...], skips: Callable[[Found], bool] = lambda found: False
+) -> Iterator[Found]:
+    """Yield every file below `base`, sorted by path; the walk follows no links to folders, and `skips` some entries."""
     waiting = [Found(base, None)]
     while waiting:
         found = waiting.pop()
         if found.path is None:
-            waiting.extend(reversed(_list_folder(folder, found.parts)))
+            waiting.extend(each for each in reversed(_list_folder(folder, found.parts)) if not skips(each))
         else:
             yield found
 

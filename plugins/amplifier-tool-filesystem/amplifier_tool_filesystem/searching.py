@@ -19,7 +19,7 @@ from .globs import Found, Glob, walk
 from .reading import is_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 LINE_LIMIT = 64 * 1024
 """Bytes of a line to search."""
@@ -42,15 +42,27 @@ class Search(TypedDict):
 
 
 async def search_apart(search: Search, seconds: float) -> dict[str, Any]:
-    """Run `search_lines` in a child process; kill it after `seconds`, or on cancellation."""
-    import asyncio
-    from pathlib import Path
-
+    """Run `search_lines` in a child process; see `run_apart`."""
     import amplifier_core
 
-    packages = (Path(each).parent.parent for each in (__file__, amplifier_core.__file__))
+    return await run_apart(_CHILD, (__file__, amplifier_core.__file__), search, seconds)
+
+
+async def run_apart(program: str, packages: Iterable[str], search: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Answer a search in a child process; kill it and its children after `seconds`, or on cancellation.
+
+    The child runs `program`, Python code, with the folders around `packages` as its arguments. It reads the search from
+    stdin, as JSON, and writes `{"output": …}` or `{"failure": [type, message]}` to stdout.
+    """
+    import asyncio
+    import os
+    import signal
+    from contextlib import suppress
+    from pathlib import Path
+
+    folders = dict.fromkeys(str(Path(each).parent.parent) for each in packages)
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _CHILD, *dict.fromkeys(map(str, packages))),
+        *(sys.executable, "-I", "-S", "-X", "utf8", "-c", program, *folders),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -66,7 +78,8 @@ async def search_apart(search: Search, seconds: float) -> dict[str, Any]:
         ) from None
     finally:
         if child.returncode is None:
-            child.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # it leads a group of its own
             await child.communicate()
     try:
         found = json.loads(answer)
@@ -81,12 +94,12 @@ async def search_apart(search: Search, seconds: float) -> dict[str, Any]:
     return output
 
 
-def main() -> None:
+def main(run: Callable[[Any], dict[str, Any]] | None = None) -> None:
     """Run in the child: read a search from stdin, and write the result or the failure to stdout."""
     search: Search = json.load(sys.stdin)
     answer: dict[str, Any]
     try:
-        answer = {"output": search_lines(search)}
+        answer = {"output": (run or search_lines)(search)}
     except FileToolError as failure:
         answer = {"failure": [failure.type, str(failure)]}
     except OSError as error:

@@ -1,0 +1,146 @@
+"""Fetch one page: every redirect is checked, and so is the address that is connected to.
+
+A name is resolved once, so a server of names cannot give one address to the check and another one to the connection.
+A proxy resolves names itself, and may be internal: then the name alone is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpcore
+
+from .failures import FetchError
+from .urls import Url, check_host, check_internal, follow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from .config import WebConfig
+
+_HEADERS: list[tuple[bytes | str, bytes | str]] = [
+    ("User-Agent", "amplifier"),
+    ("Accept", "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,image/*;q=0.5,*/*;q=0.1"),
+    ("Accept-Encoding", "gzip, deflate"),
+]
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class Fetched(NamedTuple):
+    """A page as it came: its last URL, the status, the header `Content-Type`, and the unpacked body."""
+
+    url: Url
+    status: int
+    content_type: str
+    body: bytes
+
+
+async def fetch(url: Url, config: WebConfig, may_follow: Callable[[Url, Url], None]) -> Fetched:
+    """Return the page at `url`. `may_follow` raises for a redirect that nobody permits. Raises `FetchError`."""
+    for _ in range(config.max_redirects + 1):
+        check_host(url.host, config)
+        found = await _ask(url, config)
+        if isinstance(found, Fetched):
+            return found
+        target = follow(url, found)
+        may_follow(url, target)
+        url = target
+    raise FetchError("TooManyRedirects", f"more than {config.max_redirects} redirects, the last one to {url.shown}")
+
+
+async def _ask(url: Url, config: WebConfig) -> Fetched | str:
+    """Return the page, or where it has moved."""
+    target = httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
+    headers = [("Host", url.server), *_HEADERS]
+    try:
+        async with _make_pool(url, config) as pool, pool.stream("GET", target, headers=headers) as response:
+            about = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+            if response.status in _REDIRECTS and "location" in about:
+                return about["location"]
+            body = b"".join([chunk async for chunk in _unpack(url, about, response.aiter_stream(), config.max_bytes)])
+            return Fetched(url, response.status, about.get("content-type", ""), body)
+    except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, OSError) as error:
+        text = str(error).strip() or type(error).__name__
+        shown = "".join(each for each in text if each.isprintable())[:200]
+        raise FetchError("ConnectionFailed", f"{url.server} cannot be reached ({shown}); check the address") from None
+
+
+def _make_pool(url: Url, config: WebConfig) -> httpcore.AsyncConnectionPool:
+    """Return the connections for one request, through the proxy that the environment names for its host."""
+    context = ssl.create_default_context()
+    proxies = getproxies()
+    address = proxies.get(url.scheme) or proxies.get("all")
+    if not address or proxy_bypass(url.server):
+        return httpcore.AsyncConnectionPool(ssl_context=context, network_backend=_CheckedNetwork(config))
+    proxy = urlsplit(address if "://" in address else f"http://{address}")
+    if proxy.scheme not in ("http", "https") or proxy.hostname is None:
+        raise FetchError("ProxyError", f"the proxy of the environment is no http or https address: {proxy.scheme}://…")
+    secret = (unquote(proxy.username), unquote(proxy.password or "")) if proxy.username else None
+    place = httpcore.URL(scheme=proxy.scheme, host=proxy.hostname, port=proxy.port, target="/")
+    return httpcore.AsyncConnectionPool(ssl_context=context, proxy=httpcore.Proxy(place, auth=secret))
+
+
+class _CheckedNetwork(httpcore.AsyncNetworkBackend):
+    """Connects to the addresses that a host has, and that are within reach."""
+
+    def __init__(self, config: WebConfig) -> None:
+        self._config = config
+        self._network = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the library's own signature
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Return a connection. Raises `FetchError` for a host whose addresses are all internal ones, and `OSError`."""
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        failures: list[Exception] = []
+        for address in dict.fromkeys(str(each[4][0]) for each in found):
+            try:
+                check_internal(host, address, self._config)
+                return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (FetchError, httpcore.NetworkError, OSError) as error:
+                failures.append(error)
+        raise next((each for each in failures if not isinstance(each, FetchError)), failures[0])
+
+
+async def _unpack(url: Url, headers: dict[str, str], body: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
+    """Yield the body as it was before it was packed, up to `limit` bytes. Raises `FetchError`."""
+    packing = headers.get("content-encoding", "identity").strip().lower() or "identity"
+    if packing not in ("identity", "gzip", "x-gzip", "deflate"):
+        raise FetchError("UnsupportedEncoding", f"{url.shown} is packed as {packing[:50]!r}, which nobody asked for")
+    unpacked = None if packing == "identity" else zlib.decompressobj(zlib.MAX_WBITS | 32)
+    size = 0
+    if headers.get("content-length", "").isdecimal() and int(headers["content-length"]) > limit:
+        raise _too_large(url, limit)
+    try:
+        async for chunk in body:
+            if unpacked is not None:
+                try:
+                    piece = unpacked.decompress(chunk, limit - size + 1)
+                except zlib.error:
+                    if size or packing != "deflate":
+                        raise
+                    unpacked = zlib.decompressobj(-zlib.MAX_WBITS)  # some servers leave out its header
+                    piece = unpacked.decompress(chunk, limit - size + 1)
+            else:
+                piece = chunk
+            size += len(piece)
+            if size > limit:
+                raise _too_large(url, limit)
+            yield piece
+    except zlib.error as error:
+        raise FetchError("UnsupportedEncoding", f"{url.shown} is no valid {packing}: {error}") from None
+
+
+def _too_large(url: Url, limit: int) -> FetchError:
+    return FetchError("TooLarge", f"{url.shown} is larger than {limit} bytes; fetch a smaller page")
