@@ -6,7 +6,6 @@ registered name or `name:path`.
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,11 +14,7 @@ from amplifier_core.errors import SessionConflict, SessionNotFound, UnknownName
 from amplifier_core.frozen import frozen
 from amplifier_core.transcript import Transcript
 
-from ..bundle.model import Bundle
-from ..bundle.preferences import KEY as PREFERENCES
-from ..bundle.preferences import ProviderPreference, prefer_providers_with_resolution, priority_of
-from ..bundle.prepared import PreparedBundle
-from ..documents.dicts import deep_merge
+from ..bundle.preferences import ProviderPreference, prefer_providers_with_resolution
 from ..documents.local_paths import is_remote
 from ..paths import project_of
 from ..sessions.documents import SessionDocuments
@@ -28,8 +23,9 @@ from ..sessions.held import running_call
 from ..sessions.history import turn_starts
 from ..sessions.records import AGENT
 from ..spawn import describe_result, spawn_prepared
+from .agent_plans import agent_bundle, choose_modules, first_provider, with_orchestrator_config
 from .child import Spawn, spawn_request
-from .inheritance import Depth, Inherit, Scope, child_config, inherit_history
+from .inheritance import Depth, Scope, child_config, inherit_history
 from .runners import InProcessRunner, find_runner
 
 if TYPE_CHECKING:
@@ -42,6 +38,7 @@ if TYPE_CHECKING:
     from amplifier_core.transcript import Message
     from amplifier_core.triggers import TriggerEvent
 
+    from ..bundle.prepared import PreparedBundle
     from ..events import Emitter
 
 SELF = "self"
@@ -156,17 +153,12 @@ class AgentSpawner:
         several sessions, that may run again. Raises `UnknownName`, and the errors of `spawn_bundle`.
         """
         parent = self._parent(parent_session)
-        call = running_call(parent)
-        if again and sub_session_id is not None:
-            record = await self._find(sub_session_id)
-            if record is not None:
-                rest = "" if record.status == "completed" else instruction
-                return await self.resume(sub_session_id, rest, parent, timeout=timeout)
-        elif call is not None and (earlier := call[0].session_of(call[1])) is not None:
-            return await self.resume(earlier, instruction, parent, timeout=timeout)  # the call runs again
+        earlier = await self._resume_earlier(parent, sub_session_id, instruction, timeout, again=again)
+        if earlier is not None:
+            return earlier
         prepared = await self._resolve(agent_name, agent_configs)
         if not provider_preferences and (provider_override or model_override):
-            provider = provider_override or _first_provider(prepared.mount_plan) or _first_provider(parent.config)
+            provider = provider_override or first_provider(prepared.mount_plan) or first_provider(parent.config)
             provider_preferences = [ProviderPreference(provider, model_override)]
         terms = Terms(
             tool_inheritance,
@@ -239,13 +231,28 @@ class AgentSpawner:
         notes = {**(record.metadata.get(NOTES) or {}), name: value}
         await self.store.update(sub_session_id, metadata={**record.metadata, NOTES: notes})
 
-    async def _find(self, session_id: str) -> SessionRecord | None:
-        if self.store is None:
-            return None
-        try:
-            return await self.store.get(session_id)
-        except SessionNotFound:
-            return None
+    async def _resume_earlier(
+        self,
+        parent: AmplifierSession,
+        session_id: str | None,
+        instruction: str,
+        timeout: float | None,  # noqa: ASYNC109 - handed on
+        *,
+        again: bool,
+    ) -> dict[str, Any] | None:
+        """Go on with the session that an earlier run of the same call has made; None: there is none."""
+        if again and session_id is not None:
+            if self.store is None:
+                return None
+            try:
+                record = await self.store.get(session_id)
+            except SessionNotFound:
+                return None
+            instruction = "" if record.status == "completed" else instruction
+        else:
+            call = running_call(parent)
+            session_id = call[0].session_of(call[1]) if call is not None else None
+        return None if session_id is None else await self.resume(session_id, instruction, parent, timeout=timeout)
 
     async def _check_parent(self, record: SessionRecord, session_id: str) -> None:
         """Return for a session made by this one, or by a source of this one. Raises `SessionConflict`."""
@@ -303,8 +310,8 @@ class AgentSpawner:
             prepared.mount_plan,
             parent.config,
             providers=True,
-            tools=_choose_modules(parent.config.get("tools") or (), terms.tool_inheritance, own, "tools"),
-            hooks=_choose_modules(parent.config.get("hooks") or (), terms.hook_inheritance, own, "hooks"),
+            tools=choose_modules(parent.config.get("tools") or (), terms.tool_inheritance, own, "tools"),
+            hooks=choose_modules(parent.config.get("hooks") or (), terms.hook_inheritance, own, "hooks"),
         )
         return with_orchestrator_config(config, terms.orchestrator_config)
 
@@ -354,64 +361,3 @@ def _is_place(agent: str, names: Mapping[str, str]) -> bool:
     if is_remote(agent) or agent.startswith(("./", "../", "/", "~/", "file:")) or agent.partition(":")[0] in names:
         return True
     return Path(agent).suffix in (".md", ".yaml", ".yml") and Path(agent).is_file()
-
-
-def agent_bundle(prepared: PreparedBundle, name: str, overlay: Mapping[str, Any]) -> PreparedBundle:
-    """Return the bundle of an entry of `agents`: its own sections, with the files of the outer bundle."""
-    outer = prepared.bundle
-    plan = deepcopy(dict(overlay))
-    wanted = plan.get("agents")
-    agents: dict[str, Any] = dict(wanted) if isinstance(wanted, dict) else {}
-    if wanted == "all" or isinstance(wanted, list):
-        names = outer.agents if wanted == "all" else wanted
-        agents = {each: deepcopy(outer.agents[each]) for each in names if each in outer.agents}
-    own = {PREFERENCES: plan[PREFERENCES]} if plan.get(PREFERENCES) else {}
-    bundle = Bundle(
-        name=name.rpartition(":")[2],
-        description=str(plan.get("description") or ""),
-        session={**(plan.get("session") or {}), **own},
-        providers=list(plan.get("providers") or ()),
-        tools=list(plan.get("tools") or ()),
-        hooks=list(plan.get("hooks") or ()),
-        spawn=plan.get("spawn") or {},
-        agents=agents,
-        instruction=plan.get("instruction"),
-        base_path=outer.base_path,
-        source_base_paths=dict(outer.source_base_paths),
-        local_sources=outer.local_sources,
-        source_path=outer.source_path,
-        digest=outer.digest,
-        guard=outer.guard,
-    )
-    return PreparedBundle.of(bundle)
-
-
-def with_orchestrator_config(plan: dict[str, Any], config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Merge a config into that of a plan's orchestrator, in place; return the plan."""
-    if config:
-        spec = plan["session"].get("orchestrator")
-        spec = {"module": spec} if isinstance(spec, str) else dict(spec or {})
-        plan["session"]["orchestrator"] = deep_merge(spec, {"config": dict(config)})
-    return plan
-
-
-def _choose_modules(
-    entries: Sequence[Mapping[str, Any]],
-    wanted: Mapping[str, Sequence[str]] | None,
-    section: Mapping[str, Any],
-    kind: str,
-) -> Inherit:
-    """Return the modules that a child inherits: the listed ones, or all without the excluded ones."""
-    wanted = wanted or {}
-    listed = wanted.get(f"inherit_{kind}", section.get(f"inherit_{kind}", section.get(kind)))
-    if isinstance(listed, (list, tuple)):
-        return [str(each.get("module") if isinstance(each, dict) else each) for each in listed]
-    excluded = {*(section.get(f"exclude_{kind}") or ()), *(wanted.get(f"exclude_{kind}") or ())}
-    return [str(entry.get("module")) for entry in entries if entry.get("module") not in excluded]
-
-
-def _first_provider(plan: Mapping[str, Any]) -> str:
-    """Return the name of a plan's provider with the highest priority; '' when it has none."""
-    entries: Sequence[Mapping[str, Any]] = plan.get("providers") or ()
-    entry = min(entries, key=priority_of, default={})
-    return str(entry.get("instance_id") or entry.get("module") or "")

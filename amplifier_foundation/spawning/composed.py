@@ -10,7 +10,7 @@ from amplifier_core.transcript import Transcript
 from ..bundle.preferences import prefer_providers_with_resolution
 from ..sessions.history import turn_starts
 from ..spawn import describe_result, spawn_prepared
-from .agents import with_orchestrator_config
+from .agent_plans import with_orchestrator_config
 from .child import Spawn, spawn_request
 from .inheritance import child_config
 

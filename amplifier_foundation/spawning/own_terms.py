@@ -16,7 +16,8 @@ from ..bundle.capability_layers import INHERITED
 from ..bundle.preferences import KEY as PREFERENCES
 from ..bundle.preferences import ProviderPreference, apply_provider_preferences
 from ..sessions.records import agent_of
-from .agents import TERMS, Terms, agent_bundle, with_orchestrator_config
+from .agent_plans import agent_bundle, with_orchestrator_config
+from .agents import TERMS, Terms
 from .inheritance import child_config
 
 if TYPE_CHECKING:
