@@ -60,7 +60,7 @@ def bundle_content(bundle: Bundle, place: str, names: Mapping[str, Any], install
     _add_code(content, sources)
     content.lines = [*_describe(bundles, content, sources), *(("fetches", each) for each in unfetched)]
     folders = dict.fromkeys(folder for each in bundles for folder in folders_of_bundle(each))
-    add_texts(content, (each for each in folders if not is_below(path_of(each.path), installed)))
+    add_texts(content, [each for each in folders if not is_below(path_of(each.path), installed)])
     return content
 
 
