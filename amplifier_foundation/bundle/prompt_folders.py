@@ -69,7 +69,7 @@ def find_roots(folder: Path) -> list[Path]:
     The home folder is no project, and folders of other users do not count.
     """
     here = Path(os.path.realpath(folder))
-    home = Path(os.path.realpath(Path("~").expanduser()))
+    home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111 - a user may have no home
     found: list[Path] = []
     try:
         user = here.stat().st_uid

@@ -62,7 +62,7 @@ def bundle_content(bundle: Bundle, place: str, names: Mapping[str, Any], install
     content.files.update({path: read_seen(path) for path in scripts if path not in content.files})
     content.lines = [*_describe(bundles, content, sources), *(("fetches", each) for each in unfetched)]
     folders = dict.fromkeys(folder for each in bundles for folder in folders_of_bundle(each))
-    add_texts(content, (each for each in folders if not is_below(path_of(each.path), installed)))
+    add_texts(content, [each for each in folders if not is_below(path_of(each.path), installed)])
     content.lines += [("script", each) for each in scripts]
     return content
 

@@ -11,17 +11,21 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ..bundle.sections import PROMPT_TOOL
-from .trust_files import owner_of, path_of, read_seen
+from .trust_files import owner_of, path_of, read_seen, read_stamp
 from .trust_ledger import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ..bundle.model import Bundle
     from ..bundle.prompt_folders import PromptFolder
     from .trust import NotTrusted
     from .trust_content import Content
+    from .trust_files import Seen
+
+SHOWN = 100
+"""Characters of a description that is shown before the trust."""
 
 
 class UntrustedText(ValueError):
@@ -75,41 +79,50 @@ def find_untrusted_texts(folder: Path, *, checks: bool | None = None) -> list[No
 
     if not (is_checked() if checks is None else checks):
         return []
+    from .trust_content import Content
+
     ledger, found = Ledger(), []
     for root in find_roots(folder):
         folders = _folders_of(root)
-        content = texts_content(str(root), folders)
+        entry = ledger.find(str(root))
+        known = entry.files if entry is not None else {}
+        content = Content(str(root), owner_of(str(root)), files=_see_files(folders, known))
         strange = [path for path, seen in content.files.items() if seen.digest not in ledger.digests_of(path)]
         if strange:
-            entry = ledger.find(content.place)
-            found.append(NotTrusted(content.place, strange if entry is not None and entry.files else (), content))
+            content.lines = list(_describe(folders))
+            found.append(NotTrusted(content.place, strange if known else (), content))
     return found
 
 
-def texts_content(place: str, folders: Iterable[PromptFolder]) -> Content:
-    """Return the files of skills and commands as the content of a place, with a line for each of them."""
-    from .trust_content import Content
-
-    folders = list(folders)
-    content = Content(place, owner_of(place))
-    add_texts(content, folders)
-    return content
+def add_texts(content: Content, folders: Sequence[PromptFolder]) -> None:
+    """Add the files of skills and commands in these folders to a content, with a line for each of them."""
+    content.files = {**_see_files(folders, {}), **content.files}
+    content.lines += _describe(folders)
 
 
-def add_texts(content: Content, folders: Iterable[PromptFolder]) -> None:
-    """Add the files of skills and commands in these folders to a content."""
+def _see_files(folders: Iterable[PromptFolder], known: Mapping[str, Seen]) -> dict[str, Seen]:
+    """Return the files by their paths; what is `known` and has its stamp is not read again."""
+    from ..bundle.prompt_folders import list_files
+
+    files: dict[str, Seen] = {}
+    for path in map(path_of, list_files(folders)):
+        seen = known.get(path)
+        is_unchanged = seen is not None and seen.stamp is not None and read_stamp(path) == seen.stamp
+        files[path] = seen if seen is not None and is_unchanged else read_seen(path)
+    return files
+
+
+def _describe(folders: Iterable[PromptFolder]) -> Iterator[tuple[str, str]]:
     from amplifier_core.utils.secrets import redact_text
 
     from ..bundle.prompt_files import read_text
-    from ..bundle.prompt_folders import find_prompt_files, list_files
+    from ..bundle.prompt_folders import find_prompt_files
+    from ..documents.positions import show_file
 
     for folder in folders:
-        for path in list_files([folder]):
-            known = path_of(path)
-            if known not in content.files:
-                content.files[known] = read_seen(known)
         for each in find_prompt_files(folder, read_text, []):
-            content.lines.append((each.kind, redact_text(f"{each.name}: {each.description}")))
+            description = each.description if len(each.description) <= SHOWN else f"{each.description[: SHOWN - 1]}…"
+            yield each.kind, redact_text(f"{each.name}: {description} ({show_file(each.file)})")
 
 
 def find_strange_texts(bundle: Bundle, known: Iterable[str]) -> Iterator[str]:

@@ -137,7 +137,7 @@ def test_a_person_is_asked_about_a_project_once_and_may_say_no(
     monkeypatch.delenv("AMPLIFIER_TRUST")
     assert run("trust", "bundle.md", "--yes").returncode == exits.OK
     person = terminals("run")
-    person.until(r"skill +local: Local\.\n(.*\n)*Trust it\? \[y/N\]: ")
+    person.until(r"skill +local: Local\. \(\.claude/skills/local/SKILL\.md\)\n(.*\n)*Trust it\? \[y/N\]: ")
     person.type("n\n")
     assert "not trusted" in person.prompted()
     assert "there is no skill 'local'" in person.say("use local")

@@ -53,6 +53,11 @@ class Catalog:
         """Return the working folder of the session."""
         return Path(self._coordinator.get_capability("session.working_dir") or Path.cwd())
 
+    @property
+    def is_read(self) -> bool:
+        """Return whether the files were looked at."""
+        return self._stamp is not None
+
     async def on_prompt(self, event: str, data: dict[str, Any]) -> None:
         """Look for changes, for the hook `prompt:submit`."""
         await asyncio.to_thread(self.refresh)
@@ -116,14 +121,17 @@ class Catalog:
     def _read(self, folders: Sequence[tuple[PromptFolder, bool]]) -> None:
         from amplifier_foundation.bundle.prompt_files import read_text
         from amplifier_foundation.bundle.prompt_folders import find_prompt_files
+        from amplifier_foundation.documents.positions import show_file
         from amplifier_foundation.security.trust_texts import TrustedTexts, UntrustedText
 
         project = self._coordinator.get_capability("session.project")  # of a session that works in a worktree
         self._trusted = trusted = TrustedTexts(self.working_dir, Path(project) if project else None)
         problems: list[Problem] = []
         untrusted: list[Path] = []
+        shadowed: list[str] = []
         found: dict[Kind, dict[str, PromptFile]] = {kind: {} for kind in KINDS}
-        self._readers, self.owners = {}, {}
+        readers: dict[Path, ReadText] = {}
+        owners: dict[Path, str] = {}
 
         def read_trusted(file: Path, limit: int) -> str:
             try:
@@ -133,18 +141,21 @@ class Catalog:
                 raise FileNotFoundError(file) from None
 
         for folder, checks in folders:
-            self._readers.setdefault(folder.path, trusted.read if checks else read_text)
+            readers.setdefault(folder.path, trusted.read if checks else read_text)
             for each in find_prompt_files(folder, read_trusted if checks else read_text, problems):
                 first = found[folder.kind].setdefault(each.name, each)
-                self.owners.setdefault(each.file, folder.owner)
+                owners.setdefault(each.file, folder.owner)
                 if first is not each and first.file.resolve() != each.file.resolve():
-                    logger.info("%s: %s is in its place", each.file, first.file)
+                    shadowed.append(f"{show_file(each.file)}: {show_file(first.file)} has its name")
+        self._readers, self.owners = readers, owners
         self.commands, self.skills = ({name: found[kind][name] for name in sorted(found[kind])} for kind in KINDS)
-        self._report([str(each) for each in problems if each.severity == "error"], untrusted)
+        self._report([*(str(each) for each in problems if each.severity == "error"), *shadowed], untrusted)
 
     def _report(self, problems: list[str], untrusted: list[Path]) -> None:
         if untrusted:
-            names = _join([str(each) for each in untrusted])
+            from amplifier_foundation.documents.positions import show_file
+
+            names = _join([show_file(each) for each in untrusted])
             problems.append(
                 f"{names}: not trusted. Look at it, and trust it, with: amplifier trust {quote(str(self.working_dir))}"
             )

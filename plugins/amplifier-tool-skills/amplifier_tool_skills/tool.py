@@ -52,7 +52,7 @@ class SkillTool:
     @property
     def description(self) -> str:
         """Return what the tool does, with the skills: names and descriptions, names alone where there is no room."""
-        if self._described is None:
+        if not self._catalog.is_read:
             self._catalog.refresh()
         skills = self._catalog.skills
         if self._described is None or self._described[0] is not skills:

@@ -68,6 +68,22 @@ async def test_the_persons_own_count_before_the_projects_and_those_before_the_bu
     assert "From 6." in await own.use("level-0")
 
 
+async def test_one_with_the_name_of_another_is_reported_once_unless_it_is_the_same_file(
+    open_session: Any, person: Path, project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = write_skill(person / ".claude" / "skills", "notes")
+    write_skill(project / ".claude" / "skills", "notes")
+    (person / ".agents").mkdir()
+    (person / ".agents" / "skills").symlink_to(first.parent)
+    session = await open_session()
+    await session.prompt()
+    await session.commands()
+    [record] = caplog.records
+    assert record.getMessage() == (
+        f"skills and commands are left out: .claude/skills/notes/SKILL.md: {first}/SKILL.md has its name"
+    )
+
+
 async def test_the_nearest_folder_of_a_checkout_counts_first_and_none_above_it(
     open_session: Any, project: Path, tmp_path: Path
 ) -> None:
