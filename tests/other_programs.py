@@ -209,7 +209,11 @@ def folder_messages() -> list[dict[str, Any]]:
 
 
 def write_session_folder(path: Path, folder: str, session_id: str = FOLDER_ID, **more: Any) -> Path:
-    about = {"session_id": session_id, "created": "2026-11-19T10:00:00+00:00", "bundle": "bundle:foundation"}
+    about: dict[str, Any] = {
+        "session_id": session_id,
+        "created": "2026-11-19T10:00:00+00:00",
+        "bundle": "bundle:foundation",
+    }
     about |= {"model": "claude-sonnet-4-5", "turn_count": 1, "working_dir": folder, "name": "A look around", **more}
     write_lines(path / "transcript.jsonl", folder_messages())
     (path / "metadata.json").write_text(json.dumps(about), encoding="utf-8")

@@ -112,5 +112,6 @@ def parse_object(raw: bytes) -> dict[str, Any] | None:
         return None
     may_be_deep = raw.count(b"[") + raw.count(b"{") > DEEPEST
     if may_be_deep or b"\\ud" in raw.lower():  # half a character
-        data = sanitize_for_json(data, DEEPEST)
+        plain: dict[str, Any] = sanitize_for_json(data, DEEPEST)
+        return plain
     return data
