@@ -168,13 +168,13 @@ def codex_session(folder: str) -> CodexFile:
     return file
 
 
-def old_codex_lines(folder: str) -> list[dict[str, Any]]:
+def old_codex_lines(folder: str, session_id: str = CODEX_ID) -> list[dict[str, Any]]:
     """Return a session in the form of 2025: no line has a payload."""
     context = (
         f"<environment_context>\nCurrent working directory: {folder}\nApproval policy: never\n</environment_context>"
     )
     return [
-        {"id": CODEX_ID, "timestamp": "2025-07-01T10:00:00.000Z", "instructions": None, "git": {"branch": "main"}},
+        {"id": session_id, "timestamp": "2025-07-01T10:00:00.000Z", "instructions": None, "git": {"branch": "main"}},
         {"record_type": "state"},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": context}]},
         {"type": "message", "id": None, "role": "user", "content": [{"type": "input_text", "text": "List the files"}]},
@@ -209,7 +209,11 @@ def folder_messages() -> list[dict[str, Any]]:
 
 
 def write_session_folder(path: Path, folder: str, session_id: str = FOLDER_ID, **more: Any) -> Path:
-    about = {"session_id": session_id, "created": "2026-11-19T10:00:00+00:00", "bundle": "bundle:foundation"}
+    about: dict[str, Any] = {
+        "session_id": session_id,
+        "created": "2026-11-19T10:00:00+00:00",
+        "bundle": "bundle:foundation",
+    }
     about |= {"model": "claude-sonnet-4-5", "turn_count": 1, "working_dir": folder, "name": "A look around", **more}
     write_lines(path / "transcript.jsonl", folder_messages())
     (path / "metadata.json").write_text(json.dumps(about), encoding="utf-8")

@@ -34,6 +34,7 @@ from amplifier_foundation.bundle.first_provider import choose_provider
 from amplifier_foundation.bundle.load import read_bundle
 from amplifier_foundation.bundle.registry import BundleRegistry
 from amplifier_foundation.cli import cli, exits, invoke
+from tests.other_programs import CLAUDE_ID, claude_session, codex_session
 
 ROOT = Path(__file__).parents[1]
 READMES = [ROOT / name / "README.md" for name in ("", "amplifier_foundation", "amplifier_core")]
@@ -93,7 +94,7 @@ def test_no_block_of_the_reference_is_left_untested() -> None:  # test_readme_wa
     first, *reference = (path.read_text(encoding="utf-8") for path in READMES)
     kinds = sorted(kind for text in reference for kind in re.findall(r"^```(\w+)$", text, flags=re.M))
     expected = (
-        ["console"] * 14 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 6 + ["markdown"] * 6
+        ["console"] * 16 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 6 + ["markdown"] * 6
     )
     assert kinds == sorted(expected)
     assert set(re.findall(r"^```(\w+)$", first, flags=re.M)) == {"console", "text", "markdown"}
@@ -317,6 +318,24 @@ def test_the_session_commands_work_as_shown(folder: Path, monkeypatch: pytest.Mo
         done = run(command.replace("ID", session_id[:12]), folder)
         assert done.returncode == 0, done.stderr
         assert done.stdout
+
+
+def test_sessions_and_bundles_of_other_programs_are_imported_as_shown(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    name = re.sub(r"[^A-Za-z0-9]", "-", str(folder))
+    claude_session(str(folder)).write(tmp_path / ".claude" / "projects" / name / f"{CLAUDE_ID}.jsonl")
+    codex_session(str(folder)).write(tmp_path / ".codex" / "sessions" / "2026" / "11" / "20" / "rollout-1.jsonl")
+    for command, _ in commands(block("console", "amplifier session import")):
+        assert here(command.replace("ID", CLAUDE_ID[:8]), capsys)[0]
+    for path in (folder / ".claude" / "agents", tmp_path / "plugins" / "team-tools" / "agents"):
+        path.mkdir(parents=True)
+        (path / "reviewer.md").write_text("---\nname: reviewer\ndescription: Reviews\n---\nYou review.\n", "utf-8")
+    for command, _ in commands(block("console", "amplifier bundle import")):
+        assert here(command, capsys)[0].endswith("bundle.md\n")
 
 
 def test_a_session_gives_work_to_others_as_shown(folder: Path) -> None:

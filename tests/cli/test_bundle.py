@@ -24,7 +24,7 @@ from amplifier_foundation.settings import CODES as OF_SETTINGS
 
 pytestmark = pytest.mark.usefixtures("home", "project")
 
-VERBS = ["add", "explain", "install", "list", "new", "remove", "schema", "show", "tree", "update", "validate"]
+VERBS = ["add", "explain", "import", "install", "list", "new", "remove", "schema", "show", "tree", "update", "validate"]
 
 
 def write(front: str = "", name: str = "bundle.md", bundle: str = "x", body: str = "") -> Path:

@@ -43,6 +43,7 @@ SERVICES: dict[str, tuple[Any, str]] = {
     "openai": (openai, "api: responses"),
     "gemini": (gemini, "default_model: gemini-3-pro"),
 }
+OLD_ID = "0197c000-0000-7000-8000-000000000001"
 NAME, ID = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}"), re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -70,7 +71,7 @@ def write_codex(folder: Path, project: str) -> tuple[Path, str, list[str]]:
 
 
 def write_old_codex(folder: Path, project: str) -> tuple[Path, str, list[str]]:
-    return write_lines(folder / "old.jsonl", old_codex_lines(project)), CODEX_ID, ["shell"]
+    return write_lines(folder / "old.jsonl", old_codex_lines(project, OLD_ID)), OLD_ID, ["shell"]
 
 
 def write_folder(folder: Path, project: str) -> tuple[Path, str, list[str]]:
@@ -131,24 +132,23 @@ CHECKS: dict[str, Callable[[Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("service", SERVICES)
-@pytest.mark.parametrize("write", [write_claude, write_codex, write_old_codex, write_folder])
 async def test_the_imported_session_of_each_program_is_resumed_on_each_service(
-    home: Path, project: Path, tmp_path: Path, write: Any, service: str
+    home: Path, project: Path, tmp_path: Path, service: str
 ) -> None:
-    path, session_id, tools = write(tmp_path, str(project))
+    written = [write(tmp_path, str(project)) for write in (write_claude, write_codex, write_old_codex, write_folder)]
     module, more = SERVICES[service]
-    await amplifier("session", "import", str(path))
-    async with WireServer([module.says("It goes on.")]) as server:
+    await amplifier("session", "import", *(str(path) for path, _, _ in written))
+    async with WireServer([module.says("It goes on.")] * len(written)) as server:
         text = BUNDLE.format(name=service, url=server.url, more=more)
         (project / "bundle.md").write_text(text, encoding="utf-8")
-        turn = json.loads(await amplifier("run", "--json", "--resume", session_id, "And now?"))["data"]
-    assert turn["output"] == "It goes on."
-    body = server.requests[0].json
-    body = gemini.read(body) if service == "gemini" else body
-    assert CHECKS[service](body) == tools
-    sent = json.dumps(body)
-    assert "And now?" in sent
-    assert (PIXEL[:20] in sent) == (write in (write_claude, write_codex))
+        for _, session_id, _ in written:
+            turn = json.loads(await amplifier("run", "--json", "--resume", session_id, "And now?"))["data"]
+            assert turn["output"] == "It goes on."
+    bodies = [gemini.read(each.json) if service == "gemini" else each.json for each in server.requests]
+    assert [CHECKS[service](body) for body in bodies] == [tools for _, _, tools in written]
+    sent = [json.dumps(body) for body in bodies]
+    assert all("And now?" in body for body in sent)
+    assert [PIXEL[:20] in body for body in sent] == [True, True, False, False]
 
 
 async def test_thinking_goes_back_to_the_service_that_signed_it_and_to_no_other(

@@ -145,7 +145,7 @@ def test_help_lists_the_verbs_and_each_says_what_it_is(told: Told) -> None:
         assert "--json" in out
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("import", "list", "prune", "record", "replay")])
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {"import", "list", "prune", "record", "replay"}))
 def test_an_unknown_session_is_not_found(verb: str, bundle: Path, told: Told) -> None:
     more = {"diff": ["absent"], "rename": ["name"], "resume": ["hello"], "delete": ["--yes"]}
     code, out, err = told("session", verb, "absent", *more.get(verb, []))

@@ -31,7 +31,6 @@ TOOLS = {
     "TodoRead": "todo",
     "TodoWrite": "todo",
     "WebFetch": "web_fetch",
-    "WebSearch": "web_search",
     "Skill": "skill",
 }
 """The tools of Claude Code, and ours in their place."""
@@ -45,7 +44,6 @@ MODULES = {
     "delegate": "tool-delegate",
     "todo": "tool-todo",
     "web_fetch": "tool-web",
-    "web_search": "tool-web",
     "skill": "tool-skills",
 }
 """The modules of our tools."""

@@ -36,6 +36,7 @@ def import_(ctx: click.Context, path: Path, folder: Path | None, name: str | Non
     from ...bundle.importing.writing import write_bundle
     from .snippets import print_problem
 
+    path = path.expanduser()
     path = path.resolve() if path.name in ("", "..") else path
     plugin = read_plugin(path)
     plugin.about["name"] = choose_name(folder or path, name or str(plugin.about["name"]))

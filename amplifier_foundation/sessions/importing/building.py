@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 Block = dict[str, Any]
 
 BEGINNING = "[The beginning of this session is missing.]"
-DEEPEST = 100
-"""Levels of nesting in a tool's arguments; what is deeper is left out."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -73,8 +71,7 @@ def build_history(entries: Iterable[Entry], notes: Notes) -> Iterator[Message]:
         if is_first and message["role"] != "user":
             yield {"role": "user", "content": BEGINNING, "metadata": {"source": "hook"}}
         is_first = False
-        plain: Message = sanitize_for_json(message, DEEPEST)
-        yield plain
+        yield message
 
 
 class _Builder:
@@ -210,7 +207,7 @@ def read_arguments(given: Any) -> dict[str, Any]:
     """Return the arguments of a call as a mapping; another value is its member `input`."""
     if isinstance(given, str):
         try:
-            given = json.loads(given) if given.strip() else {}
+            given = sanitize_for_json(json.loads(given)) if given.strip() else {}
         except (ValueError, RecursionError):
             return {"input": given}
     return given if isinstance(given, dict) else {} if given is None else {"input": given}

@@ -8,12 +8,16 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..serialising import sanitize_for_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 LONGEST = 64 * 2**20
 """Bytes of one line; a longer one is left out."""
+DEEPEST = 100
+"""Levels of nesting in a line; deeper values are left out."""
 SHOWN = 20
 """Damaged lines that are named; the others are counted."""
 
@@ -81,9 +85,13 @@ class JsonLines:
     def read_at(self, offsets: Iterator[int]) -> Iterator[dict[str, Any]]:
         """Yield the objects of the lines that begin at these positions. Raises `OSError`."""
         with self.path.open("rb") as file:
+            position = 0
             for offset in offsets:
-                file.seek(offset)
-                data = parse_object(file.readline(LONGEST))
+                if offset != position:
+                    file.seek(offset)  # it empties the buffer
+                raw = file.readline(LONGEST)
+                position = offset + len(raw)
+                data = parse_object(raw)
                 if data is not None:  # somebody else may have changed the file meanwhile
                     yield data
 
@@ -95,9 +103,15 @@ class JsonLines:
 
 
 def parse_object(raw: bytes) -> dict[str, Any] | None:
-    """Return the JSON object of a line; None for anything else."""
+    """Return the JSON object of a line, as a store takes it; None for anything else."""
     try:
-        data = json.loads(raw.strip(_SPACES).decode("utf-8-sig", "replace"))
+        data = json.loads(raw.strip(_SPACES).decode("utf-8-sig", "replace"), parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return None
-    return data if isinstance(data, dict) else None
+    if not isinstance(data, dict):
+        return None
+    may_be_deep = raw.count(b"[") + raw.count(b"{") > DEEPEST
+    if may_be_deep or b"\\ud" in raw.lower():  # half a character
+        plain: dict[str, Any] = sanitize_for_json(data, DEEPEST)
+        return plain
+    return data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..serialising import sanitize_for_json
 from ..session_folders import METADATA_FILENAME, TRANSCRIPT_FILENAME, load_metadata, load_transcript
 from ..untrusted import UNTRUSTED
 from .building import Answer, Prompt, Result, build_history, read_arguments, read_image, read_text
@@ -37,7 +38,8 @@ def read_sessions(path: Path, notes: Notes) -> Iterator[SourceSession]:
 
     def read() -> Iterator[Message]:
         own = next(reads, uncounted)
-        lines = load_transcript(folder) if shares else (line.data for line in file.read_all(uncounted))
+        shared = (sanitize_for_json(message) for message in load_transcript(folder)) if shares else None
+        lines = shared or (line.data for line in file.read_all(uncounted))
         return build_history(_read_entries(lines, own), own)
 
     source_id = text_at(metadata, "session_id") or folder.name

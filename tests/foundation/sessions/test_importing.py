@@ -319,7 +319,8 @@ async def test_turns_taken_back_in_codex_become_a_fork_and_a_compaction_begins_a
     file.message("user", "four")
     file.message("assistant", "fourth")
     outcomes = await take(store, file.write(tmp_path / "rollout.jsonl"))
-    assert [(each.state, said([]) or [text_of(m) for m in await store.read(each.session_id)]) for each in outcomes] == [
+    stored = [(each.state, [text_of(message) for message in await store.read(each.session_id)]) for each in outcomes]
+    assert [tuple(each) for each in stored] == [
         ("new", ["one", "first", "three", "third"]),
         ("new", ["In short: one, three.", "four", "fourth"]),
         ("fork", ["one", "first", "two", "second"]),
@@ -392,7 +393,7 @@ async def test_damage_anywhere_gives_no_error_and_no_empty_session(
     store: SessionStore, tmp_path: Path, kind: str, seed: int
 ) -> None:
     chance = random.Random(f"{kind}{seed}")
-    whole = {"claude": claude_session, "codex": codex_session}
+    whole: dict[str, Any] = {"claude": claude_session, "codex": codex_session}
     for number in range(12):
         path = tmp_path / f"{kind}-{number}" / "session.jsonl"
         if kind == "folder":
@@ -433,7 +434,16 @@ def damage(content: bytes, chance: random.Random) -> bytes:
                 place = chance.randrange(len(lines[at]) or 1)
                 lines[at] = lines[at][:place] + bytes([chance.randrange(256)]) + lines[at][place + 1 :]
             case 4:
-                values = (None, [], {}, 7, "\ud800", float("nan"), [None, {"type": "text"}], {"type": []})
+                values: tuple[Any, ...] = (
+                    None,
+                    [],
+                    {},
+                    7,
+                    "\ud800",
+                    float("nan"),
+                    [None, {"type": "text"}],
+                    {"type": []},
+                )
                 data = parse_object(lines[at]) or {}
                 spoil(data, chance, values)
                 lines[at] = json.dumps(data).encode() + b"\n"
