@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 OURS = frozenset(
     {
         "context-simple",
+        "hooks-approval",
         "hooks-logging",
+        "hooks-redaction",
+        "hooks-shell",
         "loop-basic",
         "loop-streaming",
         "provider-anthropic",

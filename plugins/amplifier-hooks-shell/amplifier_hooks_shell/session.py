@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amplifier_core.models import HookResult
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from amplifier_core import ModuleCoordinator
 
     from .config import Command, ShellConfig
+
+    Handler: TypeAlias = Callable[[str, dict[str, Any]], Any]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class SessionHooks:
         self._config = config
         self._folder = str(coordinator.get_capability("session.working_dir") or Path.cwd())
         self._scripts = Scripts(self._folder)
+        self._stop_event = "SubagentStop" if self._is_agent() else "Stop"
         self._registrations: list[Callable[[], None]] = []
         self._notifying: set[asyncio.Task[None]] = set()
         self._stop_reason = ""
@@ -54,25 +57,7 @@ class SessionHooks:
             for each in matchers:
                 for command in each.hooks:
                     self._scripts.remember(command.command, self._find_folders(command))
-        # A session that a trigger began is nobody's agent, though it has a parent.
-        child = bool(self._coordinator.parent_id) and not self._coordinator.get_capability("session.background")
-        events: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
-            "PreToolUse": (("tool:pre", self._before_tool), ("tool:pre", self._carry_out_wishes)),
-            "PostToolUse": (("tool:post", self._after_tool),),
-            "PreCompact": (("context:pre_compact", self._before_compaction),),
-            "Notification": (("user:notification", self._notify), ("approval:required", self._notify)),
-        }
-        if child:
-            events["SubagentStop"] = ((STOP, self._at_stop), ("orchestrator:complete", self._after_stop))
-        else:
-            events |= {
-                "UserPromptSubmit": (("prompt:submit", self._at_prompt),),
-                "Stop": ((STOP, self._at_stop), ("orchestrator:complete", self._after_stop)),
-                "SessionStart": (("session:start", self._at_start), ("session:resume", self._at_start)),
-                "SessionEnd": (("session:end", self._at_end),),
-            }
-        self._stop_event = "SubagentStop" if child else "Stop"
-        for event, handlers in events.items():
+        for event, handlers in self._choose_events().items():
             if self._config.hooks.get(event):
                 for name, handler in handlers:
                     self._register(name, handler)
@@ -80,7 +65,33 @@ class SessionHooks:
             self._register("prompt:submit", self._begin_turn)
             self._register("provider:request", self._before_request)
 
-    def _register(self, event: str, handler: Callable[..., Any]) -> None:
+    def _choose_events(self) -> dict[str, tuple[tuple[str, Handler], ...]]:
+        """Return the events of this session with what to listen to."""
+        is_agent = self._stop_event == "SubagentStop"
+        events: dict[str, tuple[tuple[str, Handler], ...]] = {
+            "PreToolUse": (("tool:pre", self._before_tool), ("tool:pre", self._carry_out_wishes)),
+            "PostToolUse": (("tool:post", self._after_tool),),
+            "PreCompact": (("context:pre_compact", self._before_compaction),),
+            "Notification": (("user:notification", self._notify), ("approval:required", self._notify)),
+            self._stop_event: ((STOP, self._at_stop), ("orchestrator:complete", self._after_stop)),
+        }
+        if not is_agent or getattr(self._coordinator.session, "is_resumed", False):  # a person may talk to it now
+            events["UserPromptSubmit"] = (("prompt:submit", self._at_prompt),)
+        if not is_agent:
+            events["SessionStart"] = (("session:start", self._at_start), ("session:resume", self._at_start))
+            events["SessionEnd"] = (("session:end", self._at_end),)
+        return events
+
+    def _is_agent(self) -> bool:
+        """Return whether the session has its commands from another one that began it; forks have their own.
+
+        A session that a trigger began is nobody's agent.
+        """
+        entries = [each for each in self._coordinator.config.get("hooks") or () if isinstance(each, dict)]
+        inherits = any(each.get("module") == NAME and each.get("inherited") for each in entries)
+        return inherits and not self._coordinator.get_capability("session.background")
+
+    def _register(self, event: str, handler: Handler) -> None:
         register = self._coordinator.hooks.register
         self._registrations.append(register(event, handler, priority=PRIORITY, name=NAME))
 

@@ -68,7 +68,7 @@ async def make(work: Path, answers: Answers) -> AsyncIterator[Make]:
     made: list[AmplifierSession] = []
 
     def make_session(
-        *, session_id: str = "s", parent_id: str | None = None, gate: Any = None, settings: Any = None, **events: Any
+        *, session_id: str = "s", gate: Any = None, settings: Any = None, entry: Any = None, **events: Any
     ) -> AmplifierSession:
         rules = json.loads(json.dumps(RULES).replace('"PUT"', json.dumps(PUT)))
         hooks = {
@@ -81,12 +81,12 @@ async def make(work: Path, answers: Answers) -> AsyncIterator[Make]:
                 {"module": "provider-playbook", "config": {"rules": rules, "otherwise": {"say": "You said: {prompt}"}}}
             ],
             "tools": [{"module": "tool-filesystem"}],
-            "hooks": [{"module": "hooks-shell", "config": {"hooks": hooks, **(settings or {})}}],
+            "hooks": [{"module": "hooks-shell", "config": {"hooks": hooks, **(settings or {})}, **(entry or {})}],
         }
         session = AmplifierSession(
             plan,
             session_id=session_id,
-            parent_id=parent_id,
+            parent_id="p" if entry else None,
             approval_system=answers,
             display_system=answers,
             strict=True,

@@ -200,10 +200,21 @@ async def test_the_end_of_a_session_runs_its_command(make: Any, work: Path) -> N
 
 async def test_an_agent_runs_what_is_for_agents_alone(make: Any, work: Path) -> None:
     events = ("UserPromptSubmit", "SessionStart", "SessionEnd", "Stop", "SubagentStop", "PreToolUse")
-    session = make(parent_id="p", **dict.fromkeys(events, KEEP))
+    session = make(entry={"inherited": True}, **dict.fromkeys(events, KEEP))
     await session.execute("write a.txt")
     await session.cleanup()
     assert [each["hook_event_name"] for each in read_seen(work)] == ["PreToolUse", "SubagentStop"]
+
+
+async def test_a_fork_is_no_agent(make: Any, work: Path) -> None:
+    session = make(**dict.fromkeys(("UserPromptSubmit", "Stop", "SubagentStop"), KEEP))
+    await session.execute("hello")
+    (work / "seen").unlink()
+    fork = await session.fork()
+    await fork.execute("hello")
+    assert [each["hook_event_name"] for each in read_seen(work)] == ["UserPromptSubmit", "Stop"]
+    assert read_seen(work)[0]["parent_id"] == "s"
+    await fork.cleanup()
 
 
 async def test_a_notification_does_not_hold_up_its_question(make: Any, work: Path, answers: Any) -> None:
