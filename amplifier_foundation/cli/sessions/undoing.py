@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +127,7 @@ def _show(steps: Sequence[Step], turns: Mapping[str, int]) -> None:
 
 def _compare(step: Step) -> list[str]:
     """Return the difference between a file now and as it will be, without secrets."""
+    from amplifier_core.previews import compare_lines
     from amplifier_core.utils.secrets import redact_text
 
     now, path = None, Path(step.path)
@@ -137,7 +137,7 @@ def _compare(step: Step) -> list[str]:
     if None in contents:
         return ["(not text, or too large to compare)"]
     old, new = (redact_text(text).splitlines() for text in contents if text is not None)
-    lines = [plain(line) for line in unified_diff(old, new, "now", "restored", lineterm="")]
+    lines = [plain(line) for line in compare_lines(old, new, "now", "restored")]
     return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"… {len(lines) - MOST_LINES} more lines"]
 
 
