@@ -90,7 +90,7 @@ async def undo(
         click.echo(f"restored {plural(len(steps), 'file')}")
         click.echo(f"To take that back: amplifier session undo {record.session_id} --redo", err=True)
     elif not steps:
-        click.echo("There is nothing to undo." if which != "redo" else "There is no undo to take back.", err=True)
+        click.echo("There is nothing to undo." if which != "redo" else "There is no undo to take back.")
 
 
 def _choose(chains: Iterable[Chain], turns: Mapping[str, int], which: str, turn: int | None) -> set[str]:
