@@ -8,10 +8,13 @@ A preview changes nothing. One that raises, takes too long or is no text shows n
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .coordinator import ModuleCoordinator
 
 logger = logging.getLogger(__name__)
@@ -20,7 +23,26 @@ TIME_LIMIT = 2.0
 """Seconds for one preview."""
 LONGEST = 20_000
 """Characters of a preview that are shown; the digest of a longer one follows."""
+MOST_COMPARED = 500
+"""Lines that are compared with each other: 2,000 of them may take a second."""
 CHANGED = "what the call would change is not what was shown: it has changed meanwhile. Look again, and call it again"
+
+
+def compare_lines(old: Sequence[str], new: Sequence[str], old_name: str, new_name: str) -> list[str]:
+    """Return a unified diff of lines, in a time that grows with their number.
+
+    Of two texts with more than `MOST_COMPARED` lines between their common beginning and end, all of these are one hunk.
+    """
+    most = min(len(old), len(new))
+    start = next((at for at in range(most) if old[at] != new[at]), most)
+    end = next((at for at in range(most - start) if old[-1 - at] != new[-1 - at]), most - start)
+    if max(len(old), len(new)) - start - end <= MOST_COMPARED:
+        from difflib import unified_diff
+
+        return list(unified_diff(old, new, old_name, new_name, lineterm=""))
+    gone, come = old[start : len(old) - end], new[start : len(new) - end]
+    head = f"@@ -{start + 1},{len(gone)} +{start + 1},{len(come)} @@"
+    return [f"--- {old_name}", f"+++ {new_name}", head, *(f"-{line}" for line in gone), *(f"+{line}" for line in come)]
 
 
 async def preview_call(coordinator: ModuleCoordinator, data: dict[str, Any] | None) -> str:
@@ -30,7 +52,7 @@ async def preview_call(coordinator: ModuleCoordinator, data: dict[str, Any] | No
     """
     given = data or {}
     preview = getattr((coordinator.get("tools") or {}).get(given.get("tool_name")), "preview", None)
-    if preview is None:
+    if not inspect.iscoroutinefunction(preview):
         return ""
     try:
         async with asyncio.timeout(TIME_LIMIT):

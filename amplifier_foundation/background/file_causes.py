@@ -3,8 +3,8 @@
 Two kinds of evidence attribute a file event to a session, and nothing else does:
 
 * Announced. The file holds exactly what the session left in it: a tool announced the write by `artifact:write`, or is
-  `write_file` or `edit_file`. The event gets the session as its source, the session's event as its cause, and the depth
-  after it. A chain longer than `max_depth` is refused.
+  `write_file`, `edit_file` or `edit_notebook`. The event gets the session as its source, the session's event as its
+  cause, and the depth after it. A chain longer than `max_depth` is refused.
 * A tool was running. The file changed while a tool of a session ran whose working folder holds it. Somebody else may
   have changed it at that time, so this is a suspicion. The event gets the cause, and as its depth the number of times
   the same file woke the same background session before in that chain: 0 for a change by somebody else, one more each
@@ -60,7 +60,7 @@ WRITTEN_BY = "written_by"
 """The key in an event's data with the session and the evidence."""
 
 _LAST = 1_000_000
-_WRITES = ("write_file", "edit_file")
+_WRITES = ("write_file", "edit_file", "edit_notebook")
 
 
 @frozen

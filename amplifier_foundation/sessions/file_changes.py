@@ -1,8 +1,8 @@
 """Keep what files held before a session changed them, so that a person can undo it: the capability `session.undo`.
 
 The folder `undo/SESSION` of the data folder has `changes.jsonl`, a line for each change, and the earlier contents by
-their digest, compressed. Both are durable before the file changes. A line names the digests of the file before and
-after, so it needs no second line: after a kill, the file itself tells whether it was changed.
+their digest, small ones compressed. Both are durable before the file changes. A line names the digests of the file
+before and after, so it needs no second line: after a kill, the file itself tells whether it was changed.
 
 The contents of files whose names say that they hold secrets are never kept, nor those larger than `LARGEST`. When all
 contents exceed the setting `retention.undo`, the oldest go.
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 LARGEST = 64 * 1024 * 1024
 """Bytes of the largest file whose content is kept."""
+LARGEST_PACKED = 1024 * 1024
+"""Bytes of the largest content that is compressed: the session waits, and 10 MB of text take 0.3 s."""
 SWEEP_AFTER = 16 * 1024 * 1024
 """Bytes that a session keeps between two looks at the bound."""
 JOURNAL = "changes.jsonl"
-_SAMPLE = 64 * 1024
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 
@@ -225,8 +226,7 @@ def _keep_content(folder: Path, data: bytes) -> tuple[str, int]:
     with suppress(FileNotFoundError):
         os.utime(path)  # the oldest go first
         return digest, 0
-    is_dense = len(zlib.compress(data[:_SAMPLE], 1)) > 0.9 * len(data[:_SAMPLE])
-    packed = zlib.compress(data, 0 if is_dense else 1)
+    packed = zlib.compress(data, 1 if len(data) <= LARGEST_PACKED else 0)
     temporary = folder / f".{token_hex(8)}"
     try:
         with open(temporary, "xb", opener=_open_private) as stream:

@@ -98,7 +98,7 @@ def test_the_last_turn_is_undone_with_its_difference_shown_and_the_mode_kept(wor
     told("session", "undo", session, "--yes")
     assert (work / "a.txt").read_text() == "old\n"
     assert stat.S_IMODE((work / "a.txt").stat().st_mode) == 0o640
-    assert "There is nothing to undo." in told("session", "undo", session, "--yes")[2]
+    assert "There is nothing to undo." in told("session", "undo", session, "--yes")[1]
 
 
 def test_all_turns_are_undone_at_once_and_each_undo_is_taken_back(work: Path, told: Told) -> None:
@@ -113,7 +113,7 @@ def test_all_turns_are_undone_at_once_and_each_undo_is_taken_back(work: Path, to
     assert ((work / "a.txt").read_text(), (work / "b.txt").read_text()) == ("one\n", "two\n")
     told("session", "undo", session, "--redo", "--yes")
     assert (work / "a.txt").read_text() == "three\n"
-    assert "There is no undo to take back." in told("session", "undo", session, "--redo", "--yes")[2]
+    assert "There is no undo to take back." in told("session", "undo", session, "--redo", "--yes")[1]
     assert files(told, session, "--all")[1] == [("a.txt", "restore", [1, 3], False), ("b.txt", "delete", [2], False)]
 
 
@@ -161,7 +161,7 @@ def test_a_fork_undoes_its_own_changes_and_a_parent_those_of_its_children_when_t
 
     parent = turns(told, "hand over put c.txt three")
     assert (work / "c.txt").exists()
-    assert "There is nothing to undo." in told("session", "undo", parent, "--yes")[2]
+    assert "There is nothing to undo." in told("session", "undo", parent, "--yes")[1]
     assert told("session", "undo", parent, "--descendants", "--yes")[0] == exits.OK
     assert not (work / "c.txt").exists()
     told("session", "undo", parent, "--descendants", "--redo", "--yes")
@@ -201,7 +201,7 @@ def test_without_room_for_contents_nothing_is_kept_and_the_session_writes_on(
     told("config", "set", "retention.undo", "0", "--scope", "user")
     session = turns(told, "put a.txt one")
     assert ((work / "a.txt").read_text(), (home / "undo").exists()) == ("one\n", False)
-    assert "There is nothing to undo." in told("session", "undo", session, "--yes")[2]
+    assert "There is nothing to undo." in told("session", "undo", session, "--yes")[1]
 
 
 KILLED = """

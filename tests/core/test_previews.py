@@ -82,6 +82,13 @@ async def test_a_preview_that_fails_hangs_or_is_no_text_shows_nothing_and_change
     assert approvals.asked == ["Write?"]
 
 
+async def test_an_attribute_that_is_no_coroutine_function_is_not_called() -> None:
+    tool, approvals = Writer(), Approvals()
+    vars(tool)["preview"] = lambda input: 1 / 0
+    assert (await ask(tool, approvals)).action == "continue"
+    assert approvals.asked == ["Write?"]
+
+
 async def test_a_preview_is_bounded_escaped_and_without_secrets() -> None:
     approvals = Approvals()
     await ask(Writer("+a\x1b[31m\u202e\r\n\tAPI_KEY=sk-abcdefghijklmnop1234\n" + "+x\n" * 10_000), approvals)
@@ -114,3 +121,24 @@ async def test_a_system_that_answers_calls_gets_the_preview_beside_the_question(
     inbox = Inbox()
     assert (await ask(Writer(), inbox)).action == "continue"
     assert (inbox.question.approval_prompt, inbox.question.approval_preview) == ("Write?", "-old\n+new")
+
+
+def test_many_scattered_changes_are_one_hunk_between_what_stays() -> None:
+    kept = ["same"] * 3
+    old = [f"old {number % 7 and number}" for number in range(40_000)]
+    new = [f"new {number % 7 and number}" for number in range(40_000)]
+    lines = previews.compare_lines([*kept, *old, *kept], [*kept, *new, *kept], "a", "b")
+    assert lines[:4] == ["--- a", "+++ b", "@@ -4,40000 +4,40000 @@", "-old 0"]
+    assert (len(lines), lines[-1]) == (80_003, f"+{new[-1]}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        (["a"], ["a"], []),
+        ([], ["a"], ["--- x", "+++ y", "@@ -0,0 +1 @@", "+a"]),
+        (["a", "a"], ["a"], ["--- x", "+++ y", "@@ -1,2 +1 @@", " a", "-a"]),
+    ],
+)
+def test_few_changes_are_a_unified_diff(old: list[str], new: list[str], shown: list[str]) -> None:
+    assert previews.compare_lines(old, new, "x", "y") == shown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +90,7 @@ async def undo(
         click.echo(f"restored {plural(len(steps), 'file')}")
         click.echo(f"To take that back: amplifier session undo {record.session_id} --redo", err=True)
     elif not steps:
-        click.echo("There is nothing to undo." if which != "redo" else "There is no undo to take back.", err=True)
+        click.echo("There is nothing to undo." if which != "redo" else "There is no undo to take back.")
 
 
 def _choose(chains: Iterable[Chain], turns: Mapping[str, int], which: str, turn: int | None) -> set[str]:
@@ -128,6 +127,7 @@ def _show(steps: Sequence[Step], turns: Mapping[str, int]) -> None:
 
 def _compare(step: Step) -> list[str]:
     """Return the difference between a file now and as it will be, without secrets."""
+    from amplifier_core.previews import compare_lines
     from amplifier_core.utils.secrets import redact_text
 
     now, path = None, Path(step.path)
@@ -137,7 +137,7 @@ def _compare(step: Step) -> list[str]:
     if None in contents:
         return ["(not text, or too large to compare)"]
     old, new = (redact_text(text).splitlines() for text in contents if text is not None)
-    lines = [plain(line) for line in unified_diff(old, new, "now", "restored", lineterm="")]
+    lines = [plain(line) for line in compare_lines(old, new, "now", "restored")]
     return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"… {len(lines) - MOST_LINES} more lines"]
 
 

@@ -78,13 +78,14 @@ class FileActions:
 
     async def read(self, given: dict[str, Any]) -> Reply:
         """Return the lines of a text, the cells of a notebook, or an image."""
-        path = await asyncio.to_thread(self._resolve, "read_file", given["file_path"])
-        text = await self._read_there(path)
-        if text is None:
-            reply, size, state = await asyncio.to_thread(self._read, path, given)
+        client = self._ask_for(CLIENT)
+        there = await self._read_there(client, given["file_path"]) if client is not None else None
+        if there is None:
+            path, reply, size, state = await asyncio.to_thread(self._read, given)
         else:
-            reply, size = self._read_stream(BytesIO(encode(text)), path, given)
-            state = State(digest(encode(text)))
+            path, data = there
+            reply, size = self._read_stream(BytesIO(data), path, given)
+            state = State(digest(data))
         self._seen.note(path, state, is_read=True)
         await self._emit(ARTIFACT_READ, str(path), size)
         return reply
@@ -149,20 +150,19 @@ class FileActions:
         client = self._ask_for(CLIENT)
         return client if client is not None and client.writes else None
 
-    async def _read_there(self, path: InnerPath) -> str | None:
-        """Return the text that an editor shows, also of a new file; None without an editor, and for what is no text."""
-        client = self._ask_for(CLIENT)
-        if client is None:
-            return None
+    async def _read_there(self, client: Any, given: str) -> tuple[InnerPath, bytes] | None:
+        """Return the text that an editor shows, also of a new file; None for what is no text on disk."""
+        path = await asyncio.to_thread(self._resolve, "read_file", given)
         with suppress(FileNotFoundError), await asyncio.to_thread(self._folder.open_file, path) as stream:
             if is_binary(stream) or is_image(stream):
                 return None
-        return str(await client.read_text(self._show_whole(path)))
+        return path, encode(str(await client.read_text(self._show_whole(path))))
 
-    def _read(self, path: InnerPath, given: dict[str, Any]) -> tuple[Reply, int, State]:
+    def _read(self, given: dict[str, Any]) -> tuple[InnerPath, Reply, int, State]:
+        path = self._resolve("read_file", given["file_path"])
         with self._folder.open_file(path) as stream:
             state = State.of(os.fstat(stream.fileno()))
-            return *self._read_stream(stream, path, given), state
+            return path, *self._read_stream(stream, path, given), state
 
     def _read_stream(self, stream: BinaryIO, path: InnerPath, given: dict[str, Any]) -> tuple[Reply, int]:
         """Return what a file shows, and the bytes that were read."""
@@ -247,7 +247,10 @@ class FileActions:
         """Return the path without links. Raises `NotPermitted`: a link may have changed since the call was decided."""
         path, gate = self._folder.resolve(given), getattr(self._coordinator, "permissions", None)
         if gate is not None:
-            effect = gate.decide(tool, {"file_path": "/".join(path.parts)}, {"file_path": kind_of(tool)}).effect
+            about = {"file_path": "/".join(path.parts)}, {"file_path": kind_of(tool)}
+            if tool == "edit_notebook" and gate.decide("edit_file", *about).effect == "deny":
+                raise FileToolError("NotPermitted", f"a rule keeps edit_file from {path}, and so edit_notebook")
+            effect = gate.decide(tool, *about).effect
             spellings = {os.path.normpath(f"{top}/{path}") for top in (self._config.working_dir, self._folder.root)}
             is_itself = os.path.normpath(Path(self._config.working_dir, given)) in spellings
             if effect == "deny" or (effect == "ask" and not is_itself):

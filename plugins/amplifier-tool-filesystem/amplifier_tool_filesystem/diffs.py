@@ -5,9 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 LARGEST = 512 * 1024
-"""Bytes of a file, before or after, whose diff is shown: comparing takes longer than the size grows."""
-MOST_LINES = 5_000
-"""Lines of such a file."""
+"""Bytes of a file, before or after, whose diff is shown."""
 
 
 def show_change(path: str, before: bytes | None, after: bytes) -> str:
@@ -21,13 +19,10 @@ def show_change(path: str, before: bytes | None, after: bytes) -> str:
     texts = [_read(before or b""), _read(after)]
     if None in texts:
         return f"{head}\nThe content is not text, or too long to be shown."
-    from difflib import unified_diff
+    from amplifier_core.previews import compare_lines
 
     old, new = (text.splitlines() for text in texts if text is not None)
-    if max(len(old), len(new)) > MOST_LINES:
-        return f"{head}\nThe content is too long to be shown."
-    lines = unified_diff(old, new, "/dev/null" if before is None else f"a/{path}", f"b/{path}", lineterm="")
-    return "\n".join([head, *lines])
+    return "\n".join([head, *compare_lines(old, new, "/dev/null" if before is None else f"a/{path}", f"b/{path}")])
 
 
 def _read(data: bytes) -> str | None:

@@ -80,7 +80,8 @@ async def test_a_configuration_that_cannot_work_is_refused_by_its_key(config: di
 
 def test_the_schema_of_the_configuration_describes_every_key() -> None:
     properties = config_schema()["properties"]
-    assert set(properties) == {"working_dir", "allow_write", "max_bytes", "grep_timeout"}
+    limits = {"max_bytes", "max_image_bytes", "grep_timeout"}
+    assert set(properties) == {"working_dir", "allow_write", "read_before_write", *limits}
     assert all(about["description"] for about in properties.values())
 
 

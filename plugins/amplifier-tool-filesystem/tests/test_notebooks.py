@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core import ModuleCoordinator
+from amplifier_core.permissions import PermissionGate, Policy
+from amplifier_core.permissions.policy import parse_permissions
 from amplifier_tool_filesystem import mount
 
 if TYPE_CHECKING:
@@ -214,6 +216,20 @@ async def test_a_wrong_call_says_what_is_wrong(
     error = (await tools("edit_notebook", **given)).error
     assert error["type"] == kind and error["message"].startswith(message)
     assert path.read_bytes() == before
+
+
+async def test_a_rule_that_keeps_edit_file_from_a_notebook_keeps_its_cells_too(work: Path) -> None:
+    path = write(work, notebook(text("a")))
+    coordinator = ModuleCoordinator(session_id="test")
+    coordinator.register_capability("session.working_dir", str(work))
+    coordinator.permissions = PermissionGate(Policy([parse_permissions({"deny": ["edit_file(*.ipynb)"]}, "x")]), work)
+    await mount(coordinator)
+    result = await coordinator.get("tools", "edit_notebook").execute({"file_path": "a.ipynb", "cell": 1, "source": "b"})
+    assert result.error == {
+        "type": "NotPermitted",
+        "message": "a rule keeps edit_file from a.ipynb, and so edit_notebook",
+    }
+    assert "b" not in json.loads(path.read_text())["cells"][0]["source"]
 
 
 async def test_what_is_no_notebook_is_not_edited(work: Path, tools: Any) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amplifier_core import ModuleCoordinator
 from amplifier_core.transcript import Transcript
+from amplifier_foundation.sessions.file_changes import FileChanges, read_changes, read_content
 from amplifier_tool_filesystem import mount
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def tools(work: Path, history: Any = None, **config: Any) -> Any:
@@ -115,3 +114,40 @@ async def test_a_failed_read_in_the_history_counts_for_nothing(work: Path, file:
     image = {**told("read_file", datetime.now(UTC) + timedelta(seconds=1)), "content": [{"type": "text", "text": "x"}]}
     call = await tools(work, Transcript([failed, image]), read_before_write=True)
     assert await call("write_file", content="two\n") == "NotRead"
+
+
+class Editor:
+    """The files of an editor, which writes them to disk; `unsaved` is text that is not there yet."""
+
+    writes = True
+
+    def __init__(self) -> None:
+        self.unsaved: dict[str, str] = {}
+
+    async def read_text(self, path: str) -> str:
+        return self.unsaved.get(path) or Path(path).read_text()
+
+    async def write_text(self, path: str, text: str) -> None:
+        self.unsaved.pop(path, None)
+        Path(path).write_text(text)
+
+
+async def test_in_an_editor_unsaved_text_of_the_person_is_neither_lost_nor_missing_in_the_undo(
+    work: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    coordinator, editor = ModuleCoordinator(session_id="test"), Editor()
+    coordinator.register_capability("session.working_dir", str(work))
+    coordinator.register_capability("client.files", editor)
+    coordinator.register_capability("session.undo", FileChanges("edited"))
+    await mount(coordinator)
+    read, write = (coordinator.get("tools", name) for name in ("read_file", "write_file"))
+    await read.execute({"file_path": "a.txt"})
+    editor.unsaved[str(file.resolve())] = "typed\n"
+    refused = await write.execute({"file_path": "a.txt", "content": "two\n"})
+    assert refused.error["type"] == "ChangedSinceRead"
+    assert (await read.execute({"file_path": "a.txt"})).output["content"] == "typed\n"
+    assert (await write.execute({"file_path": "a.txt", "content": "two\n"})).success
+    [change] = read_changes("edited")
+    assert change.before is not None
+    assert (read_content("edited", change.before), file.read_text()) == (b"typed\n", "two\n")
