@@ -45,7 +45,8 @@ def open_files(search: Search, closed: Closed) -> Iterator[tuple[Found, BinaryIO
 
 def find_files(search: Search, folder: Folder, base: InnerPath, closed: Closed) -> Iterator[Found]:
     """Yield the files of a search in the order of their paths, without those that .gitignore files name."""
-    glob, kind, rules = Glob(search["files"]), Glob(search["type"]), Gitignore(str(folder.root))
+    rules = Gitignore(str(folder.root))
+    globs = [Glob(pattern) for pattern in (search["files"], search["type"]) if pattern != "**"]
     above = ["/".join(base.parts[:count]) + "/" for count in range(1, len(base.parts) + 1)]
     heeds = not search["ignored"] and not any(rules.decide(each) for each in above)  # a named folder is no ignored one
 
@@ -54,7 +55,7 @@ def find_files(search: Search, folder: Folder, base: InnerPath, closed: Closed) 
 
     for found in walk(folder, base.parts, skips):
         below = found.parts[len(base.parts) :]
-        if glob.fits(below) and kind.fits(below) and not closed.leaves_out(found):
+        if all(glob.fits(below) for glob in globs) and not closed.leaves_out(found):
             yield found
 
 
