@@ -29,6 +29,8 @@ _POWERS = (
     ("starts other agents", ("delegate", "spawn", "task")),
 )
 """What a tool may do, by parts of its name."""
+_READING = frozenset({"tool-search"})
+"""Tools that read the files of the project, and do nothing else, whatever their names have in them."""
 
 
 @dataclass(slots=True)
@@ -178,7 +180,8 @@ def _entries(bundle: Bundle, section: str) -> list[dict[str, Any]]:
 
 def _power_of(section: str, entry: Mapping[str, Any]) -> str:
     name = str(entry.get("module"))
-    powers = [power for power, parts in _POWERS if section == "tools" and any(part in name for part in parts)]
+    acts = section == "tools" and name not in _READING
+    powers = [power for power, parts in _POWERS if acts and any(part in name for part in parts)]
     powers += ["in a sandbox"] if entry.get("sandbox") else []
     return f" ({', '.join(powers)})" if powers else ""
 

@@ -30,6 +30,7 @@ entry_points.keep_with(Check("entry-points", (Path(entry_points.__file__),)))
 LIBRARY = "import pydantic"
 HELP_RATIO, READING_RATIO, TURN_RATIO = 6.0, 10.0, 20.0  # goals: times a Python that does nothing
 SETTINGS_RATIO = 0.7  # goal: 10 ms where a Python that does nothing takes 14
+TOOLS_RATIO = 1.2  # goal: a tool costs nothing before it is used
 PLUGINS_RATIO = 0.7  # goal: times the import of a library that every turn needs; 30 ms where that takes 44
 READING = (("session", "list"), ("ps",), ("logs", "-n", "20"), ("trigger", "list"))
 BUNDLE = """---
@@ -37,6 +38,10 @@ bundle: {name: bench}
 providers: [{module: provider-playbook, config: {otherwise: {say: "ok"}}}]
 ---
 """
+TWO_TOOLS = ("tool-bash", "tool-filesystem")
+ALL_TOOLS = sorted(
+    each.name.removeprefix("amplifier-") for each in (Path(__file__).parents[2] / "plugins").glob("amplifier-tool-*")
+)
 SETTINGS = "fetch: {timeout: 60}\nretention: {keep: 30}\n"
 ROUNDS = 15
 
@@ -56,6 +61,23 @@ async def rows() -> AsyncIterator[Row]:
             yield Row(f"amplifier {' '.join(command)} / python -c pass", took, nothing, at_most_ratio=ratio)
         yield await _settings(place)
         yield await _plugins(place)
+    yield await _tools()
+
+
+async def _tools() -> Row:
+    """Run a turn with every tool package of the checkout, and one with two of them; no tool is called."""
+    with TemporaryDirectory() as place:
+        folders = [Path(place) / "all", Path(place) / "two"]
+        for folder, tools in zip(folders, (ALL_TOOLS, TWO_TOOLS), strict=True):
+            folder.mkdir()
+            listed = "".join(f"  - module: {tool}\n" for tool in tools)
+            text = BUNDLE.replace("---\n", f"---\ntools:\n{listed}", 1)
+            (folder / "bundle.md").write_text(text, encoding="utf-8")
+            await _run(PROGRAM, "trust", "--yes", folder=str(folder))()
+        samples = [_run(PROGRAM, "run", "hello", folder=str(folder)) for folder in folders]
+        took, limit = await in_turns(*samples, rounds=ROUNDS)
+    what = f"amplifier run hello with {len(ALL_TOOLS)} tool packages / with {len(TWO_TOOLS)}"
+    return Row(what, took, limit, at_most_ratio=TOOLS_RATIO)
 
 
 async def _settings(place: str) -> Row:

@@ -163,6 +163,14 @@ def test_a_trusted_folder_trusts_none_below_it_and_none_that_looks_like_it(
     assert said(capsys, "run", "-b", str(tmp_path / "whole"), "hello")[0] == exits.OK, "it is the same place"
 
 
+def test_a_search_of_files_is_no_use_of_the_network(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tools = "[{module: tool-search}, {module: tool-web}, {module: tool-brave-search}]"
+    (project / "bundle.md").write_text(f"---\nbundle: {{name: finder}}\ntools: {tools}\n---\n", encoding="utf-8")
+    _, _, err = said(capsys, "trust", "--yes")
+    network = "(uses the network)"
+    assert f"tool-search, tool-web {network}, tool-brave-search {network}" in err
+
+
 def test_untrust_takes_it_back(stranger: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "untrust", "nowhere")[0] == exits.NOT_FOUND
     invoke(["trust", "-y"])

@@ -71,11 +71,8 @@ class SearchTool:
             return ToolResult(success=False, error={"message": str(failure), "type": type_})
 
     async def _search(self, given: dict[str, Any]) -> dict[str, Any]:
-        import pathspec
+        from importlib.util import find_spec
 
-        import amplifier_core
-        import amplifier_tool_filesystem
-        import amplifier_trigger_file_watcher
         from amplifier_tool_filesystem.searching import run_apart
 
         gate = getattr(self._coordinator, "permissions", None)  # another kernel has none
@@ -86,8 +83,8 @@ class SearchTool:
             "type": TYPES.get(given.get("type", ""), "**"),
             "seconds": self._config.timeout,
         }
-        packages = (amplifier_core, amplifier_tool_filesystem, amplifier_trigger_file_watcher, pathspec)
-        files = [__file__, *(str(package.__file__) for package in packages)]
+        names = ("amplifier_core", "amplifier_tool_filesystem", "amplifier_trigger_file_watcher", "pathspec")
+        files = [__file__, *(str(spec.origin) for spec in map(find_spec, names) if spec is not None)]
         return await run_apart(_CHILD, files, {**given, **more}, self._config.timeout)
 
 

@@ -111,9 +111,9 @@ def find_tasks(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Return the tasks of the last call in a history that changed the list; a call without its result did not."""
     done: set[Any] = set()
     for message in reversed(messages):
-        if message.get("role") == "tool" and message.get("name", NAME) == NAME and _says_changed(message):
+        if message.get("role") == "tool" and message.get("name", NAME) == NAME and has_changed(message):
             done.add(message.get("tool_call_id"))
-        for call_id, given in _calls_in(message) if done else ():
+        for call_id, given in calls_in(message) if done else ():
             if call_id in done:
                 try:
                     return _read_input(given)[1]
@@ -122,7 +122,8 @@ def find_tasks(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     return []
 
 
-def _says_changed(message: Mapping[str, Any]) -> bool:
+def has_changed(message: Mapping[str, Any]) -> bool:
+    """Return whether the result of a call says that it has changed the list."""
     content = message.get("content")
     try:
         result = json.loads(content) if isinstance(content, str) else None
@@ -131,7 +132,7 @@ def _says_changed(message: Mapping[str, Any]) -> bool:
     return isinstance(result, dict) and result.get("status") in _CHANGES.values()
 
 
-def _calls_in(message: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+def calls_in(message: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the calls of the tool in a message, the last one first: their ids and arguments."""
     for call in reversed(message.get("tool_calls") or ()):
         if NAME in (call.get("tool"), call.get("name")):
@@ -152,7 +153,7 @@ def _read_input(given: Any) -> tuple[str, list[dict[str, str]]]:
         raise TodoError(f"{action} needs 'todos', the list of all tasks")
     if len(tasks) > MOST_TASKS:
         raise TodoError(f"{len(tasks)} tasks are too many, {MOST_TASKS} are allowed; put small ones together")
-    checked = [_check_task(place, task) for place, task in enumerate(tasks)]
+    checked = [check_task(place, task) for place, task in enumerate(tasks)]
     running = [place for place, task in enumerate(checked) if task["status"] == "in_progress"]
     if len(running) > 1:
         places = ", ".join(map(str, running))
@@ -160,7 +161,8 @@ def _read_input(given: Any) -> tuple[str, list[dict[str, str]]]:
     return action, checked
 
 
-def _check_task(place: int, task: Any) -> dict[str, str]:
+def check_task(place: int, task: Any) -> dict[str, str]:
+    """Return a task with all of its texts. Raises `TodoError`."""
     if not isinstance(task, dict):
         raise TodoError(f"todos[{place}] must be an object with content and status, not {type(task).__name__}")
     _refuse_unknown(task, tuple(_TASK["properties"]), f"todos[{place}]: ")  # type: ignore[arg-type]

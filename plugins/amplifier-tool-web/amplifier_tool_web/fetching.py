@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 import zlib
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -33,10 +34,9 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class Fetched(NamedTuple):
-    """A page as it came: its last URL, the status, the header `Content-Type`, and the unpacked body."""
+    """A page as it came: its last URL, the header `Content-Type`, and the unpacked body."""
 
     url: Url
-    status: int
     content_type: str
     body: bytes
 
@@ -45,7 +45,7 @@ async def fetch(url: Url, config: WebConfig, may_follow: Callable[[Url, Url], No
     """Return the page at `url`. `may_follow` raises for a redirect that nobody permits. Raises `FetchError`."""
     for _ in range(config.max_redirects + 1):
         check_host(url.host, config)
-        found = await _ask(url, config)
+        found = await ask(url, config)
         if isinstance(found, Fetched):
             return found
         target = follow(url, found)
@@ -54,24 +54,27 @@ async def fetch(url: Url, config: WebConfig, may_follow: Callable[[Url, Url], No
     raise FetchError("TooManyRedirects", f"more than {config.max_redirects} redirects, the last one to {url.shown}")
 
 
-async def _ask(url: Url, config: WebConfig) -> Fetched | str:
+async def ask(url: Url, config: WebConfig) -> Fetched | str:
     """Return the page, or where it has moved."""
     target = httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
     headers = [("Host", url.server), *_HEADERS]
     try:
-        async with _make_pool(url, config) as pool, pool.stream("GET", target, headers=headers) as response:
+        async with make_pool(url, config) as pool, pool.stream("GET", target, headers=headers) as response:
             about = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
             if response.status in _REDIRECTS and "location" in about:
                 return about["location"]
-            body = b"".join([chunk async for chunk in _unpack(url, about, response.aiter_stream(), config.max_bytes)])
-            return Fetched(url, response.status, about.get("content-type", ""), body)
+            if response.status >= 300:
+                phrase = f" {HTTPStatus(response.status).phrase}" if response.status in set(HTTPStatus) else ""
+                raise FetchError("HTTPError", f"{url.shown} answers {response.status}{phrase}")
+            body = b"".join([chunk async for chunk in unpack(url, about, response.aiter_stream(), config.max_bytes)])
+            return Fetched(url, about.get("content-type", ""), body)
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, OSError) as error:
         text = str(error).strip() or type(error).__name__
         shown = "".join(each for each in text if each.isprintable())[:200]
         raise FetchError("ConnectionFailed", f"{url.server} cannot be reached ({shown}); check the address") from None
 
 
-def _make_pool(url: Url, config: WebConfig) -> httpcore.AsyncConnectionPool:
+def make_pool(url: Url, config: WebConfig) -> httpcore.AsyncConnectionPool:
     """Return the connections for one request, through the proxy that the environment names for its host."""
     context = ssl.create_default_context()
     proxies = getproxies()
@@ -113,7 +116,7 @@ class _CheckedNetwork(httpcore.AsyncNetworkBackend):
         raise next((each for each in failures if not isinstance(each, FetchError)), failures[0])
 
 
-async def _unpack(url: Url, headers: dict[str, str], body: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
+async def unpack(url: Url, headers: dict[str, str], body: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
     """Yield the body as it was before it was packed, up to `limit` bytes. Raises `FetchError`."""
     packing = headers.get("content-encoding", "identity").strip().lower() or "identity"
     if packing not in ("identity", "gzip", "x-gzip", "deflate"):

@@ -41,13 +41,13 @@ async def make_text(page: Fetched, kind: str) -> str:
         raise FetchError("UnsupportedType", f"{page.url.shown} is {kind[:100]} ({len(page.body)} bytes); {remedy}")
     if not page.body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in page.body[:8192]:
         raise FetchError("UnsupportedType", f"{page.url.shown} is a binary file ({len(page.body)} bytes)")
-    text = await _decode(page)
+    text = await decode(page)
     if kind in HTML or (kind == "" and re.match(r"\s*<(?:!doctype html|html)", text, re.IGNORECASE)):
-        text = await _convert(text, str(page.url))
-    return _show(text)
+        text = await convert_html(text, str(page.url))
+    return drop_hidden(text)
 
 
-async def _decode(page: Fetched) -> str:
+async def decode(page: Fetched) -> str:
     """Return the text in the charset that its marks, its header or itself names; else in the one it looks like."""
     import asyncio
 
@@ -77,7 +77,7 @@ def _find_codec(name: str | None) -> str | None:
     return "cp1252" if codec in ("iso8859-1", "ascii") else codec  # as browsers do
 
 
-def _show(text: str) -> str:
+def drop_hidden(text: str) -> str:
     """Return a text without characters that do not show: a model would read what no person sees."""
     text = text[:LONGEST].replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii() and text.isprintable():
@@ -86,7 +86,7 @@ def _show(text: str) -> str:
     return text.translate(dict.fromkeys(map(ord, hidden - set(_SHOWN_FORMATS))))
 
 
-async def _convert(html: str, url: str) -> str:
+async def convert_html(html: str, url: str) -> str:
     """Return HTML as Markdown, by a child process; a cancellation kills it. Raises `FetchError`."""
     import asyncio
     from importlib.util import find_spec

@@ -91,7 +91,7 @@ class WebFetchTool:
         from .urls import read_url
 
         try:
-            url, offset = _read_input(input)
+            url, offset = read_input(input)
             address = read_url(url)
             async with self._places:
                 return await self._answer(address, offset)
@@ -109,13 +109,12 @@ class WebFetchTool:
 
             async with asyncio.timeout(self._config.timeout):
                 page = await fetch(url, self._config, self._may_follow)
-                _check_status(page)
                 kind = page.content_type.partition(";")[0].strip().lower()
                 if kind in IMAGES:
-                    return _show_image(page, kind)
+                    return show_image(page, kind)
                 kept = {"url": str(page.url), "content_type": kind}, await make_text(page, kind)
             self._keep(str(url), *kept)
-        return _show_piece(*kept, offset, self._config.max_chars)
+        return show_piece(*kept, offset, self._config.max_chars)
 
     def _may_follow(self, url: Url, target: Url) -> None:
         """Raise `FetchError` for a redirect to another host, unless the permissions allow that unasked."""
@@ -145,7 +144,7 @@ class WebFetchTool:
             del self._pages[next(iter(self._pages))]
 
 
-def _read_input(given: Any) -> tuple[str, int]:
+def read_input(given: Any) -> tuple[str, int]:
     """Return the URL and the offset. Raises `FetchError`."""
     from .failures import FetchError
 
@@ -162,18 +161,8 @@ def _read_input(given: Any) -> tuple[str, int]:
     return url, offset
 
 
-def _check_status(page: Fetched) -> None:
-    from http import HTTPStatus
-
-    from .failures import FetchError
-
-    if page.status >= 300:
-        known = page.status in set(HTTPStatus)
-        phrase = f" {HTTPStatus(page.status).phrase}" if known else ""
-        raise FetchError("HTTPError", f"{page.url.shown} answers {page.status}{phrase}")
-
-
-def _show_image(page: Fetched, kind: str) -> ToolResult:
+def show_image(page: Fetched, kind: str) -> ToolResult:
+    """Return an image as a block, with a line about it."""
     from base64 import b64encode
 
     from amplifier_core.message_models import ImageBlock, TextBlock
@@ -183,7 +172,7 @@ def _show_image(page: Fetched, kind: str) -> ToolResult:
     return ToolResult(content=[TextBlock(text=about), ImageBlock(source=source)])
 
 
-def _show_piece(about: dict[str, Any], text: str, offset: int, most: int) -> ToolResult:
+def show_piece(about: dict[str, Any], text: str, offset: int, most: int) -> ToolResult:
     """Return a piece of a text within a fence that no text can close: nobody outside knows its marker."""
     from secrets import token_hex
 
