@@ -126,7 +126,7 @@ def documents_of(store: object, project: str, **chain: Any) -> SessionDocuments:
         from .storages import DEFAULT_STORAGE, StorageUnsuitable
 
         text = (
-            f"{type(store).__name__} keeps no documents, such as issues. Use {DEFAULT_STORAGE} for them: "
+            f"{type(store).__name__} keeps no documents, such as issues and notes. Use {DEFAULT_STORAGE} for them: "
             f"AMPLIFIER_STORAGE={DEFAULT_STORAGE}, or amplifier config set storage {DEFAULT_STORAGE}"
         )
         raise StorageUnsuitable(data_home(), text)

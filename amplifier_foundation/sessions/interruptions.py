@@ -59,7 +59,9 @@ async def settling_results(
         forks = [each for each in reversed(children) if _call_of(each) == result["tool_call_id"]]
         if forks:
             told = [await _describe_child(store, as_it_is(each)) for each in forks]
-            message = "The process ended while these forks worked. They are not begun anew."
+            for each in told:
+                each.pop("message", None)
+            message = "The process ended while these forks worked; none is begun anew."
             result["content"] = json.dumps({**INTERRUPTED, "message": message, "forks": told}, ensure_ascii=False)
     children = [each for each in children if _call_of(each) is None]
     for result in reversed(results):  # later calls of one agent made its newer sessions

@@ -25,6 +25,7 @@ from ..sessions.records import AGENT
 from ..spawn import describe_result, spawn_prepared
 from .agent_plans import agent_bundle, choose_modules, first_provider, with_orchestrator_config
 from .child import Spawn, spawn_request
+from .child_notes import ChildNotes
 from .inheritance import Depth, Scope, child_config, inherit_history
 from .runners import InProcessRunner, find_runner
 
@@ -45,9 +46,6 @@ SELF = "self"
 
 TERMS = "terms"
 """The member of a record's metadata with the `Terms` of its session, for resuming it."""
-
-NOTES = "notes"
-"""The member of a record's metadata with facts that the session above has noted of it; nothing here reads them."""
 
 
 @frozen
@@ -98,7 +96,8 @@ class AgentSpawner:
         """Return the capabilities of a session before its modules are mounted; `cause` is the event that woke it."""
         capabilities: dict[str, Any] = {"session.spawn": self.spawn, "session.resume": self.resume}
         if self.store is not None:
-            capabilities |= {"session.children": self.children, "session.annotate": self.annotate}
+            notes = ChildNotes(self.store, session_id)
+            capabilities |= {"session.children": notes.children, "session.annotate": notes.annotate}
             capabilities["session.undo"] = FileChanges(session_id, self._count_messages)
         keeps_documents = hasattr(self.store, "write_documents")  # not `isinstance`: Python 3.12 asks no `__getattr__`
         if self.router is None and not keeps_documents:
@@ -153,9 +152,9 @@ class AgentSpawner:
         several sessions, that may run again. Raises `UnknownName`, and the errors of `spawn_bundle`.
         """
         parent = self._parent(parent_session)
-        earlier = await self._resume_earlier(parent, sub_session_id, instruction, timeout, again=again)
+        earlier = await self._find_earlier(parent, instruction, sub_session_id if again else None)
         if earlier is not None:
-            return earlier
+            return await self.resume(*earlier, parent, timeout=timeout)
         prepared = await self._resolve(agent_name, agent_configs)
         if not provider_preferences and (provider_override or model_override):
             provider = provider_override or first_provider(prepared.mount_plan) or first_provider(parent.config)
@@ -212,47 +211,19 @@ class AgentSpawner:
         spawn = await self._spawn(agent, prepared, terms, parent, instruction, sub_session_id)
         return await _run_for_call(spawn, agent, timeout, resume=True)
 
-    async def children(self) -> list[dict[str, Any]]:
-        """Return the sessions that this one made, the last changed first: `session_id`, `status` and `metadata`."""
-        assert self.store is not None  # the capability is offered with one
-        records = await self.store.sessions(parent_id=self._parent(None).session_id)
-        names = ("session_id", "status", "metadata")
-        return [{name: getattr(record, name) for name in names} for record in records]
-
-    async def annotate(self, sub_session_id: str, name: str, value: Any) -> None:
-        """Set a member of `notes` in the metadata of a session that this one made.
-
-        Raises `SessionNotFound`, and `SessionConflict` for a session of another parent.
-        """
-        if self.store is None:
-            raise SessionNotFound(sub_session_id)
-        record = await self.store.get(sub_session_id)
-        await self._check_parent(record, self._parent(None).session_id)
-        notes = {**(record.metadata.get(NOTES) or {}), name: value}
-        await self.store.update(sub_session_id, metadata={**record.metadata, NOTES: notes})
-
-    async def _resume_earlier(
-        self,
-        parent: AmplifierSession,
-        session_id: str | None,
-        instruction: str,
-        timeout: float | None,  # noqa: ASYNC109 - handed on
-        *,
-        again: bool,
-    ) -> dict[str, Any] | None:
-        """Go on with the session that an earlier run of the same call has made; None: there is none."""
-        if again and session_id is not None:
-            if self.store is None:
-                return None
-            try:
-                record = await self.store.get(session_id)
-            except SessionNotFound:
-                return None
-            instruction = "" if record.status == "completed" else instruction
-        else:
+    async def _find_earlier(
+        self, parent: AmplifierSession, instruction: str, own: str | None
+    ) -> tuple[str, str] | None:
+        """Return the session of a call that runs again, and what is left to ask of it; None for a first run."""
+        if own is None:
             call = running_call(parent)
-            session_id = call[0].session_of(call[1]) if call is not None else None
-        return None if session_id is None else await self.resume(session_id, instruction, parent, timeout=timeout)
+            held = call[0].session_of(call[1]) if call is not None else None
+            return None if held is None else (held, instruction)
+        try:
+            record = await self.store.get(own) if self.store is not None else None
+        except SessionNotFound:
+            record = None
+        return None if record is None else (own, "" if record.status == "completed" else instruction)
 
     async def _check_parent(self, record: SessionRecord, session_id: str) -> None:
         """Return for a session made by this one, or by a source of this one. Raises `SessionConflict`."""

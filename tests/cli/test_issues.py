@@ -157,7 +157,7 @@ def test_a_storage_without_documents_is_refused_with_the_remedy(
 ) -> None:
     monkeypatch.setenv("AMPLIFIER_STORAGE", "storage-jsonl")
     said = told(*arguments, code=exits.USAGE)
-    assert "JsonlStore keeps no documents, such as issues. Use storage-sqlite for them: AMPLIFIER_STORAGE=" in said
+    assert "JsonlStore keeps no documents, such as issues and notes. Use storage-sqlite for them: AMPLIFIER_" in said
 
 
 async def test_no_text_of_an_issue_steers_the_terminal(project: Path, told: Told) -> None:

@@ -278,7 +278,7 @@ async def check_76_documents_are_found_by_their_words(store: Searching) -> None:
     require(await _search(store, "anything") == [], "a search before the first document must find none")
     texts = [
         "Die Größe der Straße",
-        "max_depth=5, --no-cache",
+        "max_depth=5, -no-cache",
         "Cafe\u0301 naïve",
         "全文検索のテスト",
         "a\0b \udce9 c🙂d",

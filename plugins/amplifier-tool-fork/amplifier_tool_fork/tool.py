@@ -213,7 +213,7 @@ async def _run(spawn: Capability, asked: dict[str, Any]) -> dict[str, Any]:
         "status": answer.get("status") or "completed",
         "answer": text if len(text) <= LONGEST else f"{text[:LONGEST]}\n(cut; it has {len(text):,} characters)",
         "turn_count": answer.get("turn_count") or 0,
-        **{name: metadata[name] for name in _COSTS if metadata.get(name) is not None},
+        **{name: metadata[name] for name in _COSTS if metadata.get(name) not in (None, {})},
     }
 
 

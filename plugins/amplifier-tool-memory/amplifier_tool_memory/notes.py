@@ -126,7 +126,7 @@ class Notes:
     async def save(self, title: str, text: str = "", tags: Sequence[str] = ()) -> Note:
         """Keep a new note. The same title and text again give the first one: a killed session repeats its last call."""
         values = redact_all(check_values({"title": title, "text": text, "tags": tags}))
-        for match in await self.search(values["title"]):
+        for match in await self._look_for(values["title"], 10):
             if (match.note.title, match.note.text) == (values["title"], values["text"]):
                 return match.note
 
@@ -191,13 +191,16 @@ class Notes:
 
     async def search(self, query: str, limit: int = 10) -> list[Match]:
         """Return notes with words of a query, the best first. Raises `NoteError` where the store has no search."""
+        matches = await self._look_for(query, limit)
+        self._mark([match.note for match in matches])
+        return matches
+
+    async def _look_for(self, query: str, limit: int) -> list[Match]:
         try:
             found = await self._documents.search(NOTES, query, limit=limit)
         except NotImplementedError as error:
             raise NoteError(str(error)) from error
-        matches = [Match(Note.of(each.document), each.snippet) for each in found]
-        self._mark([match.note for match in matches])
-        return matches
+        return [Match(Note.of(each.document), each.snippet) for each in found]
 
     async def count(self) -> int:
         """Return the number of notes."""

@@ -141,7 +141,10 @@ async def test_a_session_that_has_read_text_of_strangers_marks_its_notes(documen
         await reader(operation, **given)
         assert reader.coordinator.permissions.untrusted == "it has read a note with text of strangers"
     clean = await Agent(documents("c"), gate()).mount()
+    await clean("save", title="outside")
     await clean("update", id=1, text="Clean now.")
+    assert clean.coordinator.permissions is not None
+    assert clean.coordinator.permissions.untrusted == "", "it has read nothing of the note"
     assert (await Notes(documents()).get(1)).untrusted == "a webhook woke it", "some of the text may be a stranger's"
 
 

@@ -283,7 +283,8 @@ async def test_a_storage_without_documents_is_refused_with_the_remedy(
 
     async with open_bench(store=Inbox(), providers=playbook()) as bench:
         with pytest.raises(
-            StorageUnsuitable, match="Inbox keeps no documents, such as issues. Use storage-sqlite for them: AMPLIFIER"
+            StorageUnsuitable,
+            match="Inbox keeps no documents, such as issues and notes. Use storage-sqlite for them: AMPLIFIER",
         ):
             await bench.start(**WORKER)
         await bench.start(**{**WORKER, "tracker": None, "triggers": [{"module": "trigger-fed"}]})

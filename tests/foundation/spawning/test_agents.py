@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_core import AmplifierSession, SessionConflict, SessionNotFound, UnknownName
-from amplifier_core.storage import DurableStore
+from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_foundation import PreparedBundle, spawn_bundle
 from amplifier_foundation.spawning.family import Family
 
@@ -70,6 +70,36 @@ async def test_self_is_the_sessions_own_bundle_with_a_memory_of_its_own(lead: An
     record = await store.get(result["session_id"])
     assert (record.parent_id, record.name, record.metadata["agent"]) == ("lead", "lead", "self")
     assert record.metadata["terms"] == {"self_delegation_depth": 2}
+
+
+async def test_a_session_that_was_made_for_a_call_goes_on_when_the_call_runs_again(
+    lead: Any, store: DurableStore
+) -> None:
+    session = await lead()
+    await session.execute("before")
+    asked = {"context_depth": "all", "context_scope": "full", "sub_session_id": "fork-1", "again": True}
+    first = await spawner(session)("self", "go", **asked)
+    again = await spawner(session)("self", "go", **asked)
+    assert (again["session_id"], again["output"], again["turn_count"]) == ("fork-1", first["output"], 2)
+    assert (await store.get("fork-1")).message_count == 4
+    asked["sub_session_id"] = "fork-2"
+    assert (await spawner(session)("self", "go", **asked))["session_id"] == "fork-2"
+
+
+async def test_a_session_notes_facts_of_those_that_it_made(lead: Any, store: DurableStore) -> None:
+    session = await lead()
+    made = await spawner(session)("self", "go", session_metadata={"attempt": {"number": 1}})
+    children, annotate = map(session.coordinator.get_capability, ("session.children", "session.annotate"))
+    await annotate(made["session_id"], "decision", "kept")
+    await annotate(made["session_id"], "by", 2)
+    [child] = await children()
+    assert (child["session_id"], child["status"]) == (made["session_id"], "completed")
+    assert child["metadata"]["notes"] == {"decision": "kept", "by": 2}
+    assert child["metadata"]["attempt"] == {"number": 1}
+    await store.create(SessionRecord("stranger"))
+    for stranger, error in (("stranger", SessionConflict), ("nobody", SessionNotFound)):
+        with pytest.raises(error):
+            await annotate(stranger, "decision", "kept")
 
 
 # test_tool_filtering_policy
