@@ -116,7 +116,10 @@ class Connection:
             self._ready.set()
             self.is_settled.set()
             try:
-                await self._follow(client)
+                async with asyncio.TaskGroup() as tasks:
+                    listening = tasks.create_task(self._listen(client))
+                    await self._follow(client)
+                    listening.cancel()
             finally:
                 self._client = None
                 self._ready.clear()
@@ -166,6 +169,17 @@ class Connection:
                 self.listing = await read_listing(client)
             if self._update is not None:
                 await self._update(self)
+
+    async def _listen(self, client: Client) -> None:
+        """Hear of changed lists in the way of newer protocols; older ones send notifications."""
+        from mcp import MCPError
+        from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+
+        with suppress(ListenNotSupportedError, MCPError, SubscriptionLost, TimeoutError):
+            async with client.listen(tools_list_changed=True, prompts_list_changed=True) as changes:
+                self._stale.set()  # what has changed since the lists were read
+                async for _ in changes:
+                    self._stale.set()
 
     async def _hear(self, message: Any) -> None:
         from mcp_types import PromptListChangedNotification, ToolListChangedNotification

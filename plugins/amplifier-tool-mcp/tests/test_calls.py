@@ -231,6 +231,16 @@ async def test_only_the_person_s_own_settings_trust_a_server_and_only_as_they_na
         assert room.tools["mcp__two__echo"].untrusted_results is True
 
 
+async def test_a_server_with_a_kept_key_is_trusted_all_the_same(own: Any) -> None:
+    from amplifier_tool_mcp.config import read_config
+    from amplifier_tool_mcp.servers import find_servers
+
+    given = own(trusted=True, env={"TOKEN": "secret://TOKEN", "MODE": "kind"})
+    for env, is_trusted in (({"TOKEN": "the key", "MODE": "kind"}, True), ({"TOKEN": "the key", "MODE": "x"}, False)):
+        servers, _ = find_servers(read_config({"servers": {"one": {**given, "env": env}}}), Path(), {})
+        assert [each.trusted for each in servers] == [is_trusted]
+
+
 def test_a_server_says_no_more_in_texts_than_it_runs() -> None:
     config = ServerConfig(command="run", env={"TOKEN": "sk-very-secret-1"})
     from amplifier_tool_mcp.servers import Server
