@@ -112,9 +112,13 @@ async def test_a_cancelled_call_cancels_the_request(open_room: Any, tmp_path: Pa
 
 
 async def test_a_call_ends_at_its_limit_and_the_server_goes_on(open_room: Any) -> None:
-    async with open_room({"one": scripted(timeout=0.2)}) as room:
+    async with open_room({"one": scripted(timeout=50)}) as room:
         pid = await room.echo("pid")
+        tool = room.tools["mcp__one__echo"]
+        assert tool._seconds == 50
+        tool._seconds = 0.2
         assert await room.echo("hang") == "the MCP server 'one' has not answered for 0.2 seconds"
+        tool._seconds = 50
         assert await room.echo("pid") == pid
 
 

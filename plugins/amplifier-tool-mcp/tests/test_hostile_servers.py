@@ -89,7 +89,11 @@ async def test_a_server_that_always_dies_is_started_ever_less_often(
         pass
     async with open_room({"one": scripted("dies")}) as room:
         assert "was lost during the call" in await room.echo("")
-        room.tools["mcp__one__echo"]._seconds = 0.1
+        tool = room.tools["mcp__one__echo"]
+        tool._seconds = 0.1
+        async with asyncio.timeout(60):
+            while not tool._connection.problem:
+                await asyncio.sleep(0.01)
         assert await room.echo("") == "the MCP server 'one' is not connected: it was ended by signal 9"
 
 
