@@ -107,6 +107,7 @@ SPAWNERS = {
     "amplifier_hooks_shell/session.py:_notify": "one task a notification, which `close` cancels and awaits",
     "amplifier_tool_mcp/commands/testing.py:_read_facts": "ends it, and waits for it, before it returns",
     "amplifier_tool_mcp/connection.py:_wait_for_any": "cancels them before it returns",
+    "amplifier_tool_mcp/stdio.py:_run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_tool_mcp/hub.py:start": "one task a server, which the end of the session ends and awaits",
     "amplifier_tool_bash/background.py:start": "one task a command, which `close` cancels and awaits",
     "amplifier_tool_filesystem/actions.py:run_to_end": "waits for it, also when it is cancelled itself",

@@ -76,11 +76,6 @@ class McpConfig(BaseModel):
     call_timeout: Annotated[float, Field(gt=0, description="Seconds of one call.")] = 300
     max_result_chars: Annotated[int, Field(ge=100, description="Characters of a result; the rest is cut.")] = 100_000
 
-    @field_validator("start_timeout", "call_timeout", mode="before")
-    @classmethod
-    def _read_seconds(cls, value: object) -> object:
-        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
     @field_validator("servers")
     @classmethod
     def _check_names(cls, servers: dict[str, ServerConfig]) -> dict[str, ServerConfig]:

@@ -35,6 +35,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """Seconds before a lost server is started again."""
 WHOLE = 30.0
 """Seconds that a connection holds before the pauses begin anew."""
+BETWEEN_LISTS = 0.5
+"""Seconds between two readings of a server's lists."""
 ANSWERS_WITHIN = 5.0
 """Seconds to answer a ping after a call that took too long; a server that does not is started again."""
 ENDING = 4.0
@@ -116,7 +118,10 @@ class Connection:
             self._ready.set()
             self.is_settled.set()
             try:
-                await self._follow(client)
+                async with asyncio.TaskGroup() as tasks:
+                    listening = tasks.create_task(self._listen(client))
+                    await self._follow(client)
+                    listening.cancel()
             finally:
                 self._client = None
                 self._ready.clear()
@@ -156,16 +161,27 @@ class Connection:
 
     async def _follow(self, client: Client) -> None:
         """Read the lists again whenever the server says that they have changed; return when it is lost."""
-        waits = [self._lost, self._stale, *([self._program.lost] if self._program is not None else [])]
+        ends = [self._lost, *([self._program.lost] if self._program is not None else [])]
         while True:
-            await _wait_for_any(waits)
-            if self._lost.is_set() or (self._program is not None and self._program.lost.is_set()):
+            await _wait_for_any([*ends, self._stale])
+            if any(each.is_set() for each in ends):
                 return
             self._stale.clear()
             async with asyncio.timeout(CONNECTING):
                 self.listing = await read_listing(client)
             if self._update is not None:
                 await self._update(self)
+            with suppress(TimeoutError):  # a server may say so all the time
+                async with asyncio.timeout(BETWEEN_LISTS):
+                    await _wait_for_any(ends)
+
+    async def _listen(self, client: Client) -> None:
+        """Hear of changed lists in the way of the newest protocol; older servers refuse it, and send notifications."""
+        with suppress(Exception):
+            async with client.listen(tools_list_changed=True, prompts_list_changed=True) as changes:
+                self._stale.set()  # what has changed since the lists were read
+                async for _ in changes:
+                    self._stale.set()
 
     async def _hear(self, message: Any) -> None:
         from mcp_types import PromptListChangedNotification, ToolListChangedNotification

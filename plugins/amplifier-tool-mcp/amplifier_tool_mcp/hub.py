@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING, Any
 from .connection import Connection
 from .listing import plain
 from .names import make_tool_name
+from .tools import PROGRESS, McpTool, ResourceTool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from amplifier_core import ModuleCoordinator
+    from amplifier_core.models import HookResult
 
     from .config import McpConfig
     from .servers import Server
-    from .tools import McpTool, ResourceTool
 
 COMMANDS = "prompt.commands"
 """The channel with the slash commands of modules."""
+ANNOUNCEMENTS = "observability.events"
+"""The channel with the events of modules."""
 BEGINNINGS = ("session:start", "session:resume")
 logger = logging.getLogger(__name__)
 
@@ -50,14 +53,17 @@ class Hub:
         self._names: dict[str, str] = {}
         self._resources: ResourceTool | None = None
         self._told: set[str] = set()
+        self._deadline = 0.0
 
     def start(self) -> None:
         """Start the servers."""
+        self._deadline = asyncio.get_running_loop().time() + self._config.start_timeout
         for each in self._connections:
             self._tasks[each] = asyncio.create_task(each.run(), name=f"mcp-{each.server.name}")
         for event in BEGINNINGS:
-            self._coordinator.hooks.register(event, self._wait, name="tool-mcp")
+            self._coordinator.hooks.register(event, self._begin, name="tool-mcp")
         self._coordinator.register_contributor(COMMANDS, "tool-mcp", self._list_commands)
+        self._coordinator.register_contributor(ANNOUNCEMENTS, "tool-mcp", lambda: [PROGRESS])
 
     async def close(self) -> None:
         """End the servers, side by side."""
@@ -74,23 +80,28 @@ class Hub:
         else:
             logger.warning("%s", shown)
 
-    async def _wait(self, event: str, data: dict[str, Any]) -> None:
+    async def _wait(self) -> None:
         """Wait until each server has listed its tools, or failed, up to the limit."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._config.start_timeout):
+            async with asyncio.timeout_at(self._deadline):
                 for each in self._connections:
                     await each.is_settled.wait()
+
+    async def _begin(self, event: str, data: dict[str, Any]) -> HookResult:
+        """Let the session begin when its servers are there, and tell which are missing."""
+        from amplifier_core.models import HookResult
+
+        await self._wait()
         for problem in self._problems:
             self.warn(problem)
         for each in self._connections:
             if not each.is_ready:
                 why = each.problem or f"it is not ready after {self._config.start_timeout:g} seconds"
                 self.warn(f"the MCP server '{each.server.name}' is missing: {why}")
+        return HookResult()
 
     async def _take(self, connection: Connection) -> None:
         """Mount the tools that a server lists, and have those refused that it has changed or removed since."""
-        from .tools import McpTool
-
         server, known = connection.server, self._tools[connection]
         for problem in connection.listing.left_out:
             self.warn(f"the MCP server '{server.name}': {problem}")
@@ -116,8 +127,6 @@ class Hub:
             await self._offer_resources(connection)
 
     async def _offer_resources(self, connection: Connection) -> None:
-        from .tools import ResourceTool
-
         if self._resources is None:
             self._resources = ResourceTool(self._config)
         self._resources.connections[connection.server.name] = connection
@@ -127,7 +136,7 @@ class Hub:
         """Return the prompts of the servers as slash commands."""
         from .prompts import make_command
 
-        await self._wait("", {})
+        await self._wait()
         return [
             make_command(each, prompt, self._coordinator, self._config.call_timeout)
             for each in self._connections

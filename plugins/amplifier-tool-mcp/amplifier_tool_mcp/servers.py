@@ -71,7 +71,7 @@ def find_servers(config: McpConfig, folder: Path, editor: Mapping[str, Any]) -> 
     servers = []
     for each in found.values():
         if each.config.enabled:
-            trusted = each.config.trusted and own.get(each.name) == each.config
+            trusted = each.config.trusted and _is_same(own.get(each.name), each.config)
             servers.append(replace(each, trusted=trusted, slug=make_slug(each.name, slugs)))
     return servers, problems
 
@@ -147,6 +147,22 @@ def make_environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a server's process: harmless names, the mark of sessions, and those of its `env`."""
     passed = {name: os.environ[name] for name in (*INHERITED, _MARK) if name in os.environ}
     return {**passed, **given}
+
+
+def _is_same(own: ServerConfig | None, given: ServerConfig) -> bool:
+    """Return whether a server is the one of the person's own settings; in there, keys are still `secret://NAME`."""
+    from amplifier_core.utils import REFERENCE
+
+    if own is None:
+        return False
+    kept = {name for pairs in (own.env, own.headers) for name, text in pairs.items() if REFERENCE.fullmatch(text)}
+
+    def leave_out(config: ServerConfig) -> ServerConfig:
+        pairs = {"env": config.env, "headers": config.headers}
+        plain = {key: {name: text for name, text in each.items() if name not in kept} for key, each in pairs.items()}
+        return config.model_copy(update=plain)
+
+    return leave_out(own) == leave_out(given)
 
 
 def find_texts(value: Any) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.shared.message import SessionMessage
@@ -100,10 +100,8 @@ class Program:
             outgoing_end.close()
             try:
                 with anyio.CancelScope(shield=True):
-                    await _end(process)
-            finally:  # a cancelled task waits no longer
-                if process.returncode is None:
-                    _signal(process, signal.SIGKILL)
+                    await _run_to_end(_end(process))
+            finally:
                 transport.close()
 
     async def _read(self, process: Process, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
@@ -158,14 +156,24 @@ async def _end(process: Process) -> None:
     process.stdin.close()
     await _wait(process, GRACE)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        _signal(process, number)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
         if await _wait(process, PATIENCE):
             return
 
 
-def _signal(process: Process, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+async def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await a coroutine, also when the own task is cancelled meanwhile."""
+    task = asyncio.create_task(work)
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None:
+        raise cancellation
+    await task
 
 
 async def _wait(process: Process, seconds: float) -> bool:

@@ -112,9 +112,13 @@ async def test_a_cancelled_call_cancels_the_request(open_room: Any, tmp_path: Pa
 
 
 async def test_a_call_ends_at_its_limit_and_the_server_goes_on(open_room: Any) -> None:
-    async with open_room({"one": scripted(timeout=0.2)}) as room:
+    async with open_room({"one": scripted(timeout=50)}) as room:
         pid = await room.echo("pid")
+        tool = room.tools["mcp__one__echo"]
+        assert tool._seconds == 50
+        tool._seconds = 0.2
         assert await room.echo("hang") == "the MCP server 'one' has not answered for 0.2 seconds"
+        tool._seconds = 50
         assert await room.echo("pid") == pid
 
 
@@ -229,6 +233,16 @@ async def test_only_the_person_s_own_settings_trust_a_server_and_only_as_they_na
     assert [each.trusted for each in servers] == [False, False]
     async with open_room({"two": scripted(trusted=True)}) as room:
         assert room.tools["mcp__two__echo"].untrusted_results is True
+
+
+async def test_a_server_with_a_kept_key_is_trusted_all_the_same(own: Any) -> None:
+    from amplifier_tool_mcp.config import read_config
+    from amplifier_tool_mcp.servers import find_servers
+
+    given = own(trusted=True, env={"TOKEN": "secret://TOKEN", "MODE": "kind"})
+    for env, is_trusted in (({"TOKEN": "the key", "MODE": "kind"}, True), ({"TOKEN": "the key", "MODE": "x"}, False)):
+        servers, _ = find_servers(read_config({"servers": {"one": {**given, "env": env}}}), Path(), {})
+        assert [each.trusted for each in servers] == [is_trusted]
 
 
 def test_a_server_says_no_more_in_texts_than_it_runs() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,11 @@ async def test_a_server_that_always_dies_is_started_ever_less_often(
         pass
     async with open_room({"one": scripted("dies")}) as room:
         assert "was lost during the call" in await room.echo("")
-        room.tools["mcp__one__echo"]._seconds = 0.1
+        tool = room.tools["mcp__one__echo"]
+        tool._seconds = 0.1
+        async with asyncio.timeout(60):
+            while not tool._connection.problem:
+                await asyncio.sleep(0.01)
         assert await room.echo("") == "the MCP server 'one' is not connected: it was ended by signal 9"
 
 
@@ -159,6 +164,16 @@ async def test_a_tool_that_changes_after_it_was_listed_is_refused(open_room: Any
         assert result.error["type"] == "ToolChanged"
         assert result.error["message"].startswith(why)
         assert tool.description == "Repeats a text."
+
+
+async def test_a_tool_that_comes_later_is_mounted_also_in_the_newest_protocol(open_room: Any) -> None:
+    server = {"command": sys.executable, "args": [str(Path(__file__).with_name("modern.py"))]}
+    async with open_room({"one": server}) as room:
+        assert (await room.call("mcp__one__grow")).output == "grown"
+        async with asyncio.timeout(60):
+            while "mcp__one__late" not in room.tools:
+                await asyncio.sleep(0.01)
+        assert (await room.call("mcp__one__late")).output == "here"
 
 
 async def test_patterns_of_a_server_are_never_run(open_room: Any) -> None:
