@@ -57,11 +57,13 @@ class Placing:
         self.turn += not goes_on
         is_again = goes_on and not self.is_woken
         span_id = random_span() if is_again else turn_span(self.session_id, self.turn, self.attempt)
-        above = self.above
-        first = Place(self.trace_id, turn_span(self.session_id, 1))
-        if above is None and (self.turn > 1 or is_again):
-            above = first
-        return Place(self.trace_id, span_id), above
+        return Place(self.trace_id, span_id), self.find_above(is_first=self.turn == 1 and not is_again)
+
+    def find_above(self, *, is_first: bool) -> Place | None:
+        """Return the place of the span above a turn: with nothing above the session, its first turn for a later one."""
+        if self.above is not None or is_first:
+            return self.above
+        return Place(self.trace_id, turn_span(self.session_id, 1))
 
 
 def place_session(coordinator: ModuleCoordinator) -> Placing:

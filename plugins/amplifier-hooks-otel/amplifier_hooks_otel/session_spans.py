@@ -102,7 +102,7 @@ class SessionSpans:
         self._is_sampled = is_sampled(placing.trace_id, self._pipeline.settings.sample_ratio)
         if placing.cut is not None:
             place, times = placing.cut
-            cut = self._make_turn(place, placing.above)
+            cut = self._make_turn(place, placing.find_above(is_first=placing.turn == 1))
             cut.start, cut.end = (int(datetime.fromisoformat(each).timestamp() * 1e9) for each in times)
             cut.error, cut.attributes["amplifier.turn.status"] = "killed", "killed"
             if "amplifier.attempt" in cut.attributes:
