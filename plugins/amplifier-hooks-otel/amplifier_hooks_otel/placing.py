@@ -75,7 +75,7 @@ def place_session(coordinator: ModuleCoordinator) -> Placing:
     trace_id = outer.trace_id if outer is not None else _find_trace(coordinator, origin, fork_of)
     _bound(_traces)
     _traces[session_id] = trace_id
-    history = coordinator.get_capability(TRANSCRIPT) or ()
+    history: Sequence[Any] = coordinator.get_capability(TRANSCRIPT) or ()
     turn = count_turns(history)
     source = None
     if fork_of is not None:
@@ -95,7 +95,9 @@ def place_session(coordinator: ModuleCoordinator) -> Placing:
         fork_of=fork_of,
         link=source,
     )
-    if origin.get("cut") and turn and _is_open(history):
+    last = history[-1] if turn else {}
+    is_open = bool(turn) and (last.get("role") != "assistant" or bool(last.get("tool_calls")))
+    if origin.get("cut") and is_open:
         before = attempt - 1 if "attempt" in origin else 1
         placing.cut = Place(trace_id, turn_span(session_id, turn, max(1, before))), origin["cut"]
     return placing
@@ -125,9 +127,3 @@ def count_turns(history: Sequence[Any]) -> int:
         for message in history
         if message.get("role") == "user" and (message.get("metadata") or {}).get("source") != "hook"
     )
-
-
-def _is_open(history: Sequence[Any]) -> bool:
-    """Return whether the last turn of a history has no answer."""
-    last = history[-1]
-    return last.get("role") != "assistant" or bool(last.get("tool_calls"))
