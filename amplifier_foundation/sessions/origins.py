@@ -127,3 +127,8 @@ async def origin_of_stored(store: SessionStore, record: SessionRecord) -> dict[s
         return await origin_of_resumed(store, record, {"root": top})
     root = (await find_cause(store, delivery.event)).root
     return await origin_of_resumed(store, record, {"root": root, "delivery": delivery.delivery_id})
+
+
+async def origin_capability(store: SessionStore, record: SessionRecord | None) -> dict[str, Any]:
+    """Return the capability of a session that a person talks in; nothing for a new one."""
+    return {ORIGIN: await origin_of_stored(store, record)} if record is not None else {}

@@ -24,7 +24,7 @@ from ..sessions.interruptions import resumed_transcript, settling_results
 from ..sessions.ledger import LEDGER
 from ..sessions.lock import session_lock
 from ..sessions.once import with_marks
-from ..sessions.origins import ORIGIN, origin_of_stored
+from ..sessions.origins import origin_capability
 from ..sessions.presence import refuse_occupied
 from ..sessions.recording import record_session
 from ..sessions.records import bundle_identity, new_record, resume_changes
@@ -238,10 +238,6 @@ def _tighten(permissions: Policy | None, prepared: PreparedBundle, terms: OwnTer
     return permissions.below(*filter(None, [bundle_layer(prepared.bundle)]))
 
 
-async def _origin(store: SessionStore, resume: SessionRecord | None) -> dict[str, Any]:
-    return {ORIGIN: await origin_of_stored(store, resume)} if resume is not None else {}
-
-
 @asynccontextmanager
 async def open_conversation(
     bundle: Bundle | PreparedBundle,
@@ -281,7 +277,7 @@ async def open_conversation(
         permissions, prepared = _tighten(permissions, prepared, terms), terms.prepared
         log = store if isinstance(store, Inbox) else None  # background sessions follow the log of the store
         agents = AgentSpawner(prepared, store, EventRouter(log), plugins, working_dir=record.project)
-        own = {TREE: tree, **await _origin(store, resume), **agents.capabilities_of(record.session_id)}
+        own = {TREE: tree, **await origin_capability(store, resume), **agents.capabilities_of(record.session_id)}
         session = await prepared.create_session(
             session_id=record.session_id,
             parent_id=record.parent_id,

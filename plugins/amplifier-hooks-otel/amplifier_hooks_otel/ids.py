@@ -7,9 +7,9 @@ outside of their process refers to them, except through `traceparent`.
 
 from __future__ import annotations
 
+import os
 import re
 from hashlib import sha256
-from secrets import randbits
 from typing import NamedTuple
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
@@ -51,7 +51,7 @@ def turn_span(session_id: str, turn: int, attempt: int = 1) -> int:
 
 def random_span() -> int:
     """Return the id of a span that nothing outside of this process refers to."""
-    return randbits(64) or 1
+    return int.from_bytes(os.urandom(8), "big") or 1
 
 
 def _span(*parts: str) -> int:

@@ -123,7 +123,12 @@ class Pipeline:
             except RuntimeError:  # the process ends, or may have no more threads
                 return
             self._thread = thread
-        _find_process_end()(self.flush)
+        try:
+            from amplifier_core.process_ends import at_process_end
+        except ImportError:  # the published kernel has no process that ends without `atexit`
+            atexit.register(self.flush)
+        else:
+            at_process_end(self.flush)
 
     def _run(self) -> None:
         exporter: Exporter | None = None
@@ -195,15 +200,6 @@ class Pipeline:
             self.settings.shown_endpoint,
             reason,
         )
-
-
-def _find_process_end() -> Callable[[Callable[[], object]], object]:
-    """Return how to be called at the end of the process; the published kernel has no way of its own."""
-    try:
-        from amplifier_core.process_ends import at_process_end
-    except ImportError:
-        return atexit.register
-    return at_process_end
 
 
 def _begin_in_fork() -> None:

@@ -57,11 +57,13 @@ class Placing:
         self.turn += not goes_on
         is_again = goes_on and not self.is_woken
         span_id = random_span() if is_again else turn_span(self.session_id, self.turn, self.attempt)
-        above = self.above
-        first = Place(self.trace_id, turn_span(self.session_id, 1))
-        if above is None and (self.turn > 1 or is_again):
-            above = first
-        return Place(self.trace_id, span_id), above
+        return Place(self.trace_id, span_id), self.find_above(is_first=self.turn == 1 and not is_again)
+
+    def find_above(self, *, is_first: bool) -> Place | None:
+        """Return the place of the span above a turn: with nothing above the session, its first turn for a later one."""
+        if self.above is not None or is_first:
+            return self.above
+        return Place(self.trace_id, turn_span(self.session_id, 1))
 
 
 def place_session(coordinator: ModuleCoordinator) -> Placing:
@@ -73,7 +75,7 @@ def place_session(coordinator: ModuleCoordinator) -> Placing:
     trace_id = outer.trace_id if outer is not None else _find_trace(coordinator, origin, fork_of)
     _bound(_traces)
     _traces[session_id] = trace_id
-    history = coordinator.get_capability(TRANSCRIPT) or ()
+    history: Sequence[Any] = coordinator.get_capability(TRANSCRIPT) or ()
     turn = count_turns(history)
     source = None
     if fork_of is not None:
@@ -93,7 +95,9 @@ def place_session(coordinator: ModuleCoordinator) -> Placing:
         fork_of=fork_of,
         link=source,
     )
-    if origin.get("cut") and turn and _is_open(history):
+    last = history[-1] if turn else {}
+    is_open = bool(turn) and (last.get("role") != "assistant" or bool(last.get("tool_calls")))
+    if origin.get("cut") and is_open:
         before = attempt - 1 if "attempt" in origin else 1
         placing.cut = Place(trace_id, turn_span(session_id, turn, max(1, before))), origin["cut"]
     return placing
@@ -123,9 +127,3 @@ def count_turns(history: Sequence[Any]) -> int:
         for message in history
         if message.get("role") == "user" and (message.get("metadata") or {}).get("source") != "hook"
     )
-
-
-def _is_open(history: Sequence[Any]) -> bool:
-    """Return whether the last turn of a history has no answer."""
-    last = history[-1]
-    return last.get("role") != "assistant" or bool(last.get("tool_calls"))

@@ -1,17 +1,22 @@
-"""Read the data of hook events, and never fail in a handler."""
+"""Read the data of hook events and the facts of a session, and never fail in a handler."""
 
 from __future__ import annotations
 
 import logging
+import re
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextvars import ContextVar
 
     Handler = Callable[[str, dict[str, Any]], None]
 
 logger = logging.getLogger("amplifier.otel")
+
+_NAME_FIRST = re.compile(r"(.+)-[0-9a-f]{12}")
+_NAME_LAST = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}_(.+)")
 
 
 def guard(handle: Handler, *, is_awaited: bool) -> Callable[[str, dict[str, Any]], Any]:
@@ -53,3 +58,18 @@ def find_error_type(data: Mapping[str, Any]) -> str:
 def call_of(data: Mapping[str, Any]) -> str:
     """Return what tells the events of one tool call from those of others; another kernel's calls may have no id."""
     return str(data.get("tool_call_id") or f"{data.get('parallel_group_id')}:{data.get('tool_name')}")
+
+
+def find_agent(session_id: str) -> str:
+    """Return the name in a session's id: `NAME-3f9a0c1b77de`, or `…_NAME` for a session of an agent; '' without one."""
+    found = _NAME_FIRST.fullmatch(session_id) or _NAME_LAST.fullmatch(session_id)
+    return found[1] if found else ""
+
+
+def find_present_span() -> ContextVar[str | None] | None:
+    """Return the kernel's variable with the present span; None for a kernel without one."""
+    try:
+        from amplifier_core.correlation import traceparent
+    except ImportError:
+        return None
+    return traceparent

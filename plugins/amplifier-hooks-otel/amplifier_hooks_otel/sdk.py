@@ -169,10 +169,6 @@ class _Problems(logging.Handler):
         if note is None:
             logging.getLogger().handle(record)
         else:
-            note(_shorten(record.getMessage()))
-
-
-def _shorten(text: str) -> str:
-    """Return the reason in a message of an exporter, in one short line."""
-    found = _REASON.search(text)
-    return " ".join((found[1] or found[2] if found else text).split())[:200]
+            text = record.getMessage()
+            found = _REASON.search(text)
+            note(" ".join((found[1] or found[2] if found else text).split())[:200])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from datetime import datetime
 from time import time_ns
@@ -14,13 +13,12 @@ from .content import as_answer, as_content, as_prompt
 from .ids import Place, random_span
 from .model_calls import ModelCalls
 from .placing import place_session
-from .reading import call_of, find_error_type, guard, read
+from .reading import call_of, find_agent, find_error_type, find_present_span, guard, read
 from .records import SpanRecord
 from .sampling import is_sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextvars import ContextVar
 
     from amplifier_core import ModuleCoordinator
 
@@ -32,8 +30,6 @@ LAST = 1_000_000
 """The priority of the hooks: a guard that refuses comes before."""
 MOST_TOOLS = 1_000
 """Open tool calls of a turn; more have no span."""
-_NAME_FIRST = re.compile(r"(.+)-[0-9a-f]{12}")
-_NAME_LAST = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}_(.+)")
 
 
 class SessionSpans:
@@ -51,7 +47,7 @@ class SessionSpans:
         self._tools: dict[str, tuple[SpanRecord, str | None]] = {}
         """The open tool calls, and the present span before each of them."""
         self._calls = ModelCalls(pipeline, self._begin_below, self._finish)
-        self._present = _find_present_span()
+        self._present = find_present_span()
         self._undo: list[Callable[[], None]] = []
 
     def listen(self) -> None:
@@ -102,7 +98,7 @@ class SessionSpans:
         self._is_sampled = is_sampled(placing.trace_id, self._pipeline.settings.sample_ratio)
         if placing.cut is not None:
             place, times = placing.cut
-            cut = self._make_turn(place, placing.above)
+            cut = self._make_turn(place, placing.find_above(is_first=placing.turn == 1))
             cut.start, cut.end = (int(datetime.fromisoformat(each).timestamp() * 1e9) for each in times)
             cut.error, cut.attributes["amplifier.turn.status"] = "killed", "killed"
             if "amplifier.attempt" in cut.attributes:
@@ -112,7 +108,7 @@ class SessionSpans:
 
     def _make_turn(self, place: Place, above: Place | None) -> SpanRecord:
         assert self._placing is not None
-        agent = _find_agent(self._coordinator.session_id)
+        agent = find_agent(self._coordinator.session_id)
         turn = SpanRecord(f"invoke_agent {agent}".rstrip(), place, above, time_ns())
         facts = {
             "gen_ai.operation.name": "invoke_agent",
@@ -219,18 +215,3 @@ class SessionSpans:
     def _set_present(self, traceparent: str | None) -> None:
         if self._present is not None:
             self._present.set(traceparent)
-
-
-def _find_present_span() -> ContextVar[str | None] | None:
-    """Return the kernel's variable with the present span; None for a kernel without one."""
-    try:
-        from amplifier_core.correlation import traceparent
-    except ImportError:
-        return None
-    return traceparent
-
-
-def _find_agent(session_id: str) -> str:
-    """Return the name in a session's id: `NAME-3f9a0c1b77de`, or `…_NAME` for a session of an agent; '' without one."""
-    found = _NAME_FIRST.fullmatch(session_id) or _NAME_LAST.fullmatch(session_id)
-    return found[1] if found else ""

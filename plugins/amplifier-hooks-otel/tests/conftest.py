@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-PATIENCE = 25
+PATIENCE = 60
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 
 STALL = """

@@ -87,6 +87,14 @@ def is_handled(queue: str) -> Any:
     return lambda received: any(span.name == f"process site/{queue}" for span in received.spans)
 
 
+def has_model_call_of(beginning: str) -> Any:
+    """Return a condition: a model call of a session with such an id has arrived."""
+    return lambda received: any(
+        span.name == "chat playbook" and span.attributes["gen_ai.conversation.id"].startswith(beginning)
+        for span in received.spans
+    )
+
+
 @pytest.mark.parametrize("runner", [None, "runner-subprocess"])
 @pytest.mark.parametrize("is_killed", [False, True], ids=["whole", "killed"])
 def test_one_connected_trace_leads_from_a_file_change_to_a_forked_session(
@@ -98,7 +106,7 @@ def test_one_connected_trace_leads_from_a_file_change_to_a_forked_session(
         site.until(site.is_stalled)
         if is_killed:
             collector.wait_for(is_handled("teller"))
-            collector.wait_for(lambda received: "chat playbook" in {each.name for each in received.spans[-1:]})
+            collector.wait_for(has_model_call_of("checker-"))
             process.kill()
             process.communicate()
         else:
@@ -133,3 +141,23 @@ def test_one_connected_trace_leads_from_a_file_change_to_a_forked_session(
         ["killed", "success"] if is_killed else ["success"]
     )
     assert not any("Secret plans" in str(span.attributes) for span in received.spans)
+
+
+def test_a_killed_conversation_that_goes_on_is_one_connected_trace(tmp_path: Path, collector: Collector) -> None:
+    site = Site(tmp_path, collector.endpoint, **{**sections(None), "background_sessions": []})
+    site.run("run", "Hello.")
+    with site.start("run", "--resume", "last", "Check it.") as process:
+        site.until(site.is_stalled)
+        collector.wait_for(lambda received: len(by_name(received).get("chat playbook", ())) == 2)
+        process.kill()
+        process.communicate()
+    site.go()
+    site.run("run", "--resume", "last", "--accept")
+    site.run("run", "--resume", "last", "And now?")
+    spans = {span.id: span for span in collector.received.spans}
+    assert len(spans) == len(collector.received.spans)
+    assert {span.parent for span in spans.values() if span.parent} <= spans.keys(), collector.outline()
+    turns = sorted((span for span in spans.values() if span.name == "invoke_agent site"), key=lambda each: each.start)
+    told = [(turn.attributes["amplifier.turn"], turn.attributes["amplifier.turn.status"]) for turn in turns]
+    assert told == [(1, "success"), (2, "killed"), (2, "success"), (3, "success")]
+    assert [turn.parent for turn in turns] == ["", turns[0].id, turns[0].id, turns[0].id]
