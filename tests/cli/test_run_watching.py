@@ -24,3 +24,14 @@ async def test_thinking_is_no_text_also_when_only_its_start_says_so() -> None:
     ):
         await session.coordinator.hooks.emit(event, data)
     assert [(fact["text"], fact["block"]) for fact in told] == [("Hello", 1), ("!", 0)]
+
+
+async def test_the_progress_of_a_call_is_shown_where_a_person_waits() -> None:
+    for waits, expected in ((True, [{"type": "waiting", "on": "mcp__a__build 1 of 2: linking"}]), (False, [])):
+        told: list[dict[str, Any]] = []
+        session = AmplifierSession({"session": {"orchestrator": "loop-basic", "context": "context-simple"}})
+        FactReporter(told.append, waits=waits).attach(session)
+        await session.coordinator.hooks.emit(
+            "tool:progress", {"tool_name": "mcp__a__build", "text": "1 of 2: linking\n"}
+        )
+        assert told == expected

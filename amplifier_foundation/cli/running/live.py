@@ -147,7 +147,12 @@ class _Pulse:
         elapsed = time.monotonic() - self._began
         frames = self._spinner.frames
         frame = frames[int(elapsed * 1000 / self._spinner.interval) % len(frames)]
-        return Text(f"{frame} {self._label}{', ' if self._label else ''}{int(elapsed)} s", style="dim")
+        return Text(
+            f"{frame} {self._label}{', ' if self._label else ''}{int(elapsed)} s",
+            style="dim",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
 
 
 def find_last_block(text: str) -> int:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LAST = 1_000_000
 FALLBACK = "provider:fallback"
+PROGRESS = "tool:progress"
+"""The event of a call that says how far it is, as one of an MCP server."""
 
 asking: ContextVar[str] = ContextVar("asking", default="")
 """The child session at work in this task, by name and id; '' for the session of the turn."""
@@ -30,8 +32,8 @@ class FactReporter:
 
     The `type` of a fact is text (with `partial`, a piece of a later text), tool, tool_result, child (at its start, and
     with `seconds` and `usage` at its end), fallback (another provider answers) or usage; with `waits`, also waiting
-    (`on`: thinking, a call on its way, or '' for a request). It is also a plugin, to see child sessions. A known secret
-    in the streamed text is hidden, also one that comes in pieces.
+    (`on`: thinking, a call on its way with its progress, or '' for a request). It is also a plugin, to see child
+    sessions. A known secret in the streamed text is hidden, also one that comes in pieces.
     """
 
     def __init__(self, tell: Tell, *, waits: bool = False) -> None:
@@ -57,6 +59,7 @@ class FactReporter:
             (events.CONTENT_BLOCK_DELTA, self._on_delta),
             (events.CONTENT_BLOCK_END, self._on_block),
             (events.TOOL_PRE, self._on_tool),
+            (PROGRESS, self._on_progress),
             (events.TOOL_POST, self._on_result),
             (events.TOOL_ERROR, self._on_failure),
             (events.PROVIDER_RESPONSE, self._on_response),
@@ -110,6 +113,10 @@ class FactReporter:
     async def _on_tool(self, event: str, data: dict[str, Any]) -> None:
         asking.set("")
         self._tell({"type": "tool", **_call(data), "input": data.get("tool_input")})
+
+    async def _on_progress(self, event: str, data: dict[str, Any]) -> None:
+        if self._waits:
+            self._tell({"type": "waiting", "on": f"{data.get('tool_name')} {data.get('text')}".strip()})
 
     async def _on_result(self, event: str, data: dict[str, Any]) -> None:
         result = data.get("result")
