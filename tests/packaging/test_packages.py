@@ -145,10 +145,10 @@ def test_a_plugin_works_alone_beside_the_root(dist: str, environment: Environmen
     mounted = [row["name"] for row in found["modules"] if row["dist"] == dist]
     others = {
         "amplifier-bundle-foreman": ([["foreman"]], ["orchestrator-foreman"]),
+        "amplifier-hooks-otel": ([[]], ["hooks-otel"]),
         "amplifier-runner-subprocess": ([["runner-subprocess", "processes"]], []),
         "amplifier-sandbox": ([["sandbox", "sandbox"]], []),
         "amplifier-tool-issue": ([["issue"]], ["tool-issue"]),
-        "amplifier-tool-memory": ([["memory"]], ["tool-memory"]),
     }
     assert (offered, mounted) in ([others[dist]] if dist in others else [([[name]], []), ([], [name])])
 
