@@ -99,7 +99,7 @@ def plan(url: str, sources: Path | None) -> dict[str, Any]:
     return {
         "session": {"orchestrator": entry("loop-stream"), "context": entry("context-memory"), "raw": True},
         "providers": [entry("provider-cloud", base_url=url, api_key=KEY, min_retry_delay=0, default_model="large")],
-        "tools": [entry("tool-files"), entry("tool-todo")],
+        "tools": [entry("tool-files"), entry("tool-tasks")],
         "hooks": [entry("hooks-log", path="log/events.jsonl"), entry("hooks-consent", tools=["write_file"])],
     }
 
