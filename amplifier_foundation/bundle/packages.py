@@ -21,6 +21,7 @@ OURS = frozenset(
         "context-simple",
         "hooks-approval",
         "hooks-logging",
+        "hooks-otel",
         "hooks-redaction",
         "hooks-shell",
         "loop-basic",

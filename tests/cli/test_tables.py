@@ -30,6 +30,7 @@ TASK_SESSION = "another-long-id-of-a-session-ba9876543210"
 RUN = "run-of-a-long-workflow-0123456789ab"
 BUNDLE = "bundle-of-many-words"
 QUEUE = f"{BUNDLE}/coding-workers"
+IMPORTED = "0190a1b2-0000-7000-8000-000000000001"
 LONG = "長い名前 of a session, Überprüfung aller Änderungen an 部品 und Teilen " * 3
 AT = datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
 TEXT = f"""---
@@ -56,6 +57,7 @@ CASES = {
     "plugin list": ("plugin", "trigger-file-watcher"),
     "provider list": ("provider", "playbook"),
     "ps": ("ps", QUEUE),
+    "session import": ("sessions/importing", "0190a1b2"),
     "session list": ("sessions/reading", SESSION),
     "store info": ("store", "messages"),
     "trigger dead": ("triggers/dead_letters", ""),
@@ -97,6 +99,17 @@ def filled(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home.mkdir()
     (project / "bundle.md").write_text(TEXT, encoding="utf-8")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-of-a-test")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / "claude"))
+    (home / "claude" / "projects" / "p").mkdir(parents=True)
+    said = {
+        "type": "user",
+        "uuid": "u1",
+        "sessionId": IMPORTED,
+        "cwd": str(project),
+        "timestamp": "2026-01-01T00:00:00Z",
+    }
+    line = json.dumps({**said, "message": {"role": "user", "content": LONG}})
+    (home / "claude" / "projects" / "p" / f"{IMPORTED}.jsonl").write_text(f"{line}\n", encoding="utf-8")
     for command in (["bundle", "add", BUNDLE, "."], ["issue", "create", LONG], ["trust", "--yes"], ["run", "hello"]):
         assert invoke(command) == exits.OK
     asyncio.run(_fill(project))

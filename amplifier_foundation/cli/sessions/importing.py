@@ -269,7 +269,7 @@ async def _list(ctx: click.Context, limit: int, *, as_json: bool) -> None:
         ),
         empty=f"No sessions of {', '.join(PROGRAMS)} are on this machine. Import a file: amplifier session import PATH",
         shrink=("NAME", "FOLDER"),
-        leave_out=("FOLDER", "NAME", "CHANGED", "IMPORTED"),
+        leave_out=("FOLDER", "NAME", "CHANGED", "IMPORTED", "FROM"),
     )
     if len(found) > len(rows):
         click.echo(f"{len(rows)} of {len(found)} sessions; list more with --limit", err=True)

@@ -70,11 +70,12 @@ class Room:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder of its own; sessions of other tests have left no mark."""
+    """A data folder of its own, where nothing is trusted; sessions of other tests have left no mark."""
     folder = tmp_path / "home"
     monkeypatch.setenv("AMPLIFIER_HOME", str(folder))
     monkeypatch.setenv("AMPLIFIER_SESSION", "")  # to be as before, afterwards
     monkeypatch.delenv("AMPLIFIER_SESSION")
+    monkeypatch.delenv("AMPLIFIER_TRUST", raising=False)
     return folder
 
 
