@@ -112,9 +112,9 @@ class Connection:
             async with asyncio.timeout(CONNECTING):
                 client = await self._connect(stack)
                 self.listing = await read_listing(client)
-            self._client, self.problem = client, ""
             if self._update is not None:
-                await self._update(self)
+                await self._update(self)  # no call is made before the tools that have changed are refused
+            self._client, self.problem = client, ""
             self._ready.set()
             self.is_settled.set()
             try:
