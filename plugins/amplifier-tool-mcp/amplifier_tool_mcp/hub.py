@@ -119,7 +119,7 @@ class Hub:
                 await self._coordinator.mount("tools", tool, name=chosen)
             elif tool.listed.fingerprint != each.fingerprint:
                 tool.refusal = (
-                    f"the MCP server '{server.name}' has changed the description of its tool '{name}' since this "
+                    f"the MCP server '{server.name}' has changed the description of its tool '{plain(name, 100)}' since this "
                     "session began; the tool is not called any more. A new session asks about it again"
                 )
                 self.warn(tool.refusal)
