@@ -69,7 +69,7 @@ async def test_each_scope_is_for_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("own_scopes", [["events"], ["tool_results"], ["events", "tool_results"]])
 @pytest.mark.parametrize("scopes", [["events"], ["tool_results"], ["events", "tool_results"]])
 async def test_two_entries_each_hide_their_own(tmp_path: Path, scopes: list[str], own_scopes: list[str]) -> None:
-    first = {"patterns": {"case": r"INT-\d+"}, "scopes": scopes}
+    first: dict[str, Any] = {"patterns": {"case": r"INT-\d+"}, "scopes": scopes}
     second = {"patterns": {"name": "joe"}, "scopes": own_scopes}
     texts, log, tool = await run(tmp_path, "joe has INT-2", second=second, **first)
     assert "INT-2" not in texts[1] or "tool_results" not in scopes

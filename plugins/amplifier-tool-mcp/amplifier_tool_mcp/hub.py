@@ -119,8 +119,9 @@ class Hub:
                 await self._coordinator.mount("tools", tool, name=chosen)
             elif tool.listed.fingerprint != each.fingerprint:
                 tool.refusal = (
-                    f"the MCP server '{server.name}' has changed the description of its tool '{plain(name, 100)}' since this "
-                    "session began; the tool is not called any more. A new session asks about it again"
+                    f"the MCP server '{server.name}' has changed the description of its tool "
+                    f"'{plain(name, 100)}' since this session began; the tool is not called any more. "
+                    "A new session asks about it again"
                 )
                 self.warn(tool.refusal)
             else:

@@ -175,6 +175,17 @@ async def test_a_call_that_waits_for_a_new_start_does_not_reach_a_changed_tool(o
         assert "has changed the description of its tool 'echo'" in result.error["message"]
 
 
+async def test_a_script_that_changes_in_a_session_is_not_started_again(open_room: Any, folder: Path) -> None:
+    script = folder / "server.py"
+    script.write_bytes(Path(scripted()["args"][2]).read_bytes())
+    async with open_room({"one": {"command": sys.executable, "args": ["-S", "-E", "server.py"]}}) as room:
+        script.write_text("raise SystemExit(open('ran', 'w'))")
+        assert (await room.call("mcp__one__echo", text="die")).error["type"] == "ServerLost"
+        result = await room.call("mcp__one__echo", text="hello")
+        assert f"{script} has changed since the session began. Begin a new session" in str(result.error)
+    assert not (folder / "ran").exists()
+
+
 async def test_a_server_that_lists_ever_other_tools_has_some_of_them(open_room: Any) -> None:
     async with open_room({"one": scripted("growing")}) as room:
         await room.call("mcp__one__echo0_0", text="")
