@@ -61,7 +61,7 @@ class Mounting:
         await self._mount_required("orchestrator", "orchestrator")
         await self._mount_required("context", "context manager")
         for kind, section in _OPTIONAL:
-            mounted: set[str] = set()
+            mounted: set[Any] = set()  # a hook may be there twice, with an `instance_id` for the second
             for entry in self._config.get(section) or ():
                 await self._mount_optional(kind, entry, mounted, strict=strict)
 
@@ -88,15 +88,15 @@ class Mounting:
             redact_error(error)
             raise RuntimeError(f"Cannot initialize without {title}: {error}") from error
 
-    async def _mount_optional(self, kind: str, entry: dict[str, Any], mounted: set[str], *, strict: bool) -> None:
+    async def _mount_optional(self, kind: str, entry: dict[str, Any], mounted: set[Any], *, strict: bool) -> None:
         try:
             if kind == "provider":
                 await self._mount_provider(entry)
             else:
-                module_id = _module_of(entry)
-                if module_id in mounted:
+                key = _module_of(entry), entry.get("instance_id") if kind == "hook" else None
+                if key in mounted:
                     raise ValueError("it is listed twice; its first entry was taken")
-                mounted.add(module_id)
+                mounted.add(key)
                 await self._mount(entry, is_tool=kind == "tool")
         except Exception as error:
             redact_error(error)

@@ -15,7 +15,7 @@ from ..bundle.overrides import DAY
 from ..bundle.sections import WORKFLOW_RUNNER
 from ..bundle.templates import input_of, instruction_for
 from ..security import NotTrusted, TrustUnreadable
-from ..security.trust_content import find_hook_scripts
+from ..security.trust_content import find_bundle_scripts
 from ..sessions.accounts import queue_account
 from ..sessions.lock import holder_of
 from ..sessions.origins import ORIGIN, origin_of_delivery
@@ -123,7 +123,7 @@ def _check_code(engine: Engine, background: BackgroundSessionState) -> None:
     try:
         for source in bundle.local_sources.values():
             bundle.guard.check_code(source.path)
-        for script in find_hook_scripts(bundle):
+        for script in find_bundle_scripts(bundle):
             bundle.guard.check_code(Path(script))
     except (NotTrusted, TrustUnreadable) as error:
         engine.report_problem(background, CODE, "degraded", str(error))

@@ -13,7 +13,7 @@ from ..documents.problems import Problem, error_at, warning_at
 from .sections import DEFAULT_SESSION, MODULE_LISTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ..documents.document import Document
     from ..documents.positions import KeyPath
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 COMMANDS, FOLDER = "hooks-shell", "bundle_dir"
 """The module that runs commands of a bundle, and the key of a command for the folder of that bundle."""
+SERVERS = "tool-mcp"
+"""The module that runs MCP servers."""
 
 
 @frozen
@@ -74,12 +76,23 @@ def take_sources(document: Document, base: Path | None) -> tuple[dict[str, Local
     return sources, problems
 
 
-def find_hook_commands(bundle: Bundle) -> Iterator[tuple[str, str]]:
-    """Yield each command that a bundle has run at the events of its sessions, and the folder that it came from."""
-    for entry, _, _ in find_sources({"hooks": bundle.hooks, "agents": bundle.agents}, ()):
-        if entry.get("module") == COMMANDS:
-            for each in _find_commands(entry.get("config")):
-                yield each["command"], str(each.get(FOLDER) or bundle.base_path or "")
+def find_bundle_commands(bundle: Bundle) -> Iterator[tuple[str, str]]:
+    """Yield each command of a bundle, and the folder that it came from: of hooks, and of the servers of `tool-mcp`."""
+    sections = {"hooks": bundle.hooks, "tools": bundle.tools, "agents": bundle.agents}
+    for entry, _, _ in find_sources(sections, ()):
+        for each in _find_commands(entry.get("config")) if entry.get("module") in (COMMANDS, SERVERS) else ():
+            command = each["command"] if entry["module"] == COMMANDS else join_server_command(each)
+            yield command, str(each.get(FOLDER) or bundle.base_path or "")
+
+
+def join_server_command(server: Mapping[str, Any]) -> str:
+    """Return the command of an MCP server as one text, followed by its words as paths from its `cwd` on."""
+    import shlex
+
+    arguments, folder = server.get("args"), server.get("cwd")
+    words = [str(each) for each in (server.get("command"), *(arguments if isinstance(arguments, list) else ()))]
+    paths = [str(Path(str(folder), each)) for each in words] if folder else []
+    return shlex.join([*words, *paths])
 
 
 def _find_commands(value: Any) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import AmplifierError
 
-from ..bundle.sources import find_hook_commands
+from ..bundle.sources import find_bundle_commands
 from .trust_files import drop_bytecode, find_code, is_below, owner_of, path_of
 from .trust_ledger import Entry, Ledger, changed_files
 from .trust_texts import find_strange_texts
@@ -208,10 +208,10 @@ class Guard:
             if not is_known and known not in self.own and not is_below(known, self.installed):
                 strange.append(known)
         strange += (each for each in find_strange_texts(bundle, files) if not is_below(each, self.installed))
-        if any(find_hook_commands(bundle)):
-            from .trust_content import find_hook_scripts
+        if any(find_bundle_commands(bundle)):
+            from .trust_content import find_bundle_scripts
 
-            strange += [each for each in find_hook_scripts(bundle) if each not in files]
+            strange += [each for each in find_bundle_scripts(bundle) if each not in files]
         return strange
 
 

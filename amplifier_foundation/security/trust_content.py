@@ -60,7 +60,7 @@ def bundle_content(bundle: Bundle, place: str, names: Mapping[str, Any], install
                 seen = read_seen(known)
                 content.files[known] = seen if seen.digest == digest else Seen(digest)
     _add_code(content, sources)
-    scripts = [path for each in bundles for path in find_hook_scripts(each)]
+    scripts = [path for each in bundles for path in find_bundle_scripts(each)]
     content.files.update({path: read_seen(path) for path in scripts if path not in content.files})
     content.lines = [*_describe(bundles, content, sources), *(("fetches", each) for each in unfetched)]
     folders = dict.fromkeys(folder for each in bundles for folder in folders_of_bundle(each))
@@ -81,14 +81,14 @@ def settings_content(layers: Sequence[Layer], place: str, files: Iterable[Path])
     return content
 
 
-def find_hook_scripts(bundle: Bundle) -> list[str]:
-    """Return the scripts that the commands of `hooks-shell` name in the bundle's folder and in the current one."""
+def find_bundle_scripts(bundle: Bundle) -> list[str]:
+    """Return the scripts that the commands of a bundle name in its folder and in the current one."""
     from amplifier_core.utils.scripts import find_scripts
 
-    from ..bundle.sources import find_hook_commands
+    from ..bundle.sources import find_bundle_commands
 
     found: dict[str, None] = {}
-    for command, folder in find_hook_commands(bundle):
+    for command, folder in find_bundle_commands(bundle):
         here = os.getcwd()  # noqa: PTH109 - paths are text here
         variables = {
             **dict.fromkeys(("AMPLIFIER_PROJECT_DIR", "CLAUDE_PROJECT_DIR"), here),
@@ -150,7 +150,7 @@ def _read_workers(bundle: Bundle, names: Mapping[str, Any], unfetched: list[str]
 
 
 def _describe(bundles: Sequence[Bundle], content: Content, sources: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    from ..bundle.sources import find_hook_commands
+    from ..bundle.sources import find_bundle_commands
 
     for source in dict.fromkeys(sources):
         own = [path for path in content.files if is_below(path, (path_of(source), os.path.realpath(source)))]
@@ -164,7 +164,7 @@ def _describe(bundles: Sequence[Bundle], content: Content, sources: Sequence[Pat
             yield label, ", ".join(named)
         yield from (("requests to", url) for url in dict.fromkeys(url for entry in entries for url in _urls(entry)))
     for bundle in bundles:
-        commands = dict.fromkeys(command for command, _ in find_hook_commands(bundle))
+        commands = dict.fromkeys(command for command, _ in find_bundle_commands(bundle))
         yield from (("runs", _short(each)) for each in commands)
         for config in bundle.background_sessions:
             woken = ", ".join(trigger.module for trigger in config.triggers) or "by hand"

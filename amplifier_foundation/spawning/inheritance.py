@@ -12,10 +12,12 @@ from ..bundle.merge import merge_module_lists
 from ..sessions.history import is_user_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from amplifier_core.session import AmplifierSession
 
+GUARDS = ("hooks-approval", "hooks-redaction", "hooks-shell")
+"""The hooks of which a child has its parent's entry and its own one: two of them only tighten each other."""
 _PLAIN = (str, int, float, bool, type(None))
 
 Inherit = bool | list[str]
@@ -36,8 +38,8 @@ def child_config(
 ) -> dict[str, Any]:
     """Return the child's mount plan: a deep copy of its own, with the inherited parts of its parent's.
 
-    An inherited hook stays as it is, with its parent's code: the child's own entry of that module is left out. It may
-    be a guard.
+    An inherited hook stays as it is, with its parent's code. It may be a guard: the child's own entry of that module is
+    left out, or mounted besides if the module is one of `GUARDS`.
     """
     config: dict[str, Any] = _copy_deep(dict(own))
     session = dict(config.get("session") or {})
@@ -53,12 +55,20 @@ def child_config(
         ]
         taken = _copy_deep(named)
         if taken and section == "hooks":
-            guarded = {entry.get("module") for entry in taken}
-            own_hooks = [entry for entry in config.get(section) or () if entry.get("module") not in guarded]
-            config[section] = [*({**entry, INHERITED: True} for entry in taken), *own_hooks]
+            config[section] = [*({**entry, INHERITED: True} for entry in taken), *_own_hooks(config, taken)]
         elif taken:
             config[section] = merge_module_lists(taken, config.get(section) or [])
     return config
+
+
+def _own_hooks(own: Mapping[str, Any], inherited: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the child's own hooks that are mounted besides the inherited ones."""
+    for entry in own.get("hooks") or ():
+        same = [each for each in inherited if each.get("module") == entry.get("module")]
+        if not same:
+            yield entry
+        elif entry.get("module") in GUARDS and all(each.get("config") != entry.get("config") for each in same):
+            yield {**entry, "instance_id": f"own-{len(same)}"}
 
 
 def _copy_deep(value: Any) -> Any:

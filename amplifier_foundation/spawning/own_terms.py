@@ -45,8 +45,9 @@ async def own_terms(prepared: PreparedBundle, store: SessionStore, record: Sessi
     """
     source = str(prepared.bundle.source_path or "")
     if not agent_of(record) or record.bundle_source != source:
-        guards = [entry.get("module") for entry in record.config.get("hooks") or () if entry.get(INHERITED)]
-        plan = child_config(prepared.mount_plan, record.config, providers=True, tools=False, hooks=guards)
+        guards = [entry for entry in record.config.get("hooks") or () if entry.get(INHERITED)]
+        above = {**record.config, "hooks": guards}
+        plan = child_config(prepared.mount_plan, above, providers=True, tools=False, hooks=True)
         return OwnTerms(prepared, plan)
     line = await _read_line(store, record)
     top = line[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.events import ALL_EVENTS, PROMPT_SUBMIT, TOOL_ERROR, TOOL_POST, TOOL_PRE
 from amplifier_core.models import HookResult
@@ -28,7 +28,10 @@ AFTER_LOGS = -9_999
 FAILED = "[REDACTED: it could not be looked at]"
 TOKEN = "redaction"
 """The key of an event's data with the number of what is put back after the logs."""
+COUNT = "redaction.entries"
+"""The capability with the number of entries of this module in the session."""
 _MOST_KEPT = 1000
+_numbers = count(1)
 _USED = {TOOL_PRE: "tool_input", TOOL_POST: "result", TOOL_ERROR: "error", PROMPT_SUBMIT: "prompt"}
 """What the session goes on with of the data of an event."""
 _SCOPES = {TOOL_POST: "tool_results", TOOL_ERROR: "tool_results", PROMPT_SUBMIT: "prompts"}
@@ -69,6 +72,14 @@ _STRUCTURE = frozenset(
 """Keys of events that programs compare."""
 
 
+class _Kept(NamedTuple):
+    """What an event had, what it has instead, and the number of what another entry keeps of it."""
+
+    value: Any
+    hidden: Any
+    token: str | None
+
+
 class Hiding:
     """Hides in the events of one session. What cannot be looked at is hidden as a whole."""
 
@@ -78,8 +89,10 @@ class Hiding:
         self._finder = Finder(config.patterns, config.kinds)
         self._allowed = frozenset(config.allowlist)
         self._registrations: list[Callable[[], None]] = []
-        self._kept: dict[str, Any] = {}
-        self._numbers = count(1)
+        self._kept: dict[str, _Kept] = {}
+        self._others: int = coordinator.get_capability(COUNT) or 0
+        """The entries that were mounted before; a child has its parent's and its own one."""
+        coordinator.register_capability(COUNT, self._others + 1)
 
     def listen(self) -> None:
         """Begin to look at the events of the scopes."""
@@ -88,7 +101,7 @@ class Hiding:
             is_wanted = "events" in scopes or _SCOPES.get(event) in scopes
             if not is_wanted or event in self._config.skip_events:
                 continue
-            self._register(event, self._hide, FIRST)
+            self._register(event, self._hide, FIRST - self._others)  # what is hidden last is put back first
             if event in _USED and _SCOPES.get(event) not in scopes:
                 self._register(event, self._put_back, AFTER_LOGS)
 
@@ -114,24 +127,31 @@ class Hiding:
         if not changed:
             return None
         if used in changed and _SCOPES.get(event) not in self._config.scopes:
-            changed[TOKEN] = self._keep(data[used])
+            changed[TOKEN] = self._keep(_Kept(data[used], changed[used], data.get(TOKEN)))
         return HookResult(action="modify", data={**data, **changed})
 
-    def _keep(self, value: Any) -> str:
+    def _keep(self, value: _Kept) -> str:
         """Keep what is put back after the logs; return its number."""
         if len(self._kept) >= _MOST_KEPT:  # a handler between has refused their events
             del self._kept[next(iter(self._kept))]
-        token = str(next(self._numbers))
+        token = str(next(_numbers))
         self._kept[token] = value
         return token
 
     async def _put_back(self, event: str, data: dict[str, Any]) -> HookResult | None:
-        """Put back what the session goes on with: only the logs were not to see it."""
-        token = data.get(TOKEN)
-        if token not in self._kept:
+        """Put back what the session goes on with: only the logs were not to see it.
+
+        What another entry has hidden for the session, too, stays hidden.
+        """
+        kept = self._kept.pop(str(data.get(TOKEN)), None)
+        if kept is None:
             return None
-        whole = {key: value for key, value in data.items() if key != TOKEN}
-        return HookResult(action="modify", data={**whole, _USED[event]: self._kept.pop(token)})
+        used, whole = _USED[event], {key: value for key, value in data.items() if key != TOKEN}
+        if whole[used] == kept.hidden:
+            whole[used] = kept.value
+        if kept.token is not None:
+            whole[TOKEN] = kept.token
+        return HookResult(action="modify", data=whole)
 
     def _look_at(self, value: Any, path: str) -> Any:
         """Return a value without what is hidden; the value itself where nothing was found."""

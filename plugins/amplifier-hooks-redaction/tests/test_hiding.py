@@ -21,7 +21,9 @@ KEY = "sk-1234567890abcdefghij1234"
 CARD = "4111 1111 1111 1111"
 
 
-async def run(folder: Path, output: Any, prompt: str = "go", **config: Any) -> tuple[list[str], str, MockTool]:
+async def run(
+    folder: Path, output: Any, prompt: str = "go", second: Any = None, **config: Any
+) -> tuple[list[str], str, MockTool]:
     """Run a turn with a call of a tool; return the texts of the history, the text of the log, and the tool."""
     rules = [
         {"when": {"user": "go"}, "call": {"tool": "look", "input": {"token": KEY, "note": "INT-7"}}},
@@ -33,6 +35,7 @@ async def run(folder: Path, output: Any, prompt: str = "go", **config: Any) -> t
         "hooks": [
             {"module": "hooks-logging", "config": {"path": str(folder / "log")}},
             {"module": "hooks-redaction", "config": config},
+            *([{"module": "hooks-redaction", "instance_id": "own-1", "config": second}] if second else []),
         ],
     }
     tool = MockTool("look", output)
@@ -61,6 +64,19 @@ async def test_each_scope_is_for_itself(tmp_path: Path) -> None:
     assert seen["tool_results"] == ["go INT-1", "case [REDACTED]", "INT-1", "INT-7"]
     assert seen["prompts"] == ["go [REDACTED]", "case INT-2", "INT-2", "INT-7"]
     assert seen["events"] == ["go INT-1", "case INT-2"], "only the log sees less"
+
+
+@pytest.mark.parametrize("own_scopes", [["events"], ["tool_results"], ["events", "tool_results"]])
+@pytest.mark.parametrize("scopes", [["events"], ["tool_results"], ["events", "tool_results"]])
+async def test_two_entries_each_hide_their_own(tmp_path: Path, scopes: list[str], own_scopes: list[str]) -> None:
+    first: dict[str, Any] = {"patterns": {"case": r"INT-\d+"}, "scopes": scopes}
+    second = {"patterns": {"name": "joe"}, "scopes": own_scopes}
+    texts, log, tool = await run(tmp_path, "joe has INT-2", second=second, **first)
+    assert "INT-2" not in texts[1] or "tool_results" not in scopes
+    assert "joe" not in texts[1] or "tool_results" not in own_scopes
+    assert texts[1] == "joe has INT-2" or "tool_results" in [*scopes, *own_scopes]
+    assert ("INT-2" in log, "joe" in log) == (False, False)
+    assert tool.calls == [{"token": KEY, "note": "INT-7"}]
 
 
 async def test_a_failure_of_a_tool_is_looked_at(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 PRIORITY = -100
 """After logs, and before other guards: they look at what a command changed."""
 WISHES = "hooks_shell"
-"""The key of a call's data with what commands want besides a change of its input."""
+"""Begins the key of a call's data with what commands of one entry want besides a change of its input."""
 STOP = "turn:stop"
 
 
@@ -50,6 +50,7 @@ class SessionHooks:
         self._stop_reason = ""
         self._stop_blocks = 0
         self._first_context: list[str] = []
+        self._wishes = f"{WISHES}_{id(self)}"
 
     def listen(self) -> None:
         """Listen to the events that have commands."""
@@ -115,12 +116,12 @@ class SessionHooks:
         if answer.input is not None:
             changes["tool_input"] = answer.input
         if answer.ask or answer.context:
-            changes[WISHES] = {"ask": answer.ask, "context": "\n\n".join(answer.context)}
+            changes[self._wishes] = {"ask": answer.ask, "context": "\n\n".join(answer.context)}
         return HookResult(action="modify", data={**data, **changes}) if changes else None
 
     async def _carry_out_wishes(self, event: str, data: dict[str, Any]) -> HookResult | None:
         """Ask, or tell the model, what `_before_tool` could not say besides its change."""
-        wishes = data.get(WISHES)
+        wishes = data.get(self._wishes)
         if not isinstance(wishes, dict):
             return None
         if wishes["ask"]:
@@ -205,28 +206,27 @@ class SessionHooks:
         about = {"tool_input": data.get("tool_input"), "tool_use_id": data.get("tool_call_id")}
         if "result" in data:
             about["tool_response"] = data["result"]
-        by_name: dict[str, dict[str, Command]] = {}
+        by_name: dict[str, list[Command]] = {}
         for matcher in self._config.hooks[event]:
             if (name := match_tool(matcher.matcher, tool)) is not None:
-                by_name.setdefault(name, {}).update({each.command: each for each in matcher.hooks})
+                known = by_name.setdefault(name, [])
+                known += [each for each in matcher.hooks if each not in known]
         if not by_name:
             return None
         alias = CLAUDE_NAMES.get(tool, tool)
         runs = [
             (command, {"tool_name": name, "tool_alias": alias, **about})
             for name, commands in by_name.items()
-            for command in commands.values()
+            for command in commands
         ]
         return await self._run_all(event, runs)
 
     async def _run(self, event: str, about: dict[str, Any], matched: str = "") -> Answer:
-        commands = {
-            command.command: command
-            for matcher in self._config.hooks.get(event, ())
-            if not matched or match_tool(matcher.matcher, matched)
-            for command in matcher.hooks
-        }
-        return await self._run_all(event, [(command, about) for command in commands.values()])
+        commands: list[Command] = []
+        for matcher in self._config.hooks.get(event, ()):
+            if not matched or match_tool(matcher.matcher, matched):
+                commands += [each for each in matcher.hooks if each not in commands]
+        return await self._run_all(event, [(command, about) for command in commands])
 
     async def _run_all(self, event: str, runs: list[tuple[Command, dict[str, Any]]]) -> Answer:
         """Run commands at the same time, show what is for the person, and return what they want together."""

@@ -107,7 +107,7 @@ async def test_a_command_may_have_a_person_asked(
         session.coordinator.hooks.register(event, lambda event, data: told.append((event, data["tool_name"])))
     await session.execute("write a.txt")
     [asked] = answers.asked
-    assert asked.partition("\n")[0] == 'write_file({"file_path": "a.txt", "content": "new"}): because'
+    assert asked.splitlines()[0] == 'write_file({"file_path": "a.txt", "content": "new"}): because'
     assert (work / "a.txt").exists() is is_written
     assert told == [
         ("approval:required", "write_file"),
@@ -229,6 +229,24 @@ async def test_a_notification_does_not_hold_up_its_question(make: Any, work: Pat
         await asyncio.sleep(0.01)
     [seen] = read_seen(work)
     assert (seen["hook_event_name"], seen["notification_type"]) == ("Notification", "permission_prompt")
+
+
+async def test_guards_of_two_bundles_with_one_text_are_both_asked(make: Any, work: Path, tmp_path: Path) -> None:
+    folders = {"one": "exit 2", "two": "exit 0"}
+    for name, text in folders.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "guard.sh").write_text(f"echo {name} >> {work}/asked; {text}\n")
+    command = {"command": 'sh "$CLAUDE_PLUGIN_ROOT/guard.sh"'}
+    guards = [{"hooks": [{**command, "bundle_dir": str(tmp_path / name)}]} for name in (*folders, "one")]
+    await make(PreToolUse=guards).execute("write a.txt")
+    assert sorted((work / "asked").read_text().split()) == ["one", "two"]
+    assert not (work / "a.txt").exists()
+
+
+async def test_an_entry_that_goes_on_after_a_failure_does_not_stand_for_one_that_denies(make: Any, work: Path) -> None:
+    commands = [{"command": "exit 1"}, {"command": "exit 1", "on_error": "continue"}]
+    await make(PreToolUse=[{"hooks": commands}]).execute("write a.txt")
+    assert not (work / "a.txt").exists()
 
 
 async def test_two_sessions_at_once_do_not_mix(make: Any, work: Path) -> None:

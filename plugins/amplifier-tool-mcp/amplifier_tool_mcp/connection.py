@@ -20,6 +20,7 @@ from .listing import Listing, read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from mcp import Client
 
@@ -60,8 +61,12 @@ class Connection:
         self._stale = asyncio.Event()
         self._closing = asyncio.Event()
         self._failures = 0
+        self._failing = asyncio.Event()
+        """Set while it was started again in vain: no call waits for it."""
         self._program: Program | None = None
         self._http: Any = None
+        self._scripts: dict[Path, str] | None = None
+        """The digests of the scripts of its command at the first start."""
 
     @property
     def is_ready(self) -> bool:
@@ -91,6 +96,8 @@ class Connection:
             if self._closing.is_set():
                 return
             self._failures = 1 if loop.time() - begun > WHOLE else self._failures + 1
+            if self._failures > 1:
+                self._failing.set()
             pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1.0)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -112,10 +119,11 @@ class Connection:
             async with asyncio.timeout(CONNECTING):
                 client = await self._connect(stack)
                 self.listing = await read_listing(client)
-            self._client, self.problem = client, ""
             if self._update is not None:
-                await self._update(self)
+                await self._update(self)  # no call is made before the tools that have changed are refused
+            self._client, self.problem = client, ""
             self._ready.set()
+            self._failing.clear()
             self.is_settled.set()
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -148,8 +156,9 @@ class Connection:
         if config.command is not None:
             from .stdio import Program
 
-            self._program = Program()
             folder = self.server.folder / (given["cwd"] or ".")
+            await asyncio.to_thread(self._check_scripts, given["argv"], folder)
+            self._program = Program()
             return self._program.run(given["argv"], make_environment(given["env"]), str(folder))
         from .http import BoundedTransport, open_http
         from .oauth import find_auth
@@ -158,6 +167,16 @@ class Connection:
         self._http = BoundedTransport()
         auth = await find_auth(self.server.name, asked["url"])
         return open_http(asked["url"], asked["headers"], self._http, auth)
+
+    def _check_scripts(self, argv: list[str], folder: Path) -> None:
+        """Raise `ServerError` for a script that has changed since the first start: a tool may have written it."""
+        from .servers import read_scripts
+
+        found = read_scripts(argv, folder)
+        if self._scripts is None:
+            self._scripts = found
+        if changed := next((path for path, digest in found.items() if self._scripts.get(path) != digest), None):
+            raise ServerError(f"{changed} has changed since the session began. Begin a new session")
 
     async def _follow(self, client: Client) -> None:
         """Read the lists again whenever the server says that they have changed; return when it is lost."""
@@ -221,7 +240,7 @@ class Connection:
     async def _wait_until_ready(self) -> None:
         """Wait for a server that starts for the first time, or again after its first loss."""
         if self._client is None and self._failures <= 1:
-            await _wait_for_any([self._ready, self._closing])
+            await _wait_for_any([self._ready, self._failing, self._closing])
 
     async def _check_alive(self, client: Client) -> None:
         from mcp import MCPError

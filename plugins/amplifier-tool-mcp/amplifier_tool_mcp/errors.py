@@ -13,6 +13,10 @@ class ServerLost(ServerError):
     """A server ended, or its connection broke, during a request."""
 
 
+class ToolChanged(ServerError):
+    """A server has changed or removed a tool since the session began."""
+
+
 class ServerNotFound(ServerError, LookupError):
     """No server has this name."""
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from .connection import Connection
-from .listing import plain
+from .listing import MOST_TOOLS, plain
 from .names import make_tool_name
 from .tools import PROGRESS, McpTool, ResourceTool
 
@@ -31,6 +31,8 @@ COMMANDS = "prompt.commands"
 ANNOUNCEMENTS = "observability.events"
 """The channel with the events of modules."""
 BEGINNINGS = ("session:start", "session:resume")
+SHOWN = 5
+"""Problems of one list that are told."""
 logger = logging.getLogger(__name__)
 
 
@@ -103,19 +105,23 @@ class Hub:
     async def _take(self, connection: Connection) -> None:
         """Mount the tools that a server lists, and have those refused that it has changed or removed since."""
         server, known = connection.server, self._tools[connection]
-        for problem in connection.listing.left_out:
-            self.warn(f"the MCP server '{server.name}': {problem}")
+        left_out = [*connection.listing.left_out]
         listed = {each.name: each for each in connection.listing.tools if _is_wanted(each.name, server.config.tools)}
         for name, each in listed.items():
             tool = known.get(name)
-            if tool is None:
+            if tool is None and len(known) >= MOST_TOOLS:  # tools stay mounted; it may list others for ever
+                left_out.append(
+                    f"its tool {plain(name, 100)!r} is left out: it had {MOST_TOOLS} others in this session"
+                )
+            elif tool is None:
                 chosen = make_tool_name(server.slug, name, self._names)
                 tool = known[name] = McpTool(connection, each, chosen, self._coordinator, self._config)
                 await self._coordinator.mount("tools", tool, name=chosen)
             elif tool.listed.fingerprint != each.fingerprint:
                 tool.refusal = (
-                    f"the MCP server '{server.name}' has changed the description of its tool '{name}' since this "
-                    "session began; the tool is not called any more. A new session asks about it again"
+                    f"the MCP server '{server.name}' has changed the description of its tool "
+                    f"'{plain(name, 100)}' since this session began; the tool is not called any more. "
+                    "A new session asks about it again"
                 )
                 self.warn(tool.refusal)
             else:
@@ -123,6 +129,10 @@ class Hub:
         for name, tool in known.items():
             if name not in listed:
                 tool.refusal = f"the MCP server '{server.name}' has the tool '{plain(name, 100)}' no longer"
+        for problem in left_out[:SHOWN]:
+            self.warn(f"the MCP server '{server.name}': {problem}")
+        if len(left_out) > SHOWN:
+            self.warn(f"the MCP server '{server.name}': {len(left_out) - SHOWN} more problems like these")
         if connection.listing.has_resources:
             await self._offer_resources(connection)
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_PAGES, MOST_TOOLS, MOST_PROMPTS, MOST_RESOURCES = 100, 256, 256, 1000
 """Pages of a list, and entries that are used."""
+FINGERPRINT = 32
+"""Hex digits of a fingerprint. A server must not find two descriptions with the same one."""
 LONGEST_DESCRIPTION, LONGEST_SCHEMA = 4000, 100_000
 """Characters of a tool's description, and of its schema as JSON; a tool with a longer schema is left out."""
 
@@ -29,7 +31,7 @@ class ListedTool:
     description: str
     schema: dict[str, Any] = field(repr=False)
     fingerprint: str
-    """Twelve hex digits of the digest of all that the server says about it."""
+    """Hex digits of the digest of all that the server says about it."""
     reads_only: bool = False
     """Whether the server says that it changes nothing."""
 
@@ -117,7 +119,7 @@ def _read_tool(tool: Any) -> ListedTool:
     if not isinstance(schema["properties"], dict):
         raise ValueError("its properties are no mapping")
     description = plain(tool.description or tool.title or tool.name, LONGEST_DESCRIPTION)
-    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:FINGERPRINT]
     return ListedTool(tool.name, description, schema, digest, annotations.get("read_only_hint") is True)
 
 

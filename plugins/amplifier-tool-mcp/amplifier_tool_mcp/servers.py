@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from .errors import ServerError
 from .names import make_slug
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from .config import McpConfig
@@ -121,6 +122,21 @@ def read_project(folder: Path, problems: list[str]) -> Iterator[Server]:
             yield Server(name, read_server(name, given), str(file), file.parent)
         except ValueError as error:
             problems.append(f"{file}: the MCP server {error}")
+
+
+def read_scripts(argv: Sequence[str], folder: Path) -> dict[Path, str]:
+    """Return the digests of the scripts below a folder that a command names."""
+    from hashlib import sha256
+
+    try:
+        from amplifier_core.utils.scripts import find_scripts
+    except ImportError:  # another kernel has no such function
+        return {}
+    found = {}
+    for path in find_scripts(shlex.join(argv), str(folder), {}):
+        with suppress(OSError):
+            found[path] = sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 async def expand(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.models import ToolResult
 
-from .errors import ServerError
+from .errors import ServerError, ToolChanged
 from .listing import MOST_RESOURCES, plain, read_pages
 from .results import make_content, make_result, read_resource, shorten
 
@@ -62,17 +62,18 @@ class McpTool:
         """Run the call; the `error` of a failed one has a `message` and a `type`."""
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
-        if self.refusal:
-            return _fail("ToolChanged", self.refusal)
         request = CallToolRequest(params=CallToolRequestParams(name=self.listed.name, arguments=input))
         # Not `Client.call_tool`: it checks results against patterns of the server, which may take for ever.
         report = self._make_reporter()
-        return await ask_server(
-            self._connection,
-            self._seconds,
-            lambda client: client.session.send_request(request, CallToolResult, progress_callback=report),
-            lambda result: make_result(result, self._longest),
-        )
+
+        async def ask(client: Client) -> Any:
+            if self.refusal:  # the call may have waited for a new start, and the server is another one since
+                raise ToolChanged(self.refusal)
+            return await client.session.send_request(request, CallToolResult, progress_callback=report)
+
+        if self.refusal:
+            return _fail(ToolChanged.__name__, self.refusal)
+        return await ask_server(self._connection, self._seconds, ask, lambda result: make_result(result, self._longest))
 
     def _make_reporter(self) -> Any:
         """Return a function that tells the hooks about progress; None: nobody listens."""

@@ -148,6 +148,39 @@ async def test_the_servers_of_a_project_run_when_they_are_trusted_as_they_are(
         read_trusted(project_file)
 
 
+@pytest.mark.parametrize("how", ["changed", "replaced", "created"])
+async def test_the_scripts_that_servers_of_a_project_name_are_trusted_as_they_are(
+    open_room: Any, told: Any, folder: Path, how: str
+) -> None:
+    server = Path(SCRIPTED).read_bytes()
+    (folder / "tools").mkdir()
+    script = folder / "tools" / "server.py"
+    script.write_bytes(server)
+    command = {"command": sys.executable, "args": ["-S", "-E", "server.py"], "cwd": "tools"}
+    if how == "created":
+        command = {"command": "sh", "args": ["-c", f"test -f go.sh && . ./go.sh; {sys.executable} tools/server.py"]}
+    (folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"one": command}}))
+    told("trust", "--yes")
+    async with open_room() as room:
+        assert await room.echo("hello") == "echo: hello"
+    if how == "changed":
+        script.write_bytes(server + b"# else")
+    elif how == "replaced":
+        (folder / "other.py").write_bytes(server + b"# else")
+        script.unlink()
+        script.symlink_to(folder / "other.py")
+    else:
+        (folder / "go.sh").write_text("touch went")
+    assert check_servers(folder) is not None
+    async with open_room() as room:
+        assert room.tools == {}
+    assert "has changed since it was trusted" in room.shown[0]
+    assert not (folder / "went").exists()
+    told("trust", "--yes")
+    async with open_room() as room:
+        assert await room.echo("hello") == "echo: hello"
+
+
 async def test_a_project_replaces_no_server_of_the_bundle_and_the_editor(
     open_room: Any, told: Any, project_file: Path
 ) -> None:

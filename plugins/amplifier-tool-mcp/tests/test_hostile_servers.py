@@ -166,6 +166,48 @@ async def test_a_tool_that_changes_after_it_was_listed_is_refused(open_room: Any
         assert tool.description == "Repeats a text."
 
 
+async def test_a_call_that_waits_for_a_new_start_does_not_reach_a_changed_tool(open_room: Any, tmp_path: Path) -> None:
+    async with open_room({"one": scripted("restarted", str(tmp_path / "starts"))}) as room:
+        assert (await room.call("mcp__one__echo", text="die")).error["type"] == "ServerLost"
+        result = await room.call("mcp__one__echo", text="my files")
+        assert result.error is not None, result.output
+        assert result.error["type"] == "ToolChanged"
+        assert "has changed the description of its tool 'echo'" in result.error["message"]
+
+
+async def test_a_script_that_changes_in_a_session_is_not_started_again(open_room: Any, folder: Path) -> None:
+    script = folder / "server.py"
+    script.write_bytes(Path(scripted()["args"][2]).read_bytes())
+    async with open_room({"one": {"command": sys.executable, "args": ["-S", "-E", "server.py"]}}) as room:
+        script.write_text("raise SystemExit(open('ran', 'w'))")
+        assert (await room.call("mcp__one__echo", text="die")).error["type"] == "ServerLost"
+        result = await room.call("mcp__one__echo", text="hello")
+        assert f"{script} has changed since the session began. Begin a new session" in str(result.error)
+    assert not (folder / "ran").exists()
+
+
+async def test_a_server_that_lists_ever_other_tools_has_some_of_them(open_room: Any) -> None:
+    async with open_room({"one": scripted("growing")}) as room:
+        await room.call("mcp__one__echo0_0", text="")
+        async with asyncio.timeout(60):
+            while not room.tools["mcp__one__echo0_0"].refusal:
+                await asyncio.sleep(0.01)
+        assert len([name for name in room.tools if name.startswith("mcp__one__")]) == 256
+    assert "its tool 'echo1_56' is left out: it had 256 others in this session" in room.shown[0]
+
+
+async def test_very_many_problems_of_a_server_are_told_in_few_lines(open_room: Any) -> None:
+    async with open_room({"one": scripted("nameless")}) as room:
+        pass
+    assert len(room.shown) == 6
+    assert room.shown[-1] == "the MCP server 'one': 195 more problems like these"
+
+
+async def test_a_fingerprint_is_too_long_to_find_two_descriptions_with_one(open_room: Any) -> None:
+    async with open_room({"one": scripted()}) as room:
+        assert len(room.tools["mcp__one__echo"].listed.fingerprint) == 32
+
+
 async def test_a_tool_that_comes_later_is_mounted_also_in_the_newest_protocol(open_room: Any) -> None:
     server = {"command": sys.executable, "args": [str(Path(__file__).with_name("modern.py"))]}
     async with open_room({"one": server}) as room:
