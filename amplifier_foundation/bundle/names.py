@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def is_bundle_name(name: str) -> bool:
-    """Whether `name` is valid for a bundle: it stands before `:` and a path."""
-    return 1 <= len(name) <= 128 and name.isprintable() and name == name.strip() and not set(name) & set(":/\\")
+    """Whether `name` is valid for a bundle: it stands before `:` and a path, and names a folder."""
+    is_line = 1 <= len(name) <= 128 and name.isprintable() and name == name.strip()
+    return is_line and not set(name) & set(":/\\") and name not in (".", "..")
 
 
 class NamedModule(NamedTuple):

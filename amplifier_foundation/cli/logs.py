@@ -44,7 +44,7 @@ MOST = 100_000
 @click.option("-f", "--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
 @click.option("--since", metavar="AGE", callback=read_age, help="Show this much of the past: 90s, 30m, 12h, 7d.")
 @click.option(
-    "-n", "--lines", type=click.IntRange(min=0), help=f"At most so many. [default: {LINES}; all with --since]"
+    "-n", "--lines", type=click.IntRange(0, 10**9), help=f"At most so many. [default: {LINES}; all with --since]"
 )
 @click.option("--tools", is_flag=True, help="Also show the tool calls of the sessions.")
 @click.option("--jsonl", is_flag=True, help="Print each as a line of JSON.")

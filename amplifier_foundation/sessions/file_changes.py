@@ -13,14 +13,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..paths import data_home, make_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 LARGEST = 64 * 1024 * 1024
@@ -152,6 +152,19 @@ def read_content(session_id: str, digest: str) -> bytes | None:
     return data if sha256(data).hexdigest() == digest else None
 
 
+@contextmanager
+def one_undo() -> Iterator[None]:
+    """Keep all other undos out while the block runs; wait for one that is running."""
+    import fcntl
+
+    descriptor = os.open(make_private(data_home() / "undo"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def forget_changes(session_ids: Iterable[str]) -> None:
     """Delete what is kept of sessions that are deleted."""
     import shutil
@@ -189,9 +202,15 @@ def digest_file(path: str) -> str | None:
 
 
 def _open_file(path: str, flags: int) -> int:
+    import errno
     import stat
 
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(0, "it is a link now") from error
+        raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(0, "it is no regular file")

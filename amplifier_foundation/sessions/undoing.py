@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from .file_changes import FileChange, digest_file, read_changes, read_content, record
+from amplifier_core.errors import SessionConflict
+
+from .file_changes import FileChange, digest_file, one_undo, read_changes, read_content, record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from amplifier_core.storage import SessionStore
 
@@ -66,17 +69,16 @@ def _make_chain(path: str, changes: list[FileChange]) -> Chain:
     try:
         now = state = digest_file(path)
     except OSError as error:
-        return Chain(path, changes, len(changes), None, f"it cannot be read: {error.strerror or error}")
+        return Chain(path, changes, len(changes), None, f"it cannot be read: {error.strerror or error}. Move it away")
     happened, gap = list[FileChange](), 0
-    for change in reversed(changes):
+    for place, change in reversed(list(enumerate(changes))):
         if change.after != state:
             if change.before == state and not change.lost:
                 continue
             gap = gap or len(happened) + 1
         happened.append(change)
-        earlier = changes[: changes.index(change)]
         # What is not kept is taken to be what the change before left.
-        state = earlier[-1].after if change.lost and earlier else change.before
+        state = changes[place - 1].after if change.lost and place else change.before
     happened.reverse()
     return Chain(path, happened, len(happened) - gap + 1 if gap else 0, now)
 
@@ -117,41 +119,66 @@ def plan_undo(chain: Chain, chosen: set[str]) -> Step | None:
 
 
 def restore(steps: Sequence[Step], session_id: str, at: int = 0) -> None:
-    """Restore files; each undo is a change of the session, durable before its file. Raises `OSError`.
+    """Restore files; each undo is a change of the session, durable before its file. Undos wait for each other.
 
-    A file that was changed since the steps were planned raises `OSError`, too, and is left as it is.
+    Raises `SessionConflict` with the first file that cannot be restored, or that was changed since the steps were
+    planned; it is left as it is.
     """
+    batch = token_hex(8)
+    with one_undo():
+        for done, step in enumerate(steps):
+            try:
+                _restore(step, session_id, at, batch)
+            except OSError as error:
+                number = f"{done} of {len(steps)} files restored" if done else "nothing is restored"
+                problem = f"{number}. {step.path}: {error.strerror or error}. Mend that, and run it again for the rest"
+                raise SessionConflict(session_id, problem) from error
+
+
+def _restore(step: Step, session_id: str, at: int, batch: str) -> None:
     from hashlib import sha256
 
-    batch = token_hex(8)
-    for step in steps:
-        if os.path.realpath(step.path) != step.path:
-            raise OSError(0, "it leads through a link now", step.path)
-        after = None if step.content is None else sha256(step.content).hexdigest()
+    if os.path.realpath(step.path) != step.path:
+        raise OSError(0, "it leads through a link now")
+    _require_unchanged(step)
+    after = None if step.content is None else sha256(step.content).hexdigest()
+    with write_aside(step) as whole:
+        # An undo that failed after this line would count as one that happened, once the file changes again.
         record(session_id, step.path, after, at=at, undoes=[each.id for each in step.changes], batch=batch)
-        if digest_file(step.path) != step.now:
-            raise OSError(0, "it has just been changed by somebody else", step.path)
-        if step.content is None:
+        _require_unchanged(step)
+        if whole is None:
             Path(step.path).unlink(missing_ok=True)
         else:
-            write_back(Path(step.path), step.content, step.mode)
+            whole.rename(step.path)
 
 
-def write_back(path: Path, content: bytes, mode: int | None) -> None:
-    """Replace a file by a whole new one, with the permissions of the earlier one."""
+def _require_unchanged(step: Step) -> None:
+    if digest_file(step.path) != step.now:
+        raise OSError(0, "it has just been changed by somebody else")
+
+
+@contextmanager
+def write_aside(step: Step) -> Iterator[Path | None]:
+    """Write what a file held to a new file beside it, durably, with its permissions; None where there was no file.
+
+    The block renames the new file; what is left of it goes.
+    """
+    if step.content is None:
+        yield None
+        return
+    path = Path(step.path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as stream:
-            if mode is not None:
-                os.fchmod(stream.fileno(), mode)
-            stream.write(content)
+            if step.mode is not None:
+                os.fchmod(stream.fileno(), step.mode)
+            stream.write(step.content)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.rename(path)
-    except BaseException:
+        yield temporary
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
 
 
 async def read_turns(store: SessionStore, changes: Iterable[FileChange]) -> dict[str, int]:

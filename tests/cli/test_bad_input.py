@@ -224,6 +224,14 @@ def test_usage_errors_end_with_4(arguments: list[str], told: str, capsys: pytest
     assert told in err
 
 
+@pytest.mark.parametrize(
+    "command", ["session list -n", "logs -n", "memory list --limit", "issue list --limit", "session import -n"]
+)
+def test_a_limit_that_no_store_can_count_to_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, err = refused(capsys, *command.split(), "9" * 23)
+    assert (code, "is not in the range" in err) == (exits.USAGE, True)
+
+
 def test_a_turn_that_fails_is_one_line_and_its_session_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     write(f"{HEAD}providers: [{{module: provider-playbook, config: {{rules: []}}}}]\n---\n")
     code, err = refused(capsys, "run", "hello")

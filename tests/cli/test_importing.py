@@ -392,6 +392,9 @@ def test_what_is_no_bundle_of_claude_code_is_refused(
         '{"name": 7, "agents": {"a": 1}, "hooks": [[], {"hooks": [1]}], "mcpServers": {"a": [], "b": {"command": 7}}}',
         '{"hooks": {"hooks": {"Stop": [{"hooks": [{"type": "command"}, 3]}, 4]}}, "keywords": "x", "author": []}',
         '{"name": "a/b", "mcpServers": "./nowhere.json", "commands": "", "skills": ["./"], "version": null}',
+        '{"keywords": 5}',
+        '{"agents": "a\\u0000b", "skills": ["%s"], "hooks": "\\u0000", "mcpServers": "\\u0000"}' % ("b/" * 3000),
+        '{"agents": "\\ud800", "description": "\\ud800", "mcpServers": {"\\ud800": {"command": "x"}}}',
     ],
 )
 def test_a_strange_manifest_gives_no_traceback(told: Told, project: Path, tmp_path: Path, content: str) -> None:
@@ -401,3 +404,31 @@ def test_a_strange_manifest_gives_no_traceback(told: Told, project: Path, tmp_pa
     (plugin / ".mcp.json").write_text(content)
     code, _, err = told("bundle", "import", str(plugin), "--to", "ours")
     assert (code, "--debug" in err) == (exits.OK, False)
+
+
+def test_agents_with_names_that_no_file_can_have_are_left_out(told: Told, project: Path, tmp_path: Path) -> None:
+    plugin = write_plugin(tmp_path / "plugin")
+    about = "---\ndescription: of others\n---\nText.\n"
+    (plugin / "agents" / "we\nird.md").write_text(about)
+    (plugin / "agents" / "long.md").write_text(about.replace("---\n", "---\nname: " + "語" * 120 + "\n", 1))
+    code, _, err = told("bundle", "import", str(plugin), "--to", "ours")
+    assert (code, err.count("no agent can be called so")) == (exits.OK, 2)
+    assert "left out: agents/we ird.md: name: no agent" in err  # no name makes a line of its own
+    assert told("bundle", "validate", "ours")[0] == exits.OK
+
+
+def test_a_plugin_called_like_the_folder_above_is_not_written_there(told: Told, project: Path, tmp_path: Path) -> None:
+    plugin = write_plugin(tmp_path / "plugin")
+    (plugin / ".claude-plugin" / "plugin.json").write_text('{"name": ".."}')
+    code, out, _ = told("bundle", "import", str(plugin))
+    assert (code, out) == (exits.OK, f"{project / 'plugin' / 'bundle.md'}\n")
+    assert told("bundle", "import", str(plugin), "--name", "..")[0] == exits.USAGE
+
+
+def test_a_folder_with_a_fifo_in_place_of_a_file_is_named(told: Told, project: Path, tmp_path: Path) -> None:
+    (project / "ours" / "scripts").mkdir(parents=True)
+    os.mkfifo(project / "ours" / "scripts" / "check.sh")
+    code, _, err = told("bundle", "import", str(write_plugin(tmp_path / "plugin")), "--to", "ours", "--force")
+    assert code == exits.USAGE
+    assert "check.sh" in err
+    assert "named pipe" in err

@@ -73,6 +73,11 @@ def test_notes_are_listed_searched_shown_and_deleted(told: Told) -> None:
     assert [each["id"] for each in json.loads(told("memory", "list", "--json"))["data"]] == [2]
 
 
+def test_a_tag_that_no_note_has_is_named(home: Path, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["memory", "list", "--tag", "deplyo"]) == exits.OK
+    assert capsys.readouterr().err == "No note has the tag 'deplyo'.\n"
+
+
 def test_the_readme_says_what_happens(told: Told, project: Path) -> None:
     bundle = re.search(r"^```yaml\n(.*?)^```", README, re.M | re.S)
     console = re.search(r"^```console\n(.*?)^```", README, re.M | re.S)

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_core.errors import SessionConflict
 from amplifier_foundation.cli import exits, invoke
-from amplifier_foundation.sessions.file_changes import bound_contents, read_changes, read_content
+from amplifier_foundation.sessions.file_changes import FileChange, bound_contents, read_changes, read_content
+from amplifier_foundation.sessions.undoing import plan_undo, read_chains, restore
 
 BUNDLE = """---
 bundle: {name: writer}
@@ -168,12 +170,64 @@ def test_a_fork_undoes_its_own_changes_and_a_parent_those_of_its_children_when_t
     assert (work / "c.txt").read_text() == "three\n"
 
 
+def test_a_file_that_cannot_be_written_is_named_and_the_rest_is_undone_later(work: Path, told: Told) -> None:
+    (work / "sub").mkdir()
+    (work / "sub" / "b.txt").write_text("old\n")
+    session = turns(told, "put a.txt one", "put sub/b.txt two")
+    (work / "sub").rename(work / "moved")
+    (work / "sub").write_text("a file in place of the folder")
+    code, out, err = told("session", "undo", session, "--all", "--force", "--yes")
+    assert (code, (work / "a.txt").read_text(), "restored 1" in out) == (exits.CONFLICT, "old\n", False)
+    assert f"1 of 2 files restored. {work}/sub/b.txt: File exists. Mend that" in err
+    (work / "sub").unlink()
+    (work / "moved").rename(work / "sub")
+    assert files(told, session, "--all") == (exits.OK, [("b.txt", "restore", [2], False)])
+    assert (work / "sub" / "b.txt").read_text() == "old\n"
+
+
+def test_an_undo_that_another_one_has_overtaken_changes_nothing(work: Path, told: Told) -> None:
+    session = turns(told, "put a.txt one")
+    [chain] = read_chains([session])
+    step = plan_undo(chain, {each.id for each in chain.changes})
+    assert step is not None
+    restore([step], session)
+    with pytest.raises(SessionConflict, match="it has just been changed by somebody else"):
+        restore([step], session)
+    assert len(read_changes(session)) == 2
+    told("session", "undo", session, "--redo", "--yes")
+    assert (work / "a.txt").read_text() == "one\n"
+
+
+def test_thousands_of_changes_of_one_file_are_compared_one_by_one_and_not_each_with_all(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = home / "undo" / "long"
+    folder.mkdir(parents=True)
+    lines = [
+        {"id": f"{n}", "path": f"{project}/a.txt", "before": f"{n}", "after": f"{n + 1}", "time": f"{n:05}"}
+        for n in range(2000)
+    ]
+    (folder / "changes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    compared = 0
+
+    def compare(self: FileChange, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return self is other
+
+    monkeypatch.setattr(FileChange, "__eq__", compare)
+    [chain] = read_chains(["long"])
+    assert (len(chain.changes), chain.gap, compared) == (2000, 2000, 0)
+
+
 def test_a_link_in_place_of_the_file_is_not_followed(work: Path, told: Told, tmp_path: Path) -> None:
     session = turns(told, "put a.txt one")
     (tmp_path / "elsewhere").write_text("one\n")
     (work / "a.txt").unlink()
     (work / "a.txt").symlink_to(tmp_path / "elsewhere")
-    assert told("session", "undo", session, "--force", "--yes")[0] == exits.CONFLICT
+    code, _, err = told("session", "undo", session, "--force", "--yes")
+    assert code == exits.CONFLICT
+    assert err.endswith("a.txt: it cannot be read: it is a link now. Move it away\n")
     assert (tmp_path / "elsewhere").read_text() == "one\n"
 
 

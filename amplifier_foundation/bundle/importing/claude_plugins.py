@@ -36,6 +36,8 @@ _SERVER: dict[str, Any] = {
 }
 _ROOT = re.compile(r"\$\{?CLAUDE_PLUGIN_ROOT\}?")
 _WITH_DEFAULT = re.compile(r"\$\{\w+:-")
+LONGEST_NAME = 200
+"""Bytes of the name of an agent: a file is called so."""
 _IN_CLAUDE_FOLDER = ("agents", "commands", "skills", "hooks", "scripts")
 
 
@@ -194,7 +196,8 @@ def _read_plugin_folder(path: Path) -> Plugin:
     author = data.get("author")
     author = author.get("name") if isinstance(author, dict) else author
     plugin.about |= {"author": author} if isinstance(author, str) else {}
-    tags = [each for each in data.get("keywords") or () if isinstance(each, str)] if "keywords" in data else []
+    keywords = data.get("keywords")
+    tags = [each for each in keywords if isinstance(each, str)] if isinstance(keywords, list) else []
     plugin.about |= {"tags": tags} if tags else {}
     for key in data:
         if key not in _PARTS:
@@ -255,7 +258,9 @@ def _take_folders(plugin: Plugin, data: dict[str, Any], manifest: Path) -> None:
         agent = read_agent(source, file := plugin.files.pop(name))
         if agent is None or not (agent.description or agent.instruction):
             continue
-        if agent.name in [each.name for each in plugin.agents]:
+        if not is_bundle_name(agent.name) or len(agent.name.encode()) > LONGEST_NAME:
+            source.leave_out(file, "name", "no agent can be called so; give its file another name")
+        elif agent.name in [each.name for each in plugin.agents]:
             source.leave_out(file, "name", f"another agent is called '{agent.name}'")
         else:
             plugin.agents.append(agent)

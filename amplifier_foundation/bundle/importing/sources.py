@@ -50,12 +50,14 @@ class Source:
     def find(self, relative: str, named_in: Path | str = "") -> Path | None:
         """Return a file or folder in the folder; None if there is none, it leads out, or a link is on the way."""
         path = Path(os.path.normpath(self.root / relative))
-        if not path.is_relative_to(self.root) or path.resolve() != path:
-            self.leave_out(
-                named_in or relative, relative if named_in else "", "it leads out of the folder, or is a link"
-            )
-            return None
-        return path if path.exists() else None
+        try:
+            if path.is_relative_to(self.root) and path.resolve() == path:
+                return path if path.exists() else None
+            why = "it leads out of the folder, or is a link"
+        except (OSError, ValueError):
+            why = "it is no path"
+        self.leave_out(named_in or relative, relative[:200] if named_in else "", why)
+        return None
 
     def read_text(self, path: Path) -> str | None:
         """Return the text of a file; None, noted, if it cannot be read as text."""
@@ -80,6 +82,10 @@ class Source:
             return {}
         try:
             data = json.loads(text)
+            json.dumps(data, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            self.leave_out(path, "", "it has half a surrogate pair, which is no text")
+            return {}
         except (ValueError, RecursionError) as error:
             self.leave_out(path, "", f"it is no JSON: {error}")
             return {}

@@ -8,11 +8,10 @@ from typing import Any
 import click
 
 from amplifier_core.errors import SessionConflict
-from amplifier_core.utils.secrets import redact_text
 
 from ..app import json_option, known_bundles, plugins_of, read_settings_here
 from ..output import print_json
-from ..running.terminal import plain
+from ..running.terminal import one_line, plain
 from .new import choose_name, suggest_run
 
 
@@ -46,7 +45,7 @@ def import_(ctx: click.Context, path: Path, folder: Path | None, name: str | Non
     except SessionConflict as error:
         raise SessionConflict(error.session_id, f"{error}, or overwrite its files with --force") from None
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+        why = getattr(error, "strerror", None) or error
         raise click.UsageError(f"{folder} cannot be written: {why}") from error
     problems = check_file(str(file), plugins_of(ctx), registry=known_bundles(plugins_of(ctx), read_settings_here()))
     left_out = [each._asdict() for each in plugin.source.left_out]
@@ -60,7 +59,7 @@ def import_(ctx: click.Context, path: Path, folder: Path | None, name: str | Non
     click.echo(plain(str(file)))
     for each in plugin.source.left_out:
         where = f"{each.file}: {each.key}" if each.key else each.file
-        click.echo(plain(redact_text(f"left out: {where}: {each.reason}")), err=True)
+        click.echo(one_line(f"left out: {where}: {each.reason}", 1000), err=True)
     for problem in problems:
         print_problem(problem, with_line=False)
     suggest_run(folder)

@@ -42,7 +42,9 @@ _STATES = {
 @click.option("--from", "program", type=click.Choice(PROGRAMS), help="Import the sessions of this program.")
 @click.option("--all", "everywhere", is_flag=True, help="With --from: the sessions of all folders.")
 @click.option("--dry-run", is_flag=True, help="Say what would be imported, and store nothing.")
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(min=1), help="List at most so many.")
+@click.option(
+    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 10**9), help="List at most so many."
+)
 @json_option
 @click.pass_context
 @run_in_loop

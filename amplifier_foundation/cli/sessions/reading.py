@@ -36,7 +36,9 @@ SEARCHED = 100_000
 @click.option("--name", metavar="TEXT", default="", help="Only with this in the name or the id.")
 @click.option("--search", metavar="TEXT", default="", help="Only with this in a message, the name or the id.")
 @click.option("--since", metavar="AGE", callback=read_age, help="Only those changed since: 90s, 30m, 12h, 7d.")
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Show at most so many.")
+@click.option(
+    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 10**9), help="Show at most so many."
+)
 @json_option
 @click.pass_context
 @run_reading

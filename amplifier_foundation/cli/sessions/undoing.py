@@ -75,8 +75,10 @@ async def undo(
     refused = [step for step in steps if step.problem and (step.is_final or not force)]
     if refused and not dry_run:
         problem = "; ".join(f"{plain(step.path)}: {step.problem}" for step in refused)
-        hint = "" if any(step.is_final for step in refused) else ". Use --force to restore it all the same"
-        hint += "" if descendants else ". --descendants includes the sessions below it"
+        hint = ""
+        if not any(step.is_final for step in refused):
+            hint = ". Use --force to restore it all the same"
+            hint += "" if descendants else ". --descendants includes the sessions below it"
         raise SessionConflict(record.session_id, f"nothing is restored. {problem}{hint}")
     is_done = bool(steps) and not dry_run and confirm(f"Restore {plural(len(steps), 'file')}?", yes=yes)
     if is_done:

@@ -73,7 +73,9 @@ def _read_time(ctx: click.Context, option: click.Parameter, text: str | None) ->
 @bundle_option
 @click.option("--days", default=7.0, show_default=True, type=click.FloatRange(0, 3660, min_open=True), help="Days.")
 @click.option("--from", "start", metavar="TIME", callback=_read_time, help="Begin then, in UTC unless given. [now]")
-@click.option("-n", "--limit", default=SHOWN, show_default=True, type=click.IntRange(min=1), help="Fires per trigger.")
+@click.option(
+    "-n", "--limit", default=SHOWN, show_default=True, type=click.IntRange(1, 10**9), help="Fires per trigger."
+)
 @json_option
 @click.pass_context
 @run_in_loop

@@ -41,7 +41,7 @@ POLL = 1.0
 @click.command(epilog="Example: amplifier trigger watch reviewer")
 @click.argument("name", shell_complete=complete_background_sessions)
 @bundle_option
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="End after so many events.")
+@click.option("-n", "--limit", type=click.IntRange(1, 10**9), help="End after so many events.")
 @click.option("--jsonl", is_flag=True, help="Print each event as a line of JSON, with an `event` for `trigger test`.")
 @click.pass_context
 @run_in_loop

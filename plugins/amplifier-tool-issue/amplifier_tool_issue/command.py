@@ -117,7 +117,7 @@ async def create(
 @click.option("-l", "--label", metavar="LABEL", help="Only with this label.")
 @click.option("--ready", is_flag=True, help="Only open ones that wait for no other.")
 @click.option("--all", "everything", is_flag=True, help="Closed ones, too.")
-@click.option("--limit", type=click.IntRange(1), default=LISTED, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 10**9), default=LISTED, show_default=True, help="At most so many.")
 @json_option
 @click.pass_context
 @run_reading

@@ -67,7 +67,7 @@ def memory() -> None:
 
 @memory.command(name="list", epilog="Example: amplifier memory list --tag deploy")
 @click.option("-t", "--tag", metavar="TAG", help="Only with this tag.")
-@click.option("--limit", type=click.IntRange(1), default=LISTED, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 10**9), default=LISTED, show_default=True, help="At most so many.")
 @json_option
 @click.pass_context
 @run_reading
@@ -84,7 +84,7 @@ async def list_(ctx: click.Context, tag: str | None, limit: int, as_json: bool) 
             (f"{note.id}", one_line(note.title, 80), ", ".join(note.tags), timestamp(note.updated))
             for note in found[:limit]
         ],
-        empty=_EMPTY,
+        empty=_EMPTY if tag is None else f"No note has the tag '{plain(tag)}'.",
         shrink=("TITLE", "TAGS"),
         leave_out=("UPDATED", "TAGS"),
     )

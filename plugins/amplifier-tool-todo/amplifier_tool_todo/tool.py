@@ -127,7 +127,7 @@ def has_changed(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
     try:
         result = json.loads(content) if isinstance(content, str) else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(result, dict) and result.get("status") in _CHANGES.values()
 
@@ -147,8 +147,8 @@ def _read_input(given: Any) -> tuple[str, list[dict[str, str]]]:
     action, tasks = given.get("action"), given.get("todos")
     if action == "list":
         return action, []
-    if action not in _CHANGES:
-        raise TodoError(f"'action' must be create, update or list, not {action!r}")
+    if action not in tuple(_CHANGES):
+        raise TodoError(f"'action' must be create, update or list, not {action!r:.60}")
     if not isinstance(tasks, list):
         raise TodoError(f"{action} needs 'todos', the list of all tasks")
     if len(tasks) > MOST_TASKS:
@@ -167,7 +167,7 @@ def check_task(place: int, task: Any) -> dict[str, str]:
         raise TodoError(f"todos[{place}] must be an object with content and status, not {type(task).__name__}")
     _refuse_unknown(task, tuple(_TASK["properties"]), f"todos[{place}]: ")  # type: ignore[arg-type]
     if task.get("status") not in STATUSES:
-        raise TodoError(f"todos[{place}]: 'status' must be {', '.join(STATUSES)}, not {task.get('status')!r}")
+        raise TodoError(f"todos[{place}]: 'status' must be {', '.join(STATUSES)}, not {task.get('status')!r:.60}")
     checked = {"content": task.get("content"), "status": task["status"], "activeForm": task.get("activeForm")}
     checked["activeForm"] = checked["activeForm"] or checked["content"]
     for name, text in checked.items():
@@ -181,4 +181,4 @@ def _refuse_unknown(given: Mapping[str, Any], known: Sequence[str], place: str =
         if name not in known:
             close = get_close_matches(str(name), known, n=1)
             hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}"
-            raise TodoError(f"{place}unknown field '{name}'; {hint}")
+            raise TodoError(f"{place}unknown field '{name:.60}'; {hint}")

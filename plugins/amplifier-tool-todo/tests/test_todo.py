@@ -69,6 +69,8 @@ TWO_RUN = [task("a", "in_progress"), task("b"), task("c", "in_progress")]
         ([], "the input must be an object, not list"),
         ({}, "'action' must be create, update or list, not None"),
         ({"action": "add"}, "'action' must be create, update or list, not 'add'"),
+        ({"action": ["create"]}, "'action' must be create, update or list, not ['create']"),
+        ({"action": "a" * 9_000}, f"'action' must be create, update or list, not '{'a' * 59}"),
         ({"action": "create"}, "create needs 'todos', the list of all tasks"),
         ({"action": "create", "todo": []}, "unknown field 'todo'; did you mean 'todos'?"),
         (["x"], "todos[0] must be an object with content and status, not str"),
@@ -111,6 +113,7 @@ def answers(number: int, text: str = '{"status": "updated", "count": 1}', tool: 
         ([calls(2, task("two")), answers(2, '["updated"]')], "one"),
         ([calls(2, task("two"), tool="other"), answers(2, tool="other")], "one"),
         ([calls(2, {"content": "of another tool"}), answers(2)], "one"),
+        ([calls(2, task("two")), answers(2, "[" * 9_000)], "one"),
     ],
 )
 async def test_the_list_is_that_of_the_last_call_with_a_result(more: list[dict[str, Any]], content: str) -> None:
