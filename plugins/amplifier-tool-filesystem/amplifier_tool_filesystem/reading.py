@@ -63,6 +63,7 @@ def _cut_lines(data: bytes, limit: int | None, max_bytes: int) -> tuple[bytes, b
     truncated = len(data) > max_bytes
     if truncated:
         data = data[: data.rfind(b"\n", 0, max_bytes) + 1 or max_bytes]
+    limit = None if limit is None else min(limit, len(data) + 1)
     lines = data.split(b"\n", limit) if limit is not None else []
     if limit is not None and len(lines) > limit and lines[-1]:
         return data[: len(data) - len(lines[-1])], True

@@ -65,6 +65,7 @@ async def test_an_empty_file_has_no_lines(work: Path, call: Call) -> None:
         (3, 2, "3\n4\n", False),
         (3, 1, "3\n", True),
         (4, 9, "4\n", False),
+        (4, 10**30, "4\n", False),
     ],
 )
 async def test_lines_are_read_from_an_offset_up_to_a_limit(

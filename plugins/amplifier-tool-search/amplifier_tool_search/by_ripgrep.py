@@ -52,14 +52,17 @@ def allow_files() -> int:
 def run_ripgrep(search: Search, opened: list[tuple[Found, BinaryIO]]) -> Iterator[Hit]:
     """Yield the hits in open files, in their order."""
     places = {f"/dev/fd/{stream.fileno()}".encode(): found for found, stream in opened}
-    child = subprocess.Popen(
-        [*describe_search(search), "--", search["pattern"], *(path.decode() for path in places)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={},
-        pass_fds=[stream.fileno() for _, stream in opened],
-    )
+    try:
+        child = subprocess.Popen(
+            [*describe_search(search), "--", search["pattern"], *(path.decode() for path in places)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={},
+            pass_fds=[stream.fileno() for _, stream in opened],
+        )
+    except OSError as error:  # a pattern longer than an argument may be
+        raise OtherPattern(str(error)) from error
     with child:
         assert child.stdout is not None
         assert child.stderr is not None

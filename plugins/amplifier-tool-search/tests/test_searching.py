@@ -259,7 +259,7 @@ async def test_more_files_than_one_call_of_ripgrep_takes_are_searched(work: Path
     assert found.output["files"] == [f"{number:04}.txt" for number in range(2_050, 2_100)]
 
 
-@pytest.mark.parametrize("pattern", [r"(?<=x)needle", r"(n)e\1?edle", "(?!a)needle"])
+@pytest.mark.parametrize("pattern", [r"(?<=x)needle", r"(n)e\1?edle", "(?!a)needle", "|".join(["needle"] * 30_000)])
 async def test_a_pattern_that_ripgrep_does_not_know_is_searched_by_python(work: Path, call: Call, pattern: str) -> None:
     write(work, a="xneedle\n")
     assert (await call(pattern)).output["count"] == 1
