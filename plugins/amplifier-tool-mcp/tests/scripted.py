@@ -102,6 +102,8 @@ def call(request, params):
         picture = {"type": "image", "mimeType": "image/tiff", "data": "AAAA"}
         link = {"type": "resource_link", "uri": "note://1", "name": "one"}
         return {"content": [{"type": "text", "text": "see"}, pixel, picture, link]}
+    if text == "half":
+        return say("cut here: \ud83d")
     if text == "structure":
         return {"content": [], "structuredContent": {"answer": 42}}
     if text == "junk":
