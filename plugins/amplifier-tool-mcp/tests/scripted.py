@@ -39,7 +39,9 @@ def list_tools(params):
         names = ["a.b", "a_b", "a b", "\x1b[31mred\x1b[0m", "x" * 200, "ünï", "", "../../etc", "tool__with__parts"]
         return {"tools": [{**ECHO, "name": name} for name in names]}
     if MODE == "words":
-        return {"tools": [{**ECHO, "description": "\x1b[2Jclear\u202e\U000e0041 me" + "!" * 9000}]}
+        schema = {"properties": {"text": {"anyOf": [{"type": "string", "description": "\x1b[2Jhidden\U000e0041"}]}}}
+        description = "\x1b[2Jclear\u202e\U000e0041 me" + "!" * 9000
+        return {"tools": [{**ECHO, "description": description, "inputSchema": {"type": "object", **schema}}]}
     if MODE == "schemas":
         deep = {}
         for _ in range(60):

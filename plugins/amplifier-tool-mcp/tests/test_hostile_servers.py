@@ -271,6 +271,8 @@ def test_a_name_is_the_same_in_each_session() -> None:
 async def test_descriptions_have_no_invisible_characters_and_an_end(open_room: Any) -> None:
     async with open_room({"one": scripted("words")}) as room:
         said = room.tools["mcp__one__echo"].description
+        text = room.tools["mcp__one__echo"].input_schema["properties"]["text"]
+    assert text == {"anyOf": [{"type": "string", "description": "[2Jhidden"}]}
     assert said.startswith("[2Jclear me!!!")
     assert len(said) == 4000
 
