@@ -112,7 +112,7 @@ def _read_tool(tool: Any) -> ListedTool:
     text = json.dumps(said, sort_keys=True)
     if len(text) > LONGEST_SCHEMA:
         raise ValueError(f"its description and schema have more than {LONGEST_SCHEMA} characters")
-    schema = dict(tool.input_schema)
+    schema = _clean_schema(tool.input_schema)
     if schema.setdefault("type", "object") != "object":
         raise ValueError("the type of its arguments is no object")
     schema.setdefault("properties", {})
@@ -121,6 +121,20 @@ def _read_tool(tool: Any) -> ListedTool:
     description = plain(tool.description or tool.title or tool.name, LONGEST_DESCRIPTION)
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:FINGERPRINT]
     return ListedTool(tool.name, description, schema, digest, annotations.get("read_only_hint") is True)
+
+
+def _clean_schema(schema: Any) -> Any:
+    """Return a schema whose descriptions have no hidden characters."""
+    if isinstance(schema, list):
+        return [_clean_schema(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: plain(each, LONGEST_DESCRIPTION)
+        if key in ("title", "description", "$comment") and isinstance(each, str)
+        else _clean_schema(each)
+        for key, each in schema.items()
+    }
 
 
 def _read_prompt(prompt: Any) -> ListedPrompt:

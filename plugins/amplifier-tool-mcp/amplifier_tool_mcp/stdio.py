@@ -7,6 +7,7 @@ errors, and ends a program that is stopped within seconds.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from asyncio.subprocess import Process, SubprocessStreamProtocol
@@ -107,7 +108,6 @@ class Program:
     async def _read(self, process: Process, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         import anyio
         from mcp.shared.message import SessionMessage
-        from mcp_types import jsonrpc_message_adapter
 
         assert process.stdout is not None  # it is a pipe
         noise = 0
@@ -116,7 +116,7 @@ class Program:
                 while line := await process.stdout.readline():
                     await asyncio.sleep(0)  # a flood of lines in the buffer would hold up everybody
                     try:
-                        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                        message = read_message(line)
                     except ValueError:
                         noise += 1
                         self.hear(line[:WORDS])
@@ -148,6 +148,22 @@ class Program:
             while text := await process.stderr.read(4096):
                 self.hear(text)
                 await asyncio.sleep(0)
+
+
+def read_message(line: bytes) -> Any:
+    """Return a message; halves of a character become `?`: a server may have cut a text there. Raises `ValueError`."""
+    from mcp_types import jsonrpc_message_adapter
+
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        if b"\\ud" not in line.lower():
+            raise
+    try:
+        whole = json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    return jsonrpc_message_adapter.validate_json(whole, by_name=False)
 
 
 async def _end(process: Process) -> None:

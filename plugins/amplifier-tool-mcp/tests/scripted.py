@@ -39,7 +39,9 @@ def list_tools(params):
         names = ["a.b", "a_b", "a b", "\x1b[31mred\x1b[0m", "x" * 200, "ünï", "", "../../etc", "tool__with__parts"]
         return {"tools": [{**ECHO, "name": name} for name in names]}
     if MODE == "words":
-        return {"tools": [{**ECHO, "description": "\x1b[2Jclear\u202e\U000e0041 me" + "!" * 9000}]}
+        schema = {"properties": {"text": {"anyOf": [{"type": "string", "description": "\x1b[2Jhidden\U000e0041"}]}}}
+        description = "\x1b[2Jclear\u202e\U000e0041 me" + "!" * 9000
+        return {"tools": [{**ECHO, "description": description, "inputSchema": {"type": "object", **schema}}]}
     if MODE == "schemas":
         deep = {}
         for _ in range(60):
@@ -102,6 +104,8 @@ def call(request, params):
         picture = {"type": "image", "mimeType": "image/tiff", "data": "AAAA"}
         link = {"type": "resource_link", "uri": "note://1", "name": "one"}
         return {"content": [{"type": "text", "text": "see"}, pixel, picture, link]}
+    if text == "half":
+        return say("cut here: \ud83d")
     if text == "structure":
         return {"content": [], "structuredContent": {"answer": 42}}
     if text == "junk":

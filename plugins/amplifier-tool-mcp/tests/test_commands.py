@@ -220,6 +220,14 @@ async def test_of_a_file_with_mistakes_the_other_servers_run(
     ]
 
 
+def test_a_name_without_a_server_is_not_answered_with_the_mistakes_of_others(told: Any, project_file: Path) -> None:
+    project_file.write_text(json.dumps({"mcpServers": {"one": scripted(), "none": 7, "two": {}}}))
+    told("trust", "--yes")
+    assert "no MCP server is called 'three'. There are one." in told("mcp", "test", "three", code=exits.NOT_FOUND)
+    problem = told("mcp", "test", "two", code=exits.FAILED)
+    assert problem == f"amplifier: {project_file}: the MCP server two: needs either a command or a url\n"
+
+
 def test_the_file_is_found_upward_within_the_checkout(folder: Path, project_file: Path) -> None:
     inner = folder / "a" / "b"
     inner.mkdir(parents=True)

@@ -55,6 +55,16 @@ async def test_noise_does_no_harm(open_room: Any, mode: str) -> None:
         assert [await room.echo(each) for each in "abc"] == ["echo: a", "echo: b", "echo: c"]
 
 
+async def test_half_a_character_in_a_result_loses_that_character_alone(open_room: Any) -> None:
+    async with open_room({"one": scripted(timeout=20)}) as room:
+        assert await room.echo("half") == "cut here: ?"
+
+
+def test_a_deep_message_with_half_a_character_is_no_message() -> None:
+    with pytest.raises(ValueError, match="recursion"):
+        stdio.read_message(b'["\\ud83d",' + b"[" * 100_000)
+
+
 @pytest.mark.parametrize("mode", ["enormous", "line"])
 async def test_a_message_without_an_end_loses_its_server_alone(
     open_room: Any, mode: str, monkeypatch: pytest.MonkeyPatch
@@ -261,6 +271,8 @@ def test_a_name_is_the_same_in_each_session() -> None:
 async def test_descriptions_have_no_invisible_characters_and_an_end(open_room: Any) -> None:
     async with open_room({"one": scripted("words")}) as room:
         said = room.tools["mcp__one__echo"].description
+        text = room.tools["mcp__one__echo"].input_schema["properties"]["text"]
+    assert text == {"anyOf": [{"type": "string", "description": "[2Jhidden"}]}
     assert said.startswith("[2Jclear me!!!")
     assert len(said) == 4000
 

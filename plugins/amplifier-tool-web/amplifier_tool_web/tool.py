@@ -109,7 +109,7 @@ class WebFetchTool:
 
             async with asyncio.timeout(self._config.timeout):
                 page = await fetch(url, self._config, self._may_follow)
-                kind = page.content_type.partition(";")[0].strip().lower()
+                kind = "".join(filter(str.isprintable, page.content_type.partition(";")[0].strip().lower()))[:100]
                 if kind in IMAGES:
                     return show_image(page, kind)
                 kept = {"url": str(page.url), "content_type": kind}, await make_text(page, kind)

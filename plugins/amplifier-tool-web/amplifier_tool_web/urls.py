@@ -59,7 +59,7 @@ def read_url(given: str) -> Url:
         )
     if "@" in parts.netloc:
         raise FetchError("InvalidInput", "the URL names a user before the host; leave out everything up to the @")
-    if not HOST.fullmatch(host):
+    if not HOST.fullmatch(host) or (":" not in host and not all(0 < len(each) < 64 for each in host.split("."))):
         raise FetchError("InvalidInput", f"not a host: {host!r}; write it in ASCII (xn--…)")
     query = f"?{parts.query}" if parts.query else ""
     return Url(parts.scheme, host, port, quote((parts.path or "/") + query, safe=_AS_WRITTEN))

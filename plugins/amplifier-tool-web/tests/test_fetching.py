@@ -74,6 +74,11 @@ async def test_other_text_stays_as_it_is(server: Server, fetch: Fetch) -> None:
     assert inside((await fetch(server.url("/data"))).output["content"]) == body
 
 
+async def test_a_media_type_has_no_characters_that_steer_a_terminal(server: Server, fetch: Fetch) -> None:
+    server.put("/", "hi", "text/\x1b[31mred")
+    assert (await fetch(server.url())).output["content_type"] == "text/[31mred"
+
+
 async def test_a_long_text_comes_in_pieces_of_one_fetch(server: Server, fetch: Fetch) -> None:
     text = "".join(f"{number:05}" for number in range(50))
     server.put("/", text, "text/plain")
@@ -244,7 +249,7 @@ async def test_no_redirect_leads_to_this_machine(server: Server, fetch: Fetch, n
 
 
 @pytest.mark.parametrize(
-    "location", ["file:///etc/passwd", "ftp://example.com/", "http://u:p@other.test/", "http://\x7f/"]
+    "location", ["file:///etc/passwd", "ftp://example.com/", "http://u:p@other.test/", "http://\x7f/", "http://a..b/"]
 )
 async def test_no_redirect_leads_out_of_the_web(server: Server, fetch: Fetch, location: str) -> None:
     server.redirect("/", location)
@@ -371,7 +376,8 @@ async def test_an_internal_host_is_asked_about_when_the_configuration_names_it(t
     [
         "", "pages.test", "ftp://pages.test/", "file:///etc/passwd", "http://", "http:///x", "http://u:pass@pages.test/",
         "http://pages.test\\@other.test/", "http://pages.test /", "http://pages.test/\n", "http://pages.test:99999/",
-        "http://[::1/", "http://bücher.example/", "http://a..b%00/", "http://" + "a" * 9_000, 5, None, ["http://pages.test"],
+        "http://[::1/", "http://bücher.example/", "http://a..b%00/", "http://a..b/", "http://.b/",
+        f"http://{'a' * 64}.test/", "http://" + "a" * 9_000, 5, None, ["http://pages.test"],
     ],
 )  # fmt: skip
 async def test_what_is_no_address_of_the_web_is_refused(fetch: Fetch, url: Any) -> None:

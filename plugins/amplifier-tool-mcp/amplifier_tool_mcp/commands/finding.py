@@ -76,6 +76,7 @@ def find_server(ctx: click.Context, name: str) -> tuple[Found, Server]:
     for server in found.servers:
         if server.name == name:
             return found, server
-    if found.problems:
-        raise AmplifierError("; ".join(found.problems))
+    about = [each for each in found.problems if f"the MCP server {name}:" in each or "are left out" in each]
+    if about:
+        raise AmplifierError("; ".join(about))
     raise ServerNotFound(name, [each.name for each in found.servers])
