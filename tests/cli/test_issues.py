@@ -133,7 +133,7 @@ def test_the_list_is_chosen_and_cut(told: Told, capsys: pytest.CaptureFixture[st
         (["create", "x" * 201], exits.USAGE, "title: has 201 characters; at most 200 are kept"),
         (["create", "a\x1b[31mb"], exits.USAGE, "title: must be one line of printable characters"),
         (["comment", "1", ""], exits.USAGE, "text: must not be empty"),
-        (["list", "--limit", "0"], exits.USAGE, "0 is not in the range x>=1"),
+        (["list", "--limit", "0"], exits.USAGE, "0 is not in the range 1<=x<=1000000000"),
         (["lst"], exits.USAGE, "lst"),
     ],
 )

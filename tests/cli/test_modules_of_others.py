@@ -25,7 +25,7 @@ providers:
     config: {{base_url: "{url}", min_retry_delay: 0, default_model: large}}
 tools:
   - {{module: tool-files, source: ./modules/amplifier-module-tool-files}}
-  - {{module: tool-todo, source: ./modules/amplifier-module-tool-todo}}
+  - {{module: tool-tasks, source: ./modules/amplifier-module-tool-tasks}}
 hooks:
   - {{module: hooks-log, source: ./modules/amplifier-module-hooks-log, config: {{path: log/events.jsonl}}}}
 ---
