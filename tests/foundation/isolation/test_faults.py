@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,15 +229,22 @@ async def test_a_killed_zygote_is_replaced(plan: Plan, tmp_path: Path) -> None:
     runner.close()
 
 
+async def kill_the_only_one(victims: Callable[[], list[int]]) -> int:
+    """Kill the process that waits, once the last session's process is gone; return its id."""
+    while True:
+        if len(pids := victims()) == 1:
+            with suppress(ProcessLookupError):  # the last session's process has just ended
+                os.kill(pids[0], signal.SIGKILL)
+                return pids[0]
+        await asyncio.sleep(0.01)
+
+
 async def test_a_process_that_is_killed_while_it_waits_for_a_session_is_replaced(plan: Plan, tmp_path: Path) -> None:
     runner = SubprocessRunner()
     for victims in (lambda: find_below(runner.pids()), runner.pids, lambda: find_below(runner.pids())):
         for _ in range(3):  # what it imports is known now, and a process waits
             await run_session_in_subprocess(plan(), "Go", "p", tmp_path, runner=runner)
-        while len(pids := victims()) != 1:  # the last session's process ends, and the next one is forked
-            await asyncio.sleep(0.01)
-        [pid] = pids
-        os.kill(pid, signal.SIGKILL)
+        pid = await kill_the_only_one(victims)
         while pid in living():
             await asyncio.sleep(0.01)
         result = await run_session_in_subprocess(plan(), "Go", "p", tmp_path, runner=runner)
