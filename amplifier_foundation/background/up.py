@@ -35,6 +35,7 @@ from .queue_view import QUEUES, BundleQueues
 from .retention import purging
 from .stalling import reporting_stalls
 from .store_upkeep import looking_after
+from .tasks import run_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -103,11 +104,17 @@ class Control:
     """Called with news for the person at the terminal."""
     member: Member | None = None
     """This process among the hosts of a shared store."""
-    _ending: asyncio.Task[None] | None = None
 
-    def join(self, member: Member) -> None:
-        """Take the commands of other hosts, and tell them the states of the background sessions."""
+    async def take_part(self, member: Member) -> None:
+        """Take the commands of other hosts, and tell them the states of the background sessions, until cancelled.
+
+        When a person drains this host, the process ends with its running sessions.
+        """
         self.member, member.obey, member.states = member, self.handle, self._states
+        await member.drain_asked.wait()
+        while any(row["running"] for each in self.running for row in each.manager.get_status().values()):
+            await SystemClock().sleep(LOOK_EVERY)
+        self.asked_to_stop()
 
     def _states(self) -> dict[str, Any]:
         states: dict[str, Any] = {}
@@ -115,11 +122,6 @@ class Control:
             rows = each.manager.get_status().values()
             states.setdefault(each.project, {}).update({row["queue"]: [row["status"], row["reason"]] for row in rows})
         return states
-
-    async def _end_when_done(self) -> None:
-        while any(row["running"] for each in self.running for row in each.manager.get_status().values()):
-            await SystemClock().sleep(LOOK_EVERY)
-        self.asked_to_stop()
 
     async def handle(self, operation: str, arguments: Mapping[str, Any]) -> Any:
         """Carry out a request. Raises `NoSuchBackgroundSession` for an unknown name."""
@@ -134,9 +136,7 @@ class Control:
             return await self._change(operation, str(arguments["name"]), arguments)
         if operation == "drain" and self.member is not None:
             self.tell("no new work is taken, and this process ends when its work is done: a person drains this host")
-            self.member.draining = True
-            self._ending = asyncio.create_task(self._end_when_done(), name="draining")
-            return None
+            return self.member.drain_asked.set()
         if operation == "stop":
             return self.asked_to_stop()
         if operation == "reload":
@@ -188,10 +188,7 @@ async def run_background(
     folders, `BundleValidationError` for a bundle without background sessions, `StorageUnsuitable` for a worker on a
     store of one host.
     """
-    for bundle in bundles:
-        if not bundle.background_sessions:
-            where = bundle.source_path or bundle.name
-            raise BundleValidationError(f"{where}: declares no background_sessions, nothing to bring up")
+    _require_background_sessions(bundles)
     control = control or Control()
     projects = [home_of(bundle, plugins, working_dir) for bundle in bundles]
     path = socket_path()
@@ -199,7 +196,7 @@ async def run_background(
     async with AsyncExitStack() as stack:
         member = await _take_place(stack, store, role, bundles, projects, facts)
         if member is not None:
-            control.join(member)
+            await stack.enter_async_context(run_beside(control.take_part(member), "commands of other hosts"))
         await stack.enter_async_context(purging(store, SystemClock(), retention))
         await stack.enter_async_context(looking_after(store, SystemClock(), control.report_store))
         stack.enter_context(report_exhaustion())
@@ -211,7 +208,6 @@ async def run_background(
         for bundle, project in zip(bundles, projects, strict=True):
             prepared = await bundle.prepare()
             root = await stack.enter_async_context(_root_session(prepared, store, router, plugins, project, folder))
-            share = await stack.enter_async_context(sharing(member, bundle, project))
             manager = BackgroundSessionManager(
                 root,
                 router,
@@ -223,18 +219,32 @@ async def run_background(
                 files=files,
                 check_folder=folder.check,
                 loops=loops,
-                share=share,
+                share=await stack.enter_async_context(sharing(member, bundle, project)),
             )
             await stack.enter_async_context(manager)
-            for config in bundle.background_sessions:
-                if await manager.is_wanted(config):
-                    await manager.start(config)
+            await _start_all(manager, bundle, member, router)
             control.running.append(Up(bundle, project, root, manager, router))
-            if member is not None:
-                member.wakers += [router.look_again, manager.wake]
-                member.followers.append(manager.follow_wishes)
         await stack.enter_async_context(answering(path, control.handle))
         yield control.running
+
+
+def _require_background_sessions(bundles: Sequence[Bundle]) -> None:
+    for bundle in bundles:
+        if not bundle.background_sessions:
+            where = bundle.source_path or bundle.name
+            raise BundleValidationError(f"{where}: declares no background_sessions, nothing to bring up")
+
+
+async def _start_all(
+    manager: BackgroundSessionManager, bundle: Bundle, member: Member | None, router: EventRouter
+) -> None:
+    """Start the background sessions that are wanted, and from then on hear what other hosts store and ask."""
+    for config in bundle.background_sessions:
+        if await manager.is_wanted(config):
+            await manager.start(config)
+    if member is not None:
+        member.wakers += [router.look_again, manager.wake]
+        member.followers.append(manager.follow_wishes)
 
 
 async def _take_place(

@@ -131,6 +131,8 @@ def _cells(row: dict[str, Any]) -> list[str]:
 async def _drain(ctx: click.Context, name: str, seconds: float) -> None:
     import asyncio
 
+    from amplifier_core.clock import SystemClock
+
     from ..background.hosts.commands import send_command, withdraw
     from ..background.hosts.member import is_seen
 
@@ -149,7 +151,7 @@ async def _drain(ctx: click.Context, name: str, seconds: float) -> None:
             async with asyncio.timeout(seconds):
                 names = {each.process for each in seen}
                 while names & {each.process for each in await store.processes()}:
-                    await asyncio.sleep(0.2)
+                    await SystemClock().sleep(0.2)
         except TimeoutError:
             raise SessionConflict(
                 name, f"host {found[0].host} still works after {seconds:g} s, and goes on until its sessions end. Look "

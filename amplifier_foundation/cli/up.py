@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from ..background.state import Activity
     from ..background.up import Up
+    from ..background.working_folder import WorkingFolder
     from ..bundle.model import Bundle
     from .detaching import Logfile
 
@@ -184,11 +186,7 @@ async def _run(
         if running is None:
             return
 
-        async def load(path: Path) -> Bundle:
-            bundle = await load_bundle_at(str(path), plugins, folder.follow())
-            require_runnable(bundle, plugins, runs=True)
-            return bundle
-
+        load = partial(_load_again, plugins=plugins, folder=folder)
         reloading = Reloading(running, load, view.note)
         control.asked_to_reload = reloading.ask
         stopper.on_hangup(reloading.ask)
@@ -202,6 +200,13 @@ async def _run(
             if stopper.is_asked:
                 view.note(f"Stopping: running sessions may finish; {how} again interrupts them.")
             await stopper.stop_all(running)
+
+
+async def _load_again(path: Path, *, plugins: Plugins, folder: WorkingFolder) -> Bundle:
+    """Load a changed bundle, with the paths of its folder as they are now."""
+    bundle = await load_bundle_at(str(path), plugins, folder.follow())
+    require_runnable(bundle, plugins, runs=True)
+    return bundle
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from .up import bring_up
 @trust_option
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context
-def worker(ctx: click.Context, bundles: tuple[str, ...], trusts: bool, quiet: bool, **options: Any) -> None:
+def worker(ctx: click.Context, /, bundles: tuple[str, ...], trusts: bool, quiet: bool, **options: Any) -> None:
     """Handle the events of each BUNDLE's background sessions (default: bundle.md here), without triggers.
 
     It needs a storage that several hosts share, such as storage-postgres; any number of workers may run. Ctrl-C or

@@ -62,13 +62,18 @@ class Member:
     """Carries out a command; None: this process takes none."""
     states: Callable[[], Mapping[str, Any]] = dict
     """Returns the states of its background sessions, by project and queue, for people on other hosts."""
-    draining: bool = False
-    """Whether it takes no new work: it ends when its work is done."""
+    drain_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a person drains this host: it takes no new work, and ends when its work is done."""
 
     @property
     def host(self) -> str:
         """The host of this process."""
         return host_of(self.process)
+
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no new work."""
+        return self.drain_asked.is_set()
 
     @property
     def claims_for(self) -> float:
