@@ -27,6 +27,7 @@ from ..spawning.inheritance import child_config
 from ..spawning.own_loops import run_in_own_loop
 from ..spawning.runners import InProcessRunner, find_runner
 from .approval_inbox import ApprovalInbox
+from .keys import declared_key
 from .shared_history import share_history
 from .worktree_steps import forget_worktree, give_up_worktree, open_worktree
 
@@ -72,7 +73,7 @@ async def prepare_attempt(
     if (reason := await background.tracking.begin(delivery)) is not None:
         raise SpawnRefused(parent.session_id, reason, final=True)
     untrusted = await find_reason(engine.store, delivery.event, background.project)
-    declared = background.declared.get(delivery.trigger)
+    declared = background.declared.get(declared_key(delivery.trigger))
     spawn = Spawn(
         prepared=prepared,
         request=spawn_request(

@@ -16,6 +16,7 @@ from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.documents import find_documents
+from .keys import key_on_host
 from .log_events import TRIGGER_ERROR
 from .trigger_making import is_local, make_trigger, stop_trigger
 
@@ -95,7 +96,7 @@ class Watch:
     @property
     def _state_key(self) -> str:
         member = self.engine.member
-        return self.name if member is None or not self._is_local else f"{self.name}@{member.host}"
+        return self.name if member is None or not self._is_local else key_on_host(self.name, member.host)
 
     @property
     def _leadership(self) -> Leadership | None:

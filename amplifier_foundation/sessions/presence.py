@@ -144,8 +144,14 @@ def refuse_deletion(record: SessionRecord) -> None:
 
 def describe(process: str) -> str:
     """Return the number of a process, and its host if that is another one."""
-    number, host = process.partition("-")[0], host_of(process)
-    return number if host in ("", this_host()) else f"{number} of host {host}"
+    number, host = process.partition("-")[0], other_host(process)
+    return f"{number} of host {host}" if host else number
+
+
+def other_host(process: str) -> str:
+    """Return the host of a process, '' for one of this host."""
+    host = host_of(process)
+    return "" if host == this_host() else host
 
 
 def _folder(home: Path) -> Path:

@@ -15,6 +15,7 @@ from amplifier_core.errors import AmplifierError, StaleEpoch, StoreUnavailable
 from amplifier_core.shared_stores import Presence, host_of
 
 from ...sessions.presence import is_gone, this_process
+from ..keys import key_on_host
 from ..tasks import run_beside
 from .clock import StoreClock
 from .commands import answer_command, read_commands
@@ -121,6 +122,8 @@ class Member:
         Only the leader stores events of its triggers. Files are this host's own: an event about one is handled here,
         and the same event of another host is another one. Raises `StaleEpoch` when the leadership is over.
         """
+        project, queue, trigger = place
+        trigger = key_on_host(trigger, self.host) if local else trigger
         only_on = self.host if local and event.file_path is not None else None
         if only_on is not None and event.dedupe_key is not None:
             event = replace(event, dedupe_key=f"{self.host} {event.dedupe_key}")
@@ -128,7 +131,9 @@ class Member:
         if leadership is not None and leader is None:
             raise StaleEpoch(leadership.name, 0)
         return await self.store.enqueue(
-            *place,
+            project,
+            queue,
+            trigger,
             event,
             refused=refused,
             admission=admission,

@@ -33,6 +33,7 @@ async def describe_hosts(store: SharedStore) -> list[dict[str, Any]]:
         state = "unseen" if not is_seen(each, now) else "draining" if each.facts.get("draining") else "present"
         leads = [lease.name.removeprefix("triggers of ") for lease in leases if lease.owner == each.process]
         facts = {name: each.facts.get(name) for name in ("name", "pid", "version", "role", "projects", "draining")}
+        facts["states"] = each.facts.get("states") or {}
         row = {"host": each.host, "process": each.process, **facts, "bundles": sorted(each.facts.get("bundles") or ())}
         row |= {"state": state, "leads": leads, "at_work": at_work[each.process]}
         rows.append({**row, "started": each.started, "seen": each.seen})
