@@ -69,6 +69,7 @@ def _read_host(home: Path) -> str:
     with suppress(FileNotFoundError):
         return path.read_text(encoding="ascii").strip()
     draft = path.with_name(f"host.{host}")
+    draft.touch(0o600)
     draft.write_text(host, encoding="ascii")
     with suppress(FileExistsError):  # another process was faster
         path.hardlink_to(draft)
