@@ -86,6 +86,7 @@ def test_the_json_has_every_setting_and_every_file(
         "approvals.timeout",
         *("retention.sessions", "retention.keep", "retention.max_size", "retention.undo"),
         "notify",
+        "hosts.lease",
         "max_subprocess",
     ]
     assert rows["fetch.timeout"] == {
