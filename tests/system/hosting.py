@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.postgres import Postgres
 
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
-LEASE = 3.0
+LEASE = 2.0
 """Seconds; a person's hosts have 30."""
 PATIENCE = 120.0
 QUEUE = "farm/worker"
