@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 MIGRATIONS = ("version1.sql",)
 """The n-th brings tables of version n - 1 to version n. Released ones are never changed."""
 
+_HAS_TABLES = """SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = %s AND relname = 'version'"""
+# not to_regclass: it locks nothing, and so it may answer from a cache what was true before a wait for a lock
+
 _OLDEST = 130000
 _LONGEST = 600.0
 """Seconds that a migration may take."""
@@ -59,7 +63,7 @@ def _upgrade(pool: Pool, db: TimedConnection, start: int) -> None:
     if start == len(MIGRATIONS):
         return
     if not start:
-        if not db.execute("SELECT to_regnamespace(quote_ident(%s))", (pool.settings.schema,)).fetchone()[0]:  # type: ignore[index]  # one row
+        if not db.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (pool.settings.schema,)).fetchone():
             db.execute(pool.expand("CREATE SCHEMA @.").rstrip(b"."))
         db.execute(pool.expand("CREATE TABLE @.version (version bigint NOT NULL)"))
         db.execute(pool.expand("INSERT INTO @.version (version) VALUES (0)"))
@@ -73,9 +77,7 @@ def _checked_version(pool: Pool, db: TimedConnection) -> int:
     place = pool.settings.place
     if db.info.server_version < _OLDEST:
         raise StoreUnavailable(place, "the server is too old. Use PostgreSQL 13 or newer")
-    name = pool.expand("@.version").decode()
-    [(found,)] = db.execute("SELECT to_regclass(%s)", (name,)).fetchall()
-    if found is None:
+    if not db.execute(_HAS_TABLES, (pool.settings.schema,)).fetchone():
         return 0
     [(version,)] = db.execute(pool.expand("SELECT version FROM @.version")).fetchall()
     if version > len(MIGRATIONS):
