@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
-from amplifier_storage_postgres.connections import Pool, connect
-from amplifier_storage_postgres.schema import _upgrade, migrate
+from amplifier_storage_postgres.connections import Pool
+from amplifier_storage_postgres.schema import migrate
 from amplifier_storage_postgres.settings import read_settings
-from tests.postgres import database, postgres
+from tests.postgres import postgres
 
-__all__ = ["database", "postgres"]  # fixtures
+if TYPE_CHECKING:
+    from tests.postgres import Postgres
 
-LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('migrate ' || %s, 0))"
-WAITS = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+__all__ = ["postgres"]  # a fixture
+
+AT_ONCE = 6
+DATABASES = 5
 
 
-async def test_a_process_that_waited_for_the_tables_sees_that_they_are_made(database: str) -> None:
-    pool = Pool(read_settings({"dsn": database}))
-    with connect(pool.settings) as first, connect(pool.settings) as looking:
-        with first.transaction():
-            first.execute(LOCK, (pool.settings.schema,))
-            waiting = asyncio.ensure_future(asyncio.to_thread(migrate, pool))  # it has seen that there are none
-            while not looking.execute(WAITS).fetchone():
-                first.execute("SELECT 1")  # an idle transaction would be ended
-                await asyncio.sleep(0.01)
-            _upgrade(pool, first, 0)
-        await waiting
-    pool.close()
+def test_of_several_who_make_the_tables_at_once_all_find_them(postgres: Postgres) -> None:
+    for dsn in [postgres.create() for _ in range(DATABASES)]:
+        together = threading.Barrier(AT_ONCE)
+
+        def make(dsn: str = dsn, together: threading.Barrier = together) -> None:
+            pool = Pool(read_settings({"dsn": dsn}))
+            together.wait()
+            migrate(pool)
+            pool.close()
+
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            for done in [threads.submit(make) for _ in range(AT_ONCE)]:
+                done.result()
