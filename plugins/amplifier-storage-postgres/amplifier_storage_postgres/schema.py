@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 MIGRATIONS = ("version1.sql",)
 """The n-th brings tables of version n - 1 to version n. Released ones are never changed."""
 
+_VERSIONS = """SELECT current_setting('server_version_num')::int, EXISTS (
+    SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = %s AND relname = 'version')"""
+# not to_regclass: it locks nothing, and so it may answer from a cache what was true before a wait for a lock
+
 _OLDEST = 130000
 _LONGEST = 600.0
 """Seconds that a migration may take."""
@@ -54,8 +59,7 @@ def _upgrade(pool: Pool, db: TimedConnection, start: int) -> None:
     if start == len(MIGRATIONS):
         return
     if not start:
-        [(schema,)] = db.execute("SELECT to_regnamespace(%s)", (pool.settings.schema,)).fetchall()
-        if schema is None:
+        if not db.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (pool.settings.schema,)).fetchone():
             db.execute(f'CREATE SCHEMA "{pool.settings.schema}"'.encode())
         db.execute(pool.expand("CREATE TABLE @.version (version bigint NOT NULL)"))
         db.execute(pool.expand("INSERT INTO @.version (version) VALUES (0)"))
@@ -66,11 +70,11 @@ def _upgrade(pool: Pool, db: TimedConnection, start: int) -> None:
 
 def _read_version(pool: Pool) -> int:
     """Return the version of the tables, 0 without any."""
-    place, name = pool.settings.place, pool.expand("@.version").decode()
-    [(server, found)] = pool.read("SELECT current_setting('server_version_num')::int, to_regclass(%s)", (name,))
+    place = pool.settings.place
+    [(server, found)] = pool.read(_VERSIONS, (pool.settings.schema,))
     if server < _OLDEST:
         raise StoreUnavailable(place, "the server is too old. Use PostgreSQL 13 or newer")
-    if found is None:
+    if not found:
         return 0
     [(version,)] = pool.read("SELECT version FROM @.version")
     if version > len(MIGRATIONS):
