@@ -25,6 +25,8 @@ def shift_clock(seconds: float) -> None:
     class ShiftedDatetime(datetime.datetime, metaclass=AnyDatetime):
         """Make values of the true type."""
 
+        __slots__ = ()  # of its size, too: compiled packages ask for that
+
         def __new__(cls, *parts: Any, **named: Any) -> Any:
             return true_datetime(*parts, **named)
 

@@ -152,6 +152,16 @@ class _Call:
         return self.process.ask(self.what, self.command).__await__()
 
 
+@asynccontextmanager
+async def run_tasks() -> AsyncIterator[asyncio.TaskGroup]:
+    """Run tasks until the block and all of them have ended; raise the first error alone."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
 class Stores:
     """One store, opened by two processes and more; `size` is the number of events that a check of many writes.
 

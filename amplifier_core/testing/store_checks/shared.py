@@ -23,7 +23,7 @@ from ...events import SessionEvent
 from ...shared_stores import Bounds
 from ...storage import Admission, SessionRecord
 from .deliveries import event_of
-from .processes import Stores
+from .processes import Stores, run_tasks
 from .rules import collect_checks, refuses, require
 from .two_processes import TWO_PROCESS_CHECKS
 from .workloads import (
@@ -220,12 +220,14 @@ async def check_105_a_frozen_process_writes_nothing_after_its_claim_was_taken_ov
             await left.create(SessionRecord(mark))
             await left.enqueue(mark, QUEUE, "trigger", event_of())
             stale = await _claim_due(zombie, mark)
-            async with asyncio.TaskGroup() as group:
+            async with run_tasks() as group:
                 writing = group.create_task(zombie.fenced(stale).run(append_until_refused, mark))
                 await _until("a claim that holds must append", stores, _has_messages, left, mark)
                 zombie.freeze()
                 try:
-                    taken = await _take_over(left, mark)
+                    later = await left.now() + timedelta(seconds=61)
+                    what = "claim must take over from a process that is frozen past its lease"
+                    taken = await _until(what, stores, _claim_at, left, mark, later)  # it may hold a lock for a while
                     at = (await left.get(mark)).message_count
                     await left.fenced(taken).append(mark, [{"role": "user", "content": "the owner"}], at=at)
                 finally:
@@ -237,6 +239,10 @@ async def check_105_a_frozen_process_writes_nothing_after_its_claim_was_taken_ov
             require(last == "the owner", f"a process whose claim is over must not write after the owner: {last!r}")
             await refuses(zombie.renew(stale, lease=60), StaleEpoch, "renew of a claim that was taken over")
             await left.commit(taken)
+
+
+async def _claim_at(process: StoreProcess, project: str, now: datetime) -> Delivery | None:
+    return await _claim(process, project, now=now)
 
 
 async def _has_messages(process: StoreProcess, session_id: str) -> bool | None:
@@ -423,7 +429,7 @@ async def check_115_a_listener_hears_of_what_another_process_stores(stores: Stor
     """A hint may be lost, so the check goes on storing until one comes."""
     left, right, mark = stores.left, stores.right, stores.mark
     for what in ("emit", "enqueue"):
-        async with asyncio.TaskGroup() as group:
+        async with run_tasks() as group:
             hearing = group.create_task(left.run(hear_news, stores.patience / 2))
             while not hearing.done():
                 if what == "emit":

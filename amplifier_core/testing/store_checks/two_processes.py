@@ -13,6 +13,7 @@ from ...errors import SessionConflict, StaleEpoch
 from ...events import SessionEvent
 from ...storage import Admission, SessionRecord
 from .deliveries import LATER, event_of
+from .processes import run_tasks
 from .rules import collect_checks, refuses, require
 from .workloads import (
     QUEUE,
@@ -69,7 +70,7 @@ async def check_83_a_reader_misses_no_event_while_two_processes_write(stores: St
     """It reads on from the last sequence that it saw: none may appear behind it."""
     left, right, mark = stores.left, stores.right, stores.mark
     each = max(1, stores.size // 8)
-    async with stores.another() as reader, asyncio.TaskGroup() as group:
+    async with stores.another() as reader, run_tasks() as group:
         begin = await reader.last_sequence()
         reading = group.create_task(reader.run(follow_log, begin, f"{mark}-last"))
         writing = [
@@ -195,7 +196,7 @@ async def check_89_a_fork_shares_what_its_source_had(stores: Stores) -> None:
     left, right, mark = stores.left, stores.right, stores.mark
     await left.create(SessionRecord(mark))
     forks: list[SessionRecord] = []
-    async with asyncio.TaskGroup() as group:
+    async with run_tasks() as group:
         appending = group.create_task(left.run(append_turns, mark, left.name, 20))
         while not appending.done() or not forks:
             forks.append(await right.create(SessionRecord(f"{mark}-{len(forks)}", fork_of=mark)))
@@ -241,7 +242,7 @@ async def check_91_a_process_is_killed_while_it_writes(stores: Stores) -> None:
 
     for count in (5, 50):
         reached = asyncio.Event()
-        async with stores.another() as killed, asyncio.TaskGroup() as group:
+        async with stores.another() as killed, run_tasks() as group:
             group.create_task(emit_until_killed(killed, count, reached))
             await reached.wait()
             await killed.kill()
