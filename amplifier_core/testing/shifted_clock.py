@@ -1,4 +1,4 @@
-"""Run a store process whose clock is wrong: `python shifted_clock.py SECONDS` adds the seconds to every time it reads.
+"""Run a store process with a wrong clock: `python -P shifted_clock.py SECONDS` adds the seconds to every time it reads.
 
 The clock is wrong for Python: `time.time`, `time.time_ns`, and `now`, `utcnow` and `today` of `datetime`. Everything
 else is imported after that. Durations and sleeps stay right, as on a host that somebody has set to a wrong time.
@@ -48,6 +48,5 @@ def shift_clock(seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder: no module in it is to hide an installed one
     shift_clock(float(sys.argv[1]))
     runpy.run_module("amplifier_core.testing.store_process", run_name="__main__")

@@ -320,18 +320,18 @@ async def test_a_store_that_looks_at_the_clock_of_its_host_is_found(
     number: int, rule: str, server: StoreServer
 ) -> None:
     server.store = SharedMemoryStore()
-    stores = Stores(f"{__name__}:open_with_own_clock", {"path": server.server_address})
-    with pytest.raises(AssertionError, match=rule):
-        await CHECKS[number](stores)
-    await stores.close()
+    async with Stores(f"{__name__}:open_with_own_clock", {"path": server.server_address}) as stores:
+        with pytest.raises(AssertionError, match=rule):
+            await CHECKS[number](stores)
 
 
-async def test_a_store_that_tells_nobody_is_found(server: StoreServer) -> None:
+async def test_a_store_that_tells_nobody_is_found(
+    server: StoreServer, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.store = TellsNobody()
-    stores = Stores("tests.core.served_store:open_served", {"path": server.server_address}, patience=2)
-    with pytest.raises(AssertionError, match="listen must tell of an emit of another process within 1 s"):
+    monkeypatch.setattr(stores, "patience", 1)
+    with pytest.raises(AssertionError, match=r"listen must tell of an emit of another process within 0\.5 s"):
         await CHECKS[115](stores)
-    await stores.close()
 
 
 async def test_the_broken_rule_is_told_with_the_name_of_its_check(server: StoreServer) -> None:
@@ -360,7 +360,6 @@ def open_slow(config: Mapping[str, Any]) -> Any:
 
 
 async def test_a_store_that_hangs_is_killed_and_named() -> None:
-    stores = Stores(f"{__name__}:open_slow", {}, patience=1)
-    with pytest.raises(AssertionError, match="last_sequence must return; it did not within 1 s"):
-        await stores.left.last_sequence()
-    await stores.close()
+    async with Stores(f"{__name__}:open_slow", {}, patience=1) as stores:
+        with pytest.raises(AssertionError, match="last_sequence must return; it did not within 1 s"):
+            await stores.left.last_sequence()

@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from ... import errors
 from ..wire_values import read_json, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
 
     from ...storage import Delivery
 
@@ -36,7 +36,7 @@ class StoreProcess:
         self.name = f"{uuid4().hex[:8]}@{host}"
         """The name of this process, for claims and leases."""
         self._patience = patience
-        program = [str(_SHIFTED), str(shift)] if shift else ["-m", _MODULE]
+        program = ["-P", str(_SHIFTED), str(shift)] if shift else ["-m", _MODULE]  # -P: its folder hides no module
         self._process = subprocess.Popen(
             [sys.executable, *program],
             stdin=subprocess.PIPE,
@@ -152,14 +152,14 @@ class _Call:
         return self.process.ask(self.what, self.command).__await__()
 
 
-@asynccontextmanager
-async def run_tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """Run tasks until the block and all of them have ended; raise the first error alone."""
+async def run_together(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Return the results of steps that run at once; raise the first error alone, when all have ended."""
     try:
         async with asyncio.TaskGroup() as group:
-            yield group
+            tasks = [group.create_task(step) for step in steps]
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 class Stores:
@@ -198,6 +198,12 @@ class Stores:
         finally:
             await process.kill()
             await process.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """End all processes."""

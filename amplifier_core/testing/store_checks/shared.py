@@ -13,44 +13,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ...documents import DocumentChange
 from ...errors import StaleEpoch
 from ...events import SessionEvent
-from ...shared_stores import Bounds
-from ...storage import Admission, SessionRecord
 from .deliveries import event_of
-from .processes import Stores, run_tasks
+from .processes import Stores, run_together
 from .rules import collect_checks, refuses, require
+from .shared_deliveries import SHARED_DELIVERY_CHECKS, SHORT, until
 from .two_processes import TWO_PROCESS_CHECKS
-from .workloads import (
-    PAUSE,
-    QUEUE,
-    append_until_refused,
-    claim_all,
-    enqueue_many,
-    hear_news,
-    kinds,
-    lead_all,
-    reserve_places,
-)
+from .workloads import PAUSE, QUEUE, hear_news, kinds, lead_all
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
     from ...shared_stores import Lease
-    from ...storage import Delivery
     from .processes import StoreProcess
 
 __all__ = ["SHARED_CHECKS", "TWO_PROCESS_CHECKS", "Stores", "check_shared_store"]
-
-HOUR = 3600.0
-SHORT = 0.5
-"""Seconds of a lease whose end a check waits for."""
 
 
 async def check_shared_store(
@@ -61,40 +43,12 @@ async def check_shared_store(
     `shared=False` leaves out the checks of a `SharedStore`. `size` is the number of events, deliveries and messages
     where many are written; `patience` the most seconds for one step.
     """
-    stores = Stores(factory, config, size=size, patience=patience)
-    try:
+    async with Stores(factory, config, size=size, patience=patience) as stores:
         for check in TWO_PROCESS_CHECKS + (SHARED_CHECKS if shared else ()):
             try:
                 await check(stores)
             except AssertionError as broken:
                 raise AssertionError(f"{getattr(check, '__name__', check)}: {broken}") from broken
-    finally:
-        await stores.close()
-
-
-async def _claim(process: StoreProcess, project: str, *, lease: float = 60, **more: Any) -> Delivery | None:
-    """Claim at the store's own time."""
-    given = {"owner": process.name, "lease": lease, "session_id": "session", **more}
-    claimed: Delivery | None = await process.claim(project, QUEUE, **given)
-    return claimed
-
-
-async def _claim_due(process: StoreProcess, project: str, **more: Any) -> Any:
-    claimed = await _claim(process, project, **more)
-    require(claimed is not None, "claim must return the delivery that is due")
-    return claimed
-
-
-async def _until(what: str, stores: Stores, attempt: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-    """Return the first result of `attempt` that is not None."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(stores.patience):
-            while True:
-                result = await attempt(*arguments)
-                if result is not None:
-                    return result
-                await asyncio.sleep(PAUSE)
-    raise AssertionError(f"{what}; it did not within {stores.patience:g} s")
 
 
 async def check_101_a_shared_store_has_all_methods(stores: Stores) -> None:
@@ -106,147 +60,6 @@ async def check_101_a_shared_store_has_all_methods(stores: Stores) -> None:
     kind = type(enqueued).__name__
     require(kind == "SharedDelivery", f"a shared store must return SharedDelivery, not {kind}")
     require((list(enqueued.owners), enqueued.only_on) == ([], None), "a new delivery must have no owners and any host")
-
-
-async def check_102_only_the_clock_of_the_store_decides_about_claims(stores: Stores) -> None:
-    """Hosts whose clocks are an hour ahead or behind take nothing early, and hold nothing longer."""
-    left = stores.left
-    for shift in (HOUR, -HOUR):
-        async with stores.another(shift=shift) as wrong:
-            mark, what = stores.mark, f"a host whose clock is {shift / HOUR:+g} h wrong"
-            await _require_time(left, await wrong.now(), f"now() of {what}")
-            await wrong.enqueue(mark, QUEUE, "trigger", event_of())
-            await _claim_due(left, mark)
-            require(await _claim(wrong, mark) is None, f"{what} must not take a claim whose lease goes on")
-            await left.enqueue(mark, QUEUE, "trigger", event_of())
-            claimed = await _claim_due(wrong, mark)
-            require(await _claim(left, mark) is None, f"a claim of {what} must hold for its lease")
-            await wrong.renew(claimed, lease=60)
-            require(await _claim(left, mark) is None, f"a claim that {what} renewed must hold for its lease")
-            await _require_time(left, claimed.created, f"the time of a delivery of {what}")
-            await wrong.renew(claimed, lease=SHORT)
-            await _until(f"a claim of {what} must end with its lease", stores, _claim, left, mark)
-
-
-async def check_103_only_the_clock_of_the_store_decides_about_leases_and_due_times(stores: Stores) -> None:
-    """The same for names, settling, redelivery and signs of life."""
-    left = stores.left
-    for shift in (HOUR, -HOUR):
-        async with stores.another(shift=shift) as wrong:
-            mark, what = stores.mark, f"a host whose clock is {shift / HOUR:+g} h wrong"
-            await left.lead(f"{mark}-left", owner=left.name, lease=60)
-            await wrong.lead(f"{mark}-wrong", owner=wrong.name, lease=60)
-            require(await wrong.lead(f"{mark}-left", owner=wrong.name, lease=60) is None, f"{what} must steal no lease")
-            require(await left.lead(f"{mark}-wrong", owner=left.name, lease=60) is None, f"a lease of {what} must hold")
-            settling = Admission(settle_key="s", settle=60)
-            stored = await wrong.enqueue(mark, QUEUE, "trigger", event_of(), admission=settling)
-            due = stored.available_at - timedelta(seconds=60)
-            await _require_time(left, due, f"the time from which a delivery of {what} settles")
-            await wrong.drop(stored.delivery_id, reason="not wanted")
-            again = await wrong.redeliver(stored.delivery_id)
-            await _require_time(left, again.available_at, f"the time at which {what} makes a delivery due")
-            await _claim_due(left, mark)
-            await wrong.present(wrong.name, {})
-            [presence] = [each for each in await left.processes() if each.process == wrong.name]
-            await _require_time(left, presence.seen, f"the sign of {what}")
-            await wrong.absent(wrong.name)
-
-
-async def _require_time(process: StoreProcess, time: datetime, what: str) -> None:
-    away = abs((await process.now() - time).total_seconds())
-    require(away < HOUR / 2, f"{what} must be that of the store's clock; it is {away:.0f} s away")
-
-
-async def check_104_a_fence_checks_every_write(stores: Stores) -> None:
-    """It lets the claim that holds write, and refuses it once another process has the delivery."""
-    left, right, mark = stores.left, stores.right, stores.mark
-    await left.create(SessionRecord(mark))
-    await left.create(SessionRecord(f"{mark}-kept"))
-    await left.enqueue(mark, QUEUE, "trigger", event_of())
-    stale = await _claim_due(left, mark)
-    for write in _writes(left.fenced(stale), mark, 0, f"{mark}-0").values():
-        await write
-    taken = await _take_over(right, mark)
-    begin = await right.last_sequence()
-    for what, write in _writes(left.fenced(stale), mark, 1, f"{mark}-kept").items():
-        await refuses(write, StaleEpoch, f"{what} fenced by a claim that was taken over")
-    await _require_unwritten(right, mark, begin)
-    for write in _writes(right.fenced(taken), mark, 1, f"{mark}-1").values():
-        await write
-    await right.commit(taken)
-    late = right.fenced(taken).emit(SessionEvent(mark, {}))
-    await refuses(late, StaleEpoch, "emit fenced by a claim that is committed")
-    await left.fenced(stale).close()
-    require(await left.last_sequence() > begin, "closing a fenced store must leave the store open")
-
-
-async def _take_over(process: StoreProcess, project: str) -> Any:
-    """Claim what others have claimed for a minute, at the time after that."""
-    return await _claim_due(process, project, now=await process.now() + timedelta(seconds=61))
-
-
-def _writes(store: Any, mark: str, at: int, gone: str) -> dict[str, Awaitable[object]]:
-    """Return one write of each method; `gone` is the session to delete."""
-    return {
-        "create": store.create(SessionRecord(f"{mark}-{at}")),
-        "append": store.append(mark, [{"role": "user", "content": str(at)}], at=at),
-        "update": store.update(mark, name=str(at)),
-        "delete": store.delete(gone),
-        "emit": store.emit(SessionEvent(mark, {})),
-        "write_documents": store.write_documents([DocumentChange(mark, "things", "one", {"at": at}, at)]),
-        "save_trigger_state": store.save_trigger_state(mark, "trigger", {"at": at}),
-    }
-
-
-async def _require_unwritten(process: StoreProcess, mark: str, begin: int) -> None:
-    """Raise `AssertionError` unless the refused writes have changed nothing."""
-    record = await process.get(mark)
-    require((record.name, record.message_count) == ("0", 1), f"a refused write must not change a session: {record}")
-    names = {each.session_id for each in await process.find(mark)}
-    require(names == {mark, f"{mark}-kept"}, f"a refused write must neither create nor delete a session: {names}")
-    require(await process.last_sequence() == begin, "a refused emit must log nothing")
-    document = await process.document(mark, "things", "one")
-    require(document.version == 1, "a refused write must not change a document")
-    state = await process.trigger_state(mark, "trigger")
-    require(state == {"at": 0}, f"a refused write must not change the state of a trigger: {state}")
-
-
-async def check_105_a_frozen_process_writes_nothing_after_its_claim_was_taken_over(stores: Stores) -> None:
-    """Stopped at any moment, past its lease: others go on at once, and it is refused when it wakes up."""
-    left = stores.left
-    async with stores.another() as zombie:
-        for _ in range(3):
-            mark = stores.mark
-            await left.create(SessionRecord(mark))
-            await left.enqueue(mark, QUEUE, "trigger", event_of())
-            stale = await _claim_due(zombie, mark)
-            async with run_tasks() as group:
-                writing = group.create_task(zombie.fenced(stale).run(append_until_refused, mark))
-                await _until("a claim that holds must append", stores, _has_messages, left, mark)
-                zombie.freeze()
-                try:
-                    later = await left.now() + timedelta(seconds=61)
-                    what = "claim must take over from a process that is frozen past its lease"
-                    taken = await _until(what, stores, _claim_at, left, mark, later)  # it may hold a lock for a while
-                    at = (await left.get(mark)).message_count
-                    await left.fenced(taken).append(mark, [{"role": "user", "content": "the owner"}], at=at)
-                finally:
-                    zombie.thaw()
-            require(
-                await writing == "StaleEpoch", f"append after a takeover must raise StaleEpoch, not {await writing}"
-            )
-            last = (await left.read(mark))[-1]["content"]
-            require(last == "the owner", f"a process whose claim is over must not write after the owner: {last!r}")
-            await refuses(zombie.renew(stale, lease=60), StaleEpoch, "renew of a claim that was taken over")
-            await left.commit(taken)
-
-
-async def _claim_at(process: StoreProcess, project: str, now: datetime) -> Delivery | None:
-    return await _claim(process, project, now=now)
-
-
-async def _has_messages(process: StoreProcess, session_id: str) -> bool | None:
-    return (await process.get(session_id)).message_count > 0 or None
 
 
 async def check_106_a_name_has_one_leader(stores: Stores) -> None:
@@ -275,12 +88,12 @@ async def check_107_a_lease_ends_when_nobody_extends_it(stores: Stores) -> None:
     """The own one goes on with its epoch unless somebody took it meanwhile."""
     left, right, mark = stores.left, stores.right, stores.mark
     first = await left.lead(mark, owner=left.name, lease=SHORT)
-    await _until("a lease must end", stores, _has_ended, right, first.until)
+    await until("a lease must end", stores, _has_ended, right, first.until)
     require(mark not in [each.name for each in await right.leases()], "leases must not return one that has ended")
     again = await left.lead(mark, owner=left.name, lease=SHORT)
     require(again is not None and again.epoch == first.epoch, f"an own lease that nobody took must go on: {again}")
     what = "lead must give a name whose lease has ended"
-    second = await _until(what, stores, _lead, right, mark)
+    second = await until(what, stores, _lead, right, mark)
     require(second.epoch > first.epoch, f"the epoch must grow with each new owner: {first.epoch}, {second.epoch}")
     require(second.until > first.until, "a new lease must end later than the one before")
 
@@ -306,7 +119,7 @@ async def check_108_a_leader_whose_lease_is_over_enqueues_nothing(stores: Stores
     await right.lead(mark, owner=right.name, lease=60)
     await _require_refused(left, mark, first, "was replaced")
     short = await left.lead(f"{mark}-short", owner=left.name, lease=SHORT)
-    await _until("a lease must end", stores, _has_ended, right, short.until)
+    await until("a lease must end", stores, _has_ended, right, short.until)
     await _require_refused(left, mark, short, "has not extended its lease")
     require(await right.trigger_state(mark, "trigger") == {"at": 1}, "a stale leader must not change a trigger's state")
     require(await right.deliveries(project=mark) == [stored], "a stale leader must store no delivery")
@@ -319,90 +132,6 @@ async def _require_refused(process: StoreProcess, project: str, leader: Lease, w
         late = event_of(dedupe_key=key, state={"at": 2})
         attempt = process.enqueue(project, QUEUE, "trigger", late, leader=leader)
         await refuses(attempt, StaleEpoch, f"enqueue by a leader that {why}")
-
-
-async def check_109_the_bound_of_running_claims_counts_all_processes(stores: Stores) -> None:
-    """Of one queue; a claim whose lease has ended does not count."""
-    left, right, mark = stores.left, stores.right, stores.mark
-    await left.run(enqueue_many, mark, [f"e{number}" for number in range(20)])
-    await left.run(enqueue_many, f"{mark}-other", ["another queue"])
-    await _claim_due(left, f"{mark}-other")
-    bounds = Bounds(running=3)
-    claims = (process.run(claim_all, mark, process.name, bounds=bounds) for process in (left, right))
-    claimed = [each for of_one in await asyncio.gather(*claims) for each in of_one]
-    require(len(claimed) == 3, f"at most 3 deliveries may be claimed at a time, and 3 must: {len(claimed)}")
-    await left.commit(claimed[0])
-    short = await _claim_due(right, mark, bounds=bounds)
-    require(await _claim(left, mark, bounds=bounds) is None, "the bound must hold after a commit and a claim")
-    later = await left.now() + timedelta(seconds=61)
-    again = await _claim(left, mark, bounds=bounds, now=later)
-    require(again is not None, "a claim whose lease has ended must not count")
-    assert again is not None
-    require(again.delivery_id == short.delivery_id, "the longest due must be claimed first, after its lease as well")
-
-
-async def check_110_the_bound_of_begun_claims_counts_all_processes(stores: Stores) -> None:
-    """Within its period, also what is finished."""
-    left, right, mark = stores.left, stores.right, stores.mark
-    await left.run(enqueue_many, mark, [f"e{number}" for number in range(20)])
-    bounds = Bounds(begun=4, period=HOUR)
-    claims = (process.run(claim_all, mark, process.name, bounds=bounds) for process in (left, right))
-    claimed = [each for of_one in await asyncio.gather(*claims) for each in of_one]
-    require(len(claimed) == 4, f"at most 4 claims may be made within the period, and 4 must: {len(claimed)}")
-    for delivery in claimed:
-        await left.commit(delivery)
-    require(await _claim(right, mark, bounds=bounds) is None, "a claim that is committed must count")
-    later = await left.now() + timedelta(seconds=HOUR + 1)
-    require(await _claim(right, mark, bounds=bounds, now=later) is not None, "a claim must not count after the period")
-
-
-async def check_111_a_delivery_for_one_host_is_claimed_there(stores: Stores) -> None:
-    """Until another host adopts it; what is done stays as it was."""
-    left, right, mark = stores.left, stores.right, stores.mark
-    gone = f"{mark}-gone"
-    for _ in range(3):
-        await right.enqueue(mark, QUEUE, "trigger", event_of(), only_on=gone)
-    stored = (await left.deliveries(project=mark))[0]
-    require(stored.only_on == gone, f"a delivery must keep its host: {stored.only_on}")
-    require(await _claim(left, mark) is None, "a delivery for another host must not be claimed")
-    await left.commit(await _claim_due(left, mark, owner=f"process@{gone}"))
-    require(await left.adopt(gone, "left") == 2, "adopt must return the number of deliveries that it gave")
-    require(
-        await _claim(left, mark, owner=f"process@{gone}") is None, "an adopted delivery must be the new host's alone"
-    )
-    for _ in range(2):
-        await _claim_due(left, mark)
-    require(await right.adopt(gone, "right") == 0, "adopt must find nothing the second time")
-
-
-async def check_112_places_of_a_rate_are_taken_once(stores: Stores) -> None:
-    """By all processes together; other names and projects have rates of their own."""
-    left, right, mark = stores.left, stores.right, stores.mark
-    places = (process.run(reserve_places, mark, 6, 2, HOUR) for process in (left, right))
-    waits = sorted(wait for of_one in await asyncio.gather(*places) for wait in of_one)
-    expected = [number // 2 for number in range(12)]
-    require([round(wait / HOUR) for wait in waits] == expected, f"two places an hour, each taken once; waits: {waits}")
-    for project, name in ((mark, "another rate"), (f"{mark}-other", "rate")):
-        require(await left.reserve(project, name, 2, HOUR) == 0, "the first place of a rate of its own must be now")
-
-
-async def check_113_the_claims_of_dead_processes_are_released_alone(stores: Stores) -> None:
-    """By the process that claimed last."""
-    left, right, mark = stores.left, stores.right, stores.mark
-    await left.run(enqueue_many, mark, ["one", "two", "three"])
-    live = await _claim_due(left, mark, lease=HOUR)
-    dead = await _claim_due(right, mark, lease=HOUR)
-    await _claim_due(right, mark)
-    moved = await _take_over(left, mark)
-    require(list(moved.owners) == [right.name, left.name], f"owners must tell who claimed it, in order: {moved.owners}")
-    require(await left.release(f"{mark}-other", owners=[right.name]) == 0, "release must be of one project")
-    require(await left.release(mark, owners=[f"nobody@{mark}"]) == 0, "release must be of these processes alone")
-    require(await left.release(mark, owners=[right.name]) == 1, "release must return how many claims it freed")
-    await refuses(right.commit(dead), StaleEpoch, "commit of a claim that was released")
-    await left.commit(live)
-    await left.commit(moved)
-    require((await _claim_due(left, mark)).delivery_id == dead.delivery_id, "a released delivery must be due at once")
-    require(await left.release(mark) == 1, "release without owners must free every claim of the project")
 
 
 async def check_114_processes_are_there_until_they_are_forgotten(stores: Stores) -> None:
@@ -428,16 +157,23 @@ async def check_114_processes_are_there_until_they_are_forgotten(stores: Stores)
 async def check_115_a_listener_hears_of_what_another_process_stores(stores: Stores) -> None:
     """A hint may be lost, so the check goes on storing until one comes."""
     left, right, mark = stores.left, stores.right, stores.mark
+    await asyncio.gather(left.now(), right.now())  # both are there before one listens
     for what in ("emit", "enqueue"):
-        async with run_tasks() as group:
-            hearing = group.create_task(left.run(hear_news, stores.patience / 2))
-            while not hearing.done():
-                if what == "emit":
-                    await right.emit(SessionEvent(mark, {}))
-                else:
-                    await right.enqueue(mark, QUEUE, "trigger", event_of())
-                await asyncio.wait({hearing}, timeout=10 * PAUSE)
-        require(await hearing, f"listen must tell of an {what} of another process within {stores.patience / 2:g} s")
+        heard = asyncio.Event()
+
+        async def hear(heard: asyncio.Event = heard) -> bool:
+            told: bool = await left.run(hear_news, stores.patience / 2)
+            heard.set()
+            return told
+
+        async def store(what: str = what, heard: asyncio.Event = heard) -> None:
+            while not heard.is_set():
+                given = [SessionEvent(mark, {})] if what == "emit" else [mark, QUEUE, "trigger", event_of()]
+                await getattr(right, what)(*given)
+                await asyncio.sleep(10 * PAUSE)
+
+        [told, _] = await run_together(hear(), store())
+        require(told, f"listen must tell of an {what} of another process within {stores.patience / 2:g} s")
 
 
 async def check_116_an_event_of_another_site_is_received_once(stores: Stores) -> None:
@@ -458,4 +194,4 @@ async def check_116_an_event_of_another_site_is_received_once(stores: Stores) ->
     require(await right.receive(event, mark) is None, "the id of a received event must be kept for 30 days")
 
 
-SHARED_CHECKS = collect_checks(globals())
+SHARED_CHECKS = collect_checks(globals()) + SHARED_DELIVERY_CHECKS

@@ -13,7 +13,7 @@ from ...errors import SessionConflict, StaleEpoch
 from ...events import SessionEvent
 from ...storage import Admission, SessionRecord
 from .deliveries import LATER, event_of
-from .processes import run_tasks
+from .processes import run_together
 from .rules import collect_checks, refuses, require
 from .workloads import (
     QUEUE,
@@ -70,16 +70,17 @@ async def check_83_a_reader_misses_no_event_while_two_processes_write(stores: St
     """It reads on from the last sequence that it saw: none may appear behind it."""
     left, right, mark = stores.left, stores.right, stores.mark
     each = max(1, stores.size // 8)
-    async with stores.another() as reader, run_tasks() as group:
+    async with stores.another() as reader:
         begin = await reader.last_sequence()
-        reading = group.create_task(reader.run(follow_log, begin, f"{mark}-last"))
-        writing = [
-            group.create_task(process.run(write_events, mark, f"{mark}-{side}", each))
-            for side, process in (("left", left), ("right", right))
-        ]
-        sent = [event_id for ids in await asyncio.gather(*writing) for event_id in ids]
-        await left.emit(SessionEvent(mark, {}, event_id=f"{mark}-last"))
-        read = await reading
+
+        async def write() -> list[str]:
+            both = (("left", left), ("right", right))
+            steps = (process.run(write_events, mark, f"{mark}-{side}", each) for side, process in both)
+            sent = [event_id for ids in await run_together(*steps) for event_id in ids]
+            await left.emit(SessionEvent(mark, {}, event_id=f"{mark}-last"))
+            return sent
+
+        read, sent = await run_together(reader.run(follow_log, begin, f"{mark}-last"), write())
     sequences, ids = [sequence for sequence, _ in read], {event_id for _, event_id in read}
     missed = [event_id for event_id in sent if event_id not in ids]
     require(sorted(set(sequences)) == sequences, "each event must have a sequence of its own, and they must grow")
@@ -196,15 +197,22 @@ async def check_89_a_fork_shares_what_its_source_had(stores: Stores) -> None:
     left, right, mark = stores.left, stores.right, stores.mark
     await left.create(SessionRecord(mark))
     forks: list[SessionRecord] = []
-    async with run_tasks() as group:
-        appending = group.create_task(left.run(append_turns, mark, left.name, 20))
-        while not appending.done() or not forks:
+    appended = asyncio.Event()
+
+    async def append() -> None:
+        await left.run(append_turns, mark, left.name, 20)
+        appended.set()
+
+    async def fork() -> None:
+        while not appended.is_set() or not forks:
             forks.append(await right.create(SessionRecord(f"{mark}-{len(forks)}", fork_of=mark)))
+
+    await run_together(append(), fork())
     history = await right.read(mark)
-    for fork in forks[-20:]:
-        at = fork.fork_at or 0
+    for made in forks[-20:]:
+        at = made.fork_at or 0
         require(at % 3 == 0, f"a fork must see whole appends, not the first {at} messages")
-        shared = await right.read(fork.session_id)
+        shared = await right.read(made.session_id)
         require(shared == history[:at], f"a fork must have the first {at} messages of its source")
 
 
@@ -233,19 +241,21 @@ async def check_91_a_process_is_killed_while_it_writes(stores: Stores) -> None:
     begin = await left.last_sequence()
     stored: list[str] = []
 
-    async def emit_until_killed(process: StoreProcess, count: int, reached: asyncio.Event) -> None:
+    async def emit(process: StoreProcess, count: int, reached: asyncio.Event) -> None:
         with suppress(ConnectionAbortedError):
             while True:
                 stored.append((await process.emit(SessionEvent(mark, {}))).event_id)
                 if len(stored) >= count:
                     reached.set()
 
+    async def kill(process: StoreProcess, reached: asyncio.Event) -> None:
+        await reached.wait()
+        await process.kill()
+
     for count in (5, 50):
         reached = asyncio.Event()
-        async with stores.another() as killed, run_tasks() as group:
-            group.create_task(emit_until_killed(killed, count, reached))
-            await reached.wait()
-            await killed.kill()
+        async with stores.another() as killed:
+            await run_together(emit(killed, count, reached), kill(killed, reached))
         stored.append((await left.emit(SessionEvent(mark, {}))).event_id)
     logged = [event.event_id for event in await left.events(since=begin, limit=10**9) if event.name == mark]
     lost = [event_id for event_id in stored if event_id not in logged]
