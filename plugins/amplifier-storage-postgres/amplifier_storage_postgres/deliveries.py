@@ -12,7 +12,7 @@ from amplifier_core.shared_stores import SharedDelivery
 from amplifier_core.storage import DeliveryCounts
 
 from .rows import DELIVERIES, EVENTS, encode_state
-from .values import micros, moment, plain, unplain
+from .values import moment, plain, unplain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
