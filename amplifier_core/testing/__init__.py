@@ -20,6 +20,7 @@ from .mocks import (
 )
 from .provider_checks import check_provider
 from .runner_checks import check_runner
+from .shared_memory_store import SharedMemoryStore
 from .storage_checks import check_storage
 from .store_checks import check_store
 from .stream_checks import check_stream
@@ -33,6 +34,7 @@ __all__ = [
     "MockCoordinator",
     "MockTool",
     "ScriptedOrchestrator",
+    "SharedMemoryStore",
     "TestCoordinator",
     "ToolResult",
     "VirtualClock",
