@@ -55,9 +55,7 @@ class Zygotes:
     Where a fork is unsafe, it starts each child by a fresh interpreter; other ways than `fork` have it do so anywhere.
     """
 
-    def __init__(
-        self, most: int = MAX_SUBPROCESS, way: Way = "fork", environ: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, most: int = MAX_SUBPROCESS, way: Way = "fork", environ: Mapping[str, str] | None = None) -> None:
         self.places = Places(most)
         self.environ = environ
         """The environment of the zygote; None: that of this process."""

@@ -13,11 +13,11 @@ import os
 import secrets
 import shutil
 import socket
+import sys
 import threading
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core import __version__
@@ -28,7 +28,7 @@ from .host import WATCH, Host
 from .pieces import Pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 CONNECT = 60.0
 """Seconds for Ray to answer."""
@@ -153,7 +153,7 @@ class Bridge:
             is_new = host not in self._used
             self._used.add(host)
             try:
-                await _ask(lambda host=host: host.begin.remote(__version__, preload))
+                await _ask(host.begin, __version__, preload)
             except (RayError, HostLost):
                 self._end_host(host)
                 if is_new:
@@ -170,7 +170,7 @@ class Bridge:
         import ray
 
         reserved = {"num_cpus": self._asked["cpus"], "resources": self._asked["resources"]}
-        host = ray.remote(Host).options(max_restarts=0, **reserved).remote()  # type: ignore[attr-defined]
+        host: Any = ray.remote(Host).options(max_restarts=0, **reserved).remote()
         ready = asyncio.wrap_future(host.__ray_ready__.remote().future())
         gone = asyncio.ensure_future(own.closed[WATCH].wait())
         free: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -182,15 +182,18 @@ class Bridge:
                 _tell(own, note=f"waits for a place on the Ray cluster with {json.dumps(what)}")
                 await asyncio.wait({ready, gone, free}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            is_ready = ready.done()
             gone.cancel()
             if free in self._waiting:
                 self._waiting.remove(free)
-            if not ready.done():
+            if not is_ready:
                 ready.cancel()
                 _kill(host)
-        if free.done() and ready.done():
-            self._keep(host)
-        return free.result() if free.done() else host if ready.done() else None
+        if free.done():
+            if is_ready:
+                self._keep(host)
+            return free.result()
+        return host if is_ready else None
 
     def _take_idle(self) -> Any:
         if not self._idle:
@@ -219,7 +222,7 @@ async def _carry(own: Pieces, host: Any) -> None:
         number, living = 0, set(range(len(own.closed)))
         while living:
             number += 1
-            pieces = await _ask(lambda number=number: host.read.remote(number))
+            pieces = await _ask(host.read, number)
             own.give(pieces)
             await own.drain()
             living -= {each for each, data in pieces if not data}
@@ -231,10 +234,10 @@ async def _send(own: Pieces, host: Any) -> None:
     while True:
         pieces = await own.take()
         number += 1
-        await _ask(lambda number=number, pieces=pieces: host.write.remote(number, pieces))
+        await _ask(host.write, number, pieces)
 
 
-async def _ask(call: Callable[[], Any]) -> Any:
+async def _ask(method: Any, *arguments: Any) -> Any:
     """Return the answer of a host, asked again while Ray cannot reach it. Raises `RayError` and `HostLost`."""
     from ray.exceptions import ActorUnavailableError
 
@@ -242,7 +245,7 @@ async def _ask(call: Callable[[], Any]) -> Any:
         async with asyncio.timeout(LOST):
             while True:
                 try:
-                    return await asyncio.wrap_future(call().future())
+                    return await asyncio.wrap_future(method.remote(*arguments).future())
                 except ActorUnavailableError:
                     await asyncio.sleep(AGAIN)
     except TimeoutError:
@@ -285,9 +288,8 @@ def connect(address: str) -> None:
 
 def disconnect() -> None:
     """End the hosts, and a cluster of its own."""
-    import ray
-
-    ray.shutdown()
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
     shutil.rmtree(_own_folder(), ignore_errors=True)
 
 

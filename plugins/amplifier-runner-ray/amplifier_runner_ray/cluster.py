@@ -1,13 +1,14 @@
 """Start sessions on a Ray cluster, as `Zygotes` starts them on this machine.
 
-The process that talks to Ray is a *bridge* beside this one (`bridge`): a lost cluster ends its clients, and this process
-is not to end with it. The bridge is started and asked like a zygote.
+The process that talks to Ray is a *bridge* beside this one (`bridge`): Ray ends the clients of a lost cluster, and this
+process is not to end with it. The bridge is started and asked like a zygote.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,9 @@ LOCAL = "local"
 """The address for a cluster of its own, on this machine, for as long as the bridge runs."""
 RUNNING = Path("/tmp/ray/ray_current_cluster")
 """Ray's file with the address of a cluster that `ray start` began on this machine."""
+
+PLAIN = re.compile("PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TMPDIR|TZ|LD_LIBRARY_PATH|VIRTUAL_ENV|LC_.*|RAY_.*")
+"""Variables of the bridge: no key of this environment is there, nor in a cluster of its own."""
 
 
 class RayConfig(Section):
@@ -73,7 +77,8 @@ class RayCluster(Zygotes):
 
     def __init__(self, config: RayConfig | None = None) -> None:
         self.config = config if config is not None else RayConfig()
-        super().__init__(self.config.sessions)
+        environ = {name: value for name, value in os.environ.items() if PLAIN.fullmatch(name)}
+        super().__init__(self.config.sessions, environ=environ)
 
     def prepare(self) -> None:
         """Have nothing ready here: a child that waits would keep a processor of the cluster. The nodes have."""
