@@ -202,6 +202,10 @@ async def run_background(
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
         router, files = EventRouter(store), FileCauses()
+        if member is not None and any(each.shared_folder for one in bundles for each in one.background_sessions):
+            from .hosts.writes import SharedWrites
+
+            files.shared = SharedWrites(member.store)
         loops = stack.enter_context(SessionLoops())
         end_forks_of(asyncio.get_running_loop())
         stack.enter_context(reporting_stalls(loops.stalls, control.running))

@@ -94,7 +94,9 @@ def find(
     return [each for each in found if has_members(each.data, where)][: None if limit is None else max(limit, 0)]
 
 
-def search(pool: Pool, projects: Projects, place: tuple[str, str], words: Sequence[str], limit: int) -> list[DocumentMatch]:
+def search(
+    pool: Pool, projects: Projects, place: tuple[str, str], words: Sequence[str], limit: int
+) -> list[DocumentMatch]:
     """Return the best documents of a place with any of the words."""
     if not words:
         return []

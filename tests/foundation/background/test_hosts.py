@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amplifier_core import TriggerEvent, TriggerType
 from amplifier_core.errors import SessionConflict, StaleEpoch
 from amplifier_core.testing import VirtualClock
 from amplifier_core.testing.shared_memory_store import SharedMemoryStore
+from amplifier_foundation.background.file_causes import FileCauses, Writer
 from amplifier_foundation.background.hosts.clock import StoreClock
 from amplifier_foundation.background.hosts.people import adopt_host, change_elsewhere, describe_hosts
+from amplifier_foundation.background.hosts.writes import SharedWrites
 
 from .bench import FedTrigger, Feeds
 from .hosts import LEASE, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from amplifier_core import AmplifierSession
     from amplifier_core.plugins import Plugins
@@ -328,3 +333,20 @@ async def test_the_clock_of_the_store_counts_however_wrong_that_of_the_machine_i
     assert following.now() == clock.now()
     await mine.advance(5)
     assert following.now() == clock.now() + timedelta(seconds=5)
+
+
+async def test_a_file_that_a_session_of_another_host_wrote_has_that_session_as_its_cause(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    path, place = tmp_path / "notes.txt", (str(tmp_path), "family/queue")
+    path.write_text("new")
+    writer = Writer("s-1", place, "event-1", 2)
+    berlin, paris = FileCauses(), FileCauses()
+    for causes in (berlin, paris):
+        causes.shared = SharedWrites(hosts.store)
+    await berlin._remember_and_share(path, sha256(b"new").hexdigest(), writer)
+    event = TriggerEvent(TriggerType.FILE_CHANGE, "trigger-file-watcher", file_path="notes.txt")
+    found = await paris.attribute(hosts.store, place, event)
+    assert (found.source_session_id, found.cause, found.depth) == ("s-1", "event-1", 3)
+    path.write_text("changed by somebody else")
+    assert await paris.attribute(hosts.store, place, event) == event
