@@ -9,7 +9,7 @@ from amplifier_core.hook_data import SpawnRequest
 from amplifier_core.storage import Delivery
 from amplifier_core.testing import MemoryStore
 from amplifier_core.testing.shared_memory_store import SharedMemoryStore
-from amplifier_core.triggers import TriggerEvent
+from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation import execute_request
 from amplifier_foundation.spawning.own_loops import Fence
 
@@ -55,18 +55,18 @@ async def claim(store: SharedMemoryStore, owner: str) -> Delivery:
 
 async def test_a_claim_fences_a_shared_store() -> None:
     store = SharedMemoryStore()
-    await store.enqueue("p", "q", "t", TriggerEvent(TriggerType.MANUAL, "t", {}))
+    await store.enqueue("p", "q", "t", TriggerEvent(TriggerType.MANUAL, "t"))
     first = await claim(store, "one@here")
     assert (await execute_request(REQUEST, store, first)).text == "Yes."
     second = await claim(store, "two@there")
-    told = [message async for message in _messages(store)]
+    told = await store.read("s")
     with pytest.raises(StaleEpoch):
         await execute_request(REQUEST, store, first)
-    assert [message async for message in _messages(store)] == told
+    assert list(await store.read("s")) == list(told)
     assert (await execute_request(REQUEST, store, second)).text == "Yes."
 
 
 async def test_a_claim_fences_no_other_store() -> None:
-    delivery = Delivery("d", "p", "q", "t", TriggerEvent(TriggerType.MANUAL, "t", {}))
+    delivery = Delivery("d", "p", "q", "t", TriggerEvent(TriggerType.MANUAL, "t"))
     with pytest.raises(ValueError, match="a store that several hosts share"):
         await execute_request(REQUEST, MemoryStore(), delivery)
