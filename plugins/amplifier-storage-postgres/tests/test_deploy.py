@@ -317,3 +317,21 @@ def test_a_worker_is_ready_and_can_be_drained(image: Path, database: str, monkey
         if worker.poll() is None:
             worker.send_signal(signal.SIGKILL)
             worker.wait()
+
+
+def test_the_commands_of_the_projects_readme_work(image: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8").partition("\n## Many hosts\n")[2]
+    commands = text.partition("\n```\n")[2].partition("\n```\n")[0]
+    assert commands.count("\n") == 4
+    commands = re.sub(r"(?<=AMPLIFIER_DSN=).*", shlex.quote(database), commands)
+    commands = commands.replace("amplifier worker", "amplifier worker --once")
+    monkeypatch.delenv("AMPLIFIER_STORAGE")
+    (image / "project").mkdir()
+    (image / "project" / "bundle.md").write_text(BUNDLE)
+    script = f"amplifier trust --yes\n{commands}\namplifier stop --all"
+    done = subprocess.run(
+        ["bash", "-ec", script], cwd=image / "project", capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    host = (image / "home" / "host").read_text(encoding="ascii")
+    assert re.search(rf"^{host} .*\bup\b.*\bpresent\b", done.stdout, re.MULTILINE), done.stdout
