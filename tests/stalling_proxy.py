@@ -1,12 +1,12 @@
 """Stand between a client and a server of 127.0.0.1 (or a unix socket), and be a bad network on demand.
 
-    with StallingProxy(("127.0.0.1", 5432)) as proxy:      # or StallingProxy("/tmp/x/.s.PGSQL.5432")
-        connect(port=proxy.port)
-        proxy.stall()            # bytes are taken and kept: neither side sees an error
-        proxy.stall(to="client") # only the answers are kept
-        proxy.resume()           # kept bytes are delivered
-        proxy.cut()              # connections are closed, kept bytes are lost; new ones are made again
-        proxy.refuse()           # … and new ones are closed at once, until `resume`
+with StallingProxy(("127.0.0.1", 5432)) as proxy:      # or StallingProxy("/tmp/x/.s.PGSQL.5432")
+    connect(port=proxy.port)
+    proxy.stall()            # bytes are taken and kept: neither side sees an error
+    proxy.stall(to="client") # only the answers are kept
+    proxy.resume()           # kept bytes are delivered
+    proxy.cut()              # connections are closed, kept bytes are lost; new ones are made again
+    proxy.refuse()           # … and new ones are closed at once, until `resume`
 """
 
 from __future__ import annotations

@@ -164,22 +164,27 @@ async def _drain(ctx: click.Context, name: str, seconds: float) -> None:
 
 
 async def _adopt(ctx: click.Context, name: str, *, force: bool, yes: bool) -> None:
-    from ..background.hosts.people import adopt_host
+    from ..background.hosts.member import is_seen
+    from ..background.hosts.people import adopt_host, open_sessions_of
     from ..sessions.presence import this_host
     from .app import confirm
 
     async with _use_shared(ctx) as store:
-        found = await _find(store, name)
-        if found[0].host == this_host():
+        try:
+            found = await _find(store, name)
+        except NoSuchHost:
+            if not await open_sessions_of(store, name):  # a host may have had conversations alone
+                raise
+            found = []
+        host = found[0].host if found else name
+        if host == this_host():
             raise SessionConflict(name, "that is this host: its own `amplifier up` takes its work up")
-        from ..background.hosts.member import is_seen
-
         now = await store.now()
         if not force and any(is_seen(each, now) for each in found):
             raise SessionConflict(
-                name, f"host {found[0].host} gives signs: it works. End it with: amplifier host drain {found[0].host}; "
+                name, f"host {host} gives signs: it works. End it with: amplifier host drain {host}; "
                 "if it is known to be cut off: --force",
             )  # fmt: skip
-        confirm(f"Take over the work of {found[0].host}? It must be gone for good.", yes=yes)
-        adopted = await adopt_host(store, found[0].host, this_host())
+        confirm(f"Take over the work of {host}? It must be gone for good.", yes=yes)
+        adopted = await adopt_host(store, host, this_host())
     click.echo(f"Adopted {adopted}.", err=True)

@@ -56,6 +56,7 @@ background_sessions:
     max_attempts: 100
     retry: {delay: 0.1}
     on_complete_emit: farm:done
+    runner: {runner}
   - name: clock
     instruction_template: tick
     triggers: [{module: trigger-timer, config: {interval: 1s}}]
@@ -165,13 +166,14 @@ class Farm:
     server: Postgres
     seed: str
     with_namespaces: bool = False
+    runner: str = "inprocess"
     hosts: list[Host] = field(default_factory=list)
     given: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.project = self.folder / "project"
         self.project.mkdir(parents=True)
-        (self.project / "bundle.md").write_text(BUNDLE)
+        (self.project / "bundle.md").write_text(BUNDLE.replace("{runner}", self.runner))
         (self.project / "mark.py").write_text(MARK)
         (self.project / "marks").touch()
         self.dsn = self.server.create()

@@ -36,8 +36,10 @@ def server() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-async def farm(tmp_path: Path, server: Postgres) -> AsyncIterator[Farm]:
-    made = Farm(tmp_path, server, SEED, with_namespaces=allows_namespaces())
+async def farm(tmp_path: Path, server: Postgres, request: pytest.FixtureRequest) -> AsyncIterator[Farm]:
+    number = getattr(request.node, "callspec", None)
+    runner = "subprocess" if number is not None and number.params["number"] % 2 else "inprocess"
+    made = Farm(tmp_path, server, SEED, with_namespaces=allows_namespaces(), runner=runner)
     try:
         for name, role in (("amsterdam", "up"), ("berlin", "up"), ("cairo", "worker")):
             made.add_host(name, role)  # type: ignore[arg-type]

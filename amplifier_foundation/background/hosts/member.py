@@ -35,6 +35,8 @@ SIGN_EVERY = 5.0
 """Seconds between two signs of a process, at most; a fourth of a shorter lease."""
 UNSEEN = 40.0
 """Seconds without a sign until people are told that a process is unseen."""
+FORGOTTEN = 3600.0
+"""Seconds without a sign after which a worker is forgotten."""
 LOOK_EVERY = 1.0
 """Seconds between two looks at commands and wishes."""
 TOGETHER = 0.01
@@ -147,12 +149,23 @@ class Member:
         for waker in self.wakers:
             waker()
 
+    async def forget_workers(self) -> None:
+        """Forget workers that have given no sign for long: they hold nothing of their own, and often come only once."""
+        now = self.clock.now()
+        for each in await self.store.processes():
+            if each.facts.get("role") == "worker" and (now - each.seen).total_seconds() > FORGOTTEN:
+                await self.store.absent(each.process)
+
     async def show(self) -> None:
         """Give signs of this process until cancelled; a store that cannot be used is tried again."""
+        tidied = self.clock.monotonic()
         while True:
             await self.clock.sleep(min(SIGN_EVERY, self.lease / 4))
             with suppress(StoreUnavailable):  # workers and triggers tell of the store
                 await self.sign()
+                if self.clock.monotonic() - tidied > FORGOTTEN:
+                    await self.forget_workers()
+                    tidied = self.clock.monotonic()
 
     async def look(self) -> None:
         """Follow wishes, and carry out commands, until cancelled."""

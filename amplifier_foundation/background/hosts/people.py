@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from amplifier_core.shared_stores import Presence, SharedStore
+    from amplifier_core.storage import SessionRecord
 
 PATIENCE = 35.0
 """Seconds for the answer of another host; a background session may end its work before it stops."""
@@ -52,16 +53,18 @@ async def adopt_host(store: SharedStore, host: str, by: str) -> str:
     projects = {project for each in gone for project in each.facts.get("projects") or ()}
     freed = sum([await store.release(each, owners=[one.process for one in gone]) for each in sorted(projects)])
     waiting = await store.adopt(host, by)
-    sessions = [
-        each
-        for each in await store.sessions()
-        if each.status == "running" and host_of(str(each.metadata.get(KEY) or "")) == host
-    ]
+    sessions = await open_sessions_of(store, host)
     for each in sessions:
         await store.update(each.session_id, status="interrupted", error=f"host {host} is gone")
     for one in gone:
         await store.absent(one.process)
     return f"{freed} claims, {waiting} waiting events and {len(sessions)} open sessions of {host}"
+
+
+async def open_sessions_of(store: SharedStore, host: str) -> list[SessionRecord]:
+    """Return the sessions that run on a host, as their records say."""
+    running = [each for each in await store.sessions() if each.status == "running"]
+    return [each for each in running if host_of(str(each.metadata.get(KEY) or "")) == host]
 
 
 async def change_elsewhere(store: SharedStore, verb: str, name: str) -> list[str]:
