@@ -28,6 +28,7 @@ from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.cli.up import keep_counts
 from amplifier_foundation.cli.view import RunView
 from amplifier_foundation.settings import write_setting
+from tests import forks
 
 TOOL = """
 import os, signal
@@ -156,10 +157,7 @@ class Shop:
 
     def up_as_process(self, **environment: str) -> int:
         """Handle everything, in a process that may be killed."""
-        command = [sys.executable, "-m", "amplifier_foundation", "up", "--once"]
-        given = {**os.environ, **environment}
-        ran = subprocess.run(command, cwd=self.folder, env=given, capture_output=True, timeout=60, check=False)
-        return ran.returncode
+        return forks.run(("up", "--once"), cwd=self.folder, env={**os.environ, **environment}).returncode
 
     def install_killer(self) -> str:
         """Write a plugin that kills the process at a step of the store; return its place."""
