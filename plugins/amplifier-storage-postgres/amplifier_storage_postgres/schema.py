@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from .connections import Pool, TimedConnection
 
 MIGRATIONS = ("version1.sql",)
-"""The n-th brings tables of version n - 1 to version n. Released ones are never changed."""
+"""The n-th brings tables of version n - 1 to version n. Released ones are never changed.
+
+Functions are made anew with each version: a change of `functions.sql` is a version, too, perhaps without a table.
+"""
 
 _VERSIONS = """SELECT current_setting('server_version_num')::int, EXISTS (
     SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace

@@ -304,7 +304,7 @@ say("made")
 async def test_a_hint_comes_from_another_store_and_not_from_the_own(store: PostgresStore, dsn: str) -> None:
     other = open_postgres({"dsn": dsn})
     heard = threading.Semaphore(0)
-    end = other.listen(lambda: heard.release() and None)
+    end = other.listen(heard.release)
     assert await asyncio.to_thread(heard.acquire, timeout=20)  # it listens, and may have missed something
     await store.emit(SessionEvent("a", {}))
     assert await asyncio.to_thread(heard.acquire, timeout=20)
@@ -318,7 +318,7 @@ async def test_a_hint_comes_from_another_store_and_not_from_the_own(store: Postg
 
 async def test_a_listener_connects_again(store: PostgresStore, dsn: str) -> None:
     heard = threading.Semaphore(0)
-    end = store.listen(lambda: heard.release() and None)
+    end = store.listen(heard.release)
     assert await asyncio.to_thread(heard.acquire, timeout=20)
     end_of_it = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE query LIKE 'LISTEN%' AND datname = current_database()"""
@@ -343,7 +343,7 @@ async def test_one_owner_leads_at_a_time(store: PostgresStore) -> None:
     second = await store.lead("timers", owner="two@b", lease=60)
     assert second is not None
     assert second.epoch == 2
-    with pytest.raises(StaleEpoch):
+    with pytest.raises(StaleEpoch, match="lease timers was taken over"):
         await _enqueue(store, leader=again)
     assert await store.deliveries() == []
     await _enqueue(store, leader=second)
