@@ -36,6 +36,7 @@ AREAS = (
     "editors",
     "flows",
     "foreman",
+    "hosts",
 )
 
 
