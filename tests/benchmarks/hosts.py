@@ -113,7 +113,7 @@ async def _store(server: Postgres, folder: Path) -> AsyncIterator[Row]:
     dsn = server.create()
     async with closing_store(open_postgres({"dsn": dsn})) as opened:
         store: Any = opened
-        shorts = [f"short-{number}" for number in range(CALLS * (ROUNDS + 1))]
+        shorts = [f"turn-{number}" for number in range(CALLS * (ROUNDS + 1))]
         for name in (*shorts, "short"):
             await session(store, name, SHORT)
         await session(store, "long", LONGEST)
