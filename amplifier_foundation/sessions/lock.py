@@ -124,6 +124,12 @@ def running_owner(project: str | None = None) -> dict[str, Any] | None:
     return next(owners, None)
 
 
+def refuse_owners() -> None:
+    """Raise `SessionConflict` while a process runs background sessions with this data folder."""
+    if (owner := running_owner()) is not None:
+        raise _conflict(owner)
+
+
 def is_missing(owner: Mapping[str, Any]) -> bool:
     """Return whether no process here has the number of this owner."""
     try:
