@@ -8,19 +8,22 @@ NULs), a whole number or None; a time is in microseconds since 1970, UTC, and JS
 kinds and their fields:
 
     histories        id, source, shared           the history `id` begins with the first `shared` messages of `source`
-    messages         history, position, body      the messages of the history itself: shared ones are stored once
+    messages         history, position, body, fault      the messages of the history itself, so shared ones once;
+                     `fault` is 1 for a damaged message, which stays one, else 0
     sessions         those of `SessionRecord`, history, id      sessions are numbered in the order of their making
     cuts             session_id, history, start, stop, cut      messages that `repair` has set aside at the time `cut`
     events           those of `SessionEvent`
     log              last                         the last sequence given out, also of a purged event: one row
-    deliveries       those of `Delivery`, dedupe_key, owner, waits, settle_key, settling_since, event_id, cause, id
+    deliveries       those of `Delivery`, dedupe_key, owner, waits, settle_key, settling_since, id
     trigger_states   project, trigger, key, value
     documents        those of `Document`
-    searched         project, collection, key, members, number   what a search looks in; `number` orders the changes
+    searched         project, collection, key, members    what a search looks in, in the order of the changes
 
 A claim ends with the copy: a claimed delivery is exported as pending, with its epoch. `waits` is 1 for a delivery
-behind an unfinished one of its key, else 0. A store may have more fields, and more kinds after these: only those that
-both stores keep are copied, and the others are listed.
+behind an unfinished one of its key, else 0. A settle key longer than `LONGEST_SETTLE_KEY` is left out.
+
+A store may have more fields, and more kinds after these: only those that both stores keep are copied, and the others
+are listed.
 
 Invariant: a copy begins in an empty store. Its state is stored there in the transaction of each page, and removed once
 the digests are equal. So a copy goes on after a kill at any moment, and of two copies at once one is refused.
@@ -47,6 +50,9 @@ Cursor: TypeAlias = "Sequence[Any] | None"
 PAGE_ROWS = 1000
 PAGE_BYTES = 4_000_000
 """A page ends with the row that reaches one of these; the second counts characters of texts."""
+
+LONGEST_SETTLE_KEY = 200
+"""Characters; the series of a longer one ends with the copy, as a store may keep it shortened."""
 
 _MODULUS = 1 << 256
 _encode = json.JSONEncoder(separators=(",", ":")).encode

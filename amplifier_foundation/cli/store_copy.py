@@ -58,6 +58,8 @@ def copy(
 
     plugins = plugins_of(ctx)
     chosen, wanted = _choose(source, from_config, plugins), _choose(target, to_config, plugins)
+    if chosen == wanted:
+        raise click.UsageError("FROM and TO are the same store")
     refuse_owners()
     with (
         owner_lock({"bundles": ["amplifier store copy"], "projects": [], "socket": ""}),
@@ -114,7 +116,7 @@ def _choose(text: str, options: Sequence[str], plugins: Plugins) -> dict[str, An
     for option in options:
         key, equals, value = option.partition("=")
         if not key or not equals:
-            raise click.UsageError(f"'{option}' is not KEY=VALUE, as in: dsn=env:AMPLIFIER_DSN")
+            raise click.UsageError(f"'{option}' has no value. Write it as in: dsn=env:AMPLIFIER_DSN")
         config[key] = read_value(value)
     return {"name": name or text, "config": config}
 
@@ -126,7 +128,11 @@ def _setting() -> dict[str, Any]:
 
 
 def _print(copied: Copied) -> None:
-    rows = [(kind.replace("_", " "), f"{total.rows:,}", total.digest[:16]) for kind, total in copied.totals.items()]
+    rows = [
+        (kind.replace("_", " "), f"{total.rows:,}", total.digest[:16])
+        for kind, total in copied.totals.items()
+        if total.rows
+    ]
     print_table(("KIND", "ROWS", "DIGEST"), rows, empty="", leave_out=("DIGEST",))
 
 

@@ -40,11 +40,7 @@ def open_store(path: Path, busy_timeout: float) -> sqlite3.Connection:
     if sqlite3.sqlite_version_info < (3, 35):
         raise StoreUnavailable(path, f"SQLite {sqlite3.sqlite_version} is too old. Use a Python with 3.35 or newer")
     with translate_errors(path):
-        for missing in [each for each in (*reversed(path.parent.parents), path.parent) if not each.exists()]:
-            missing.mkdir(0o700, exist_ok=True)
-            missing.chmod(0o700)  # whatever the umask took away
-        if not os.path.lexists(path):
-            _make_file(path, busy_timeout)
+        make_store(path, busy_timeout)
         restrict(path)
         db = connect(path, busy_timeout)
         try:
@@ -132,8 +128,13 @@ def _check_end(db: sqlite3.Connection, path: Path) -> None:
         db.execute("ROLLBACK")
 
 
-def _make_file(path: Path, busy_timeout: float) -> None:
-    """Make the file elsewhere and link it into place: an empty file in this place has lost its content."""
+def make_store(path: Path, busy_timeout: float) -> None:
+    """Make a missing file and its folders: elsewhere and linked into place, as an empty file has lost its content."""
+    for missing in [each for each in (*reversed(path.parent.parents), path.parent) if not each.exists()]:
+        missing.mkdir(0o700, exist_ok=True)
+        missing.chmod(0o700)  # whatever the umask took away
+    if os.path.lexists(path):
+        return
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory(prefix=".new-store-", dir=path.parent) as folder:

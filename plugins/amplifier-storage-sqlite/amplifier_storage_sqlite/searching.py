@@ -73,14 +73,14 @@ def forget(db: sqlite3.Connection, place: Mapping[str, Column]) -> None:
         db.execute("DELETE FROM document_texts WHERE id = ?", row[:1])
 
 
-def keep(db: sqlite3.Connection, place: Mapping[str, Column], text: Text, number: int | None = None) -> None:
-    """Add the text of a document that has none; `number`, within its place, is by default the next one."""
+def keep(db: sqlite3.Connection, place: Mapping[str, Column], text: Text) -> None:
+    """Add the text of a document that has none."""
     ids = _ids_of(db, place)
     if ids is None:
         last = db.execute("SELECT coalesce(max(id), 0) FROM document_texts").fetchone()[0]
-        first = (last >> PLACE_BITS) + 1 << PLACE_BITS
-        ids = first, first - 1
-    number = ids[1] + 1 if number is None else ids[0] + number
+        number = (last >> PLACE_BITS) + 1 << PLACE_BITS
+    else:
+        number = ids[1] + 1
     db.execute(_INSERT, {**place, "id": number, **text._asdict()})
     if has_index(db):
         db.execute("INSERT INTO document_index (rowid, words) VALUES (?, ?)", (number, text.words))

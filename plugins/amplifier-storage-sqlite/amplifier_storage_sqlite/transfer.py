@@ -1,7 +1,6 @@
 """Export and import the rows of a file: `amplifier_core.store_transfer.StoreTransfer`.
 
-A row with a checksum is compared with it, and gets a new one. A row that a fresh store makes anew from others does not
-move: the words of `document_texts` and their index, and the numbers of `triggers`.
+A row with a checksum is compared with it, and gets a new one. Columns that follow from others do not move.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.errors import StoreConflict, StoreUnavailable
-from amplifier_core.store_transfer import Page, cut_page
+from amplifier_core.store_transfer import LONGEST_SETTLE_KEY, Page, cut_page
 from amplifier_core.text_search import fold_words, join_members
 
 from . import inbox, searching
 from .documents import DOCUMENTS, encode_key
 from .faults import DamageError, translate_errors
-from .opening import COPY_TABLE, connect, has_copy, open_store, place_of, require_place, restrict
+from .opening import COPY_TABLE, connect, has_copy, make_store, place_of, require_place, restrict
 from .rows import DELIVERIES, EVENTS, StateRows
 from .sessions import NAMES as SESSION_NAMES
-from .values import checksum, loads, plain, unplain
+from .values import checksum, field_of, loads, plain, unplain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,20 +36,15 @@ class Kind(NamedTuple):
     table: str
     fields: tuple[str, ...]
     order: tuple[str, ...]
-    is_sealed: bool = False
-    """Whether a checksum covers the fields but an `id` at their end."""
+    sealed: int = 0
+    """The number of fields, at their beginning, that the checksum covers."""
     expressions: Mapping[str, str] = {}
     """The fields that are not columns of this name."""
-
-    @property
-    def sealed(self) -> int:
-        """The number of fields that the checksum covers."""
-        return len(self.fields) - (self.fields[-1] == "id")
 
     def query(self, after: Cursor) -> str:
         """Return the query for rows after a cursor: the fields, the checksum, and the cursor after each."""
         columns = [self.expressions.get(name, name) for name in self.fields]
-        digest = "digest" if self.is_sealed else "NULL"
+        digest = "digest" if self.sealed else "NULL"
         order = ", ".join(self.order)
         where = f"({order}) > ({', '.join('?' * len(self.order))})" if after else "TRUE"
         return f"SELECT {', '.join(columns)}, {digest}, {order} FROM {self.table} WHERE {where} ORDER BY {order}"
@@ -58,17 +52,21 @@ class Kind(NamedTuple):
 
 _DELIVERY_FIELDS = (
     *DELIVERIES.names,
-    *("dedupe_key", "owner", "waits", "settle_key", "settling_since", "event_id", "cause", "id"),
+    *("dedupe_key", "owner", "waits", "settle_key", "settling_since", "id"),
 )
-_UNCLAIMED = {"state": "iif(state = 'claimed', 'pending', state)", "waits": "waits > 0"}
+_UNCLAIMED = {
+    "state": "iif(state = 'claimed', 'pending', state)",
+    "waits": "waits > 0",
+    "settle_key": f"iif(length(settle_key) <= {LONGEST_SETTLE_KEY}, settle_key, NULL)",
+}
 _STATES = "trigger_states JOIN triggers ON triggers.id = trigger_states.trigger"
 _STATE_FIELDS = {"trigger": "triggers.trigger"}
-_NUMBER = {"number": f"id & {(1 << searching.PLACE_BITS) - 1}"}
+_BODY = {"body": "CAST(body AS BLOB)", "fault": "0"}
 
 KINDS = {
-    "histories": Kind("histories", ("id", "source", "shared"), ("id",), True),
-    "messages": Kind("messages", ("history", "position", "body"), ("history", "position"), True),
-    "sessions": Kind("sessions", (*SESSION_NAMES, "id"), ("id",), True),
+    "histories": Kind("histories", ("id", "source", "shared"), ("id",), 3),
+    "messages": Kind("messages", ("history", "position", "body", "fault"), ("history", "position"), 3, _BODY),
+    "sessions": Kind("sessions", (*SESSION_NAMES, "id"), ("id",), len(SESSION_NAMES)),
     "cuts": Kind("cuts", ("session_id", "history", "start", "stop", "cut"), ("history", "start", "session_id")),
     "events": Kind("events", EVENTS.names, ("sequence",)),
     "log": Kind("(SELECT coalesce(max(seq), 0) AS last FROM sqlite_sequence)", ("last",), ("last",)),
@@ -76,10 +74,8 @@ KINDS = {
     "trigger_states": Kind(
         _STATES, ("project", "trigger", "key", "value"), ("trigger_states.trigger", "key"), expressions=_STATE_FIELDS
     ),
-    "documents": Kind("documents", DOCUMENTS.names, ("project", "collection", "key"), True),
-    "searched": Kind(
-        "document_texts", ("project", "collection", "key", "members", "number"), ("id",), expressions=_NUMBER
-    ),
+    "documents": Kind("documents", DOCUMENTS.names, ("project", "collection", "key"), len(DOCUMENTS.names)),
+    "searched": Kind("document_texts", ("project", "collection", "key", "members"), ("id",)),
 }
 
 
@@ -132,8 +128,6 @@ class SqliteTransfer:
         self, kind: str, fields: Sequence[str], rows: Sequence[Row], *, before: str | None, after: str | None
     ) -> None:
         """Add rows and replace the state of the copy, in one transaction."""
-        if not self.path.exists():
-            open_store(self.path, self._busy_timeout).close()
         with translate_errors(self.path), self._transaction() as db:
             if _state_of(db) != before:
                 raise StoreConflict(self.path, "another process copies into it. Wait until that one has ended")
@@ -165,6 +159,8 @@ class SqliteTransfer:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        if self._db is None:
+            make_store(self.path, self._busy_timeout)
         db = self._connection()
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -176,22 +172,35 @@ class SqliteTransfer:
 
 
 def _export(table: Kind, columns: Sequence[int], row: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Return the cursor after a row, and its fields. Raises `DamageError`."""
+    """Return the cursor after a row, and its fields. Raises `DamageError`; a damaged message has its mark."""
     count = len(table.fields)
-    if table.is_sealed and row[count] != checksum(*row[: table.sealed]):
-        raise DamageError(f"a row of {table.table} differs from the written row: {unplain(row[0])!r}")
+    values = list(row[:count])
+    if table.sealed and row[count] != checksum(*values[: table.sealed]):
+        if "fault" not in table.fields:
+            raise DamageError(f"a row of {table.table} differs from the written row: {unplain(row[0])!r}")
+        values[table.fields.index("fault")] = 1
     cursor = [{"key": unplain(each)} if isinstance(each, bytes) else each for each in row[count + 1 :]]
-    return cursor, [unplain(row[at]) for at in columns]
+    return cursor, [_decode(values[at]) for at in columns]
+
+
+def _decode(column: Any) -> Any:
+    try:
+        return unplain(column)
+    except UnicodeDecodeError:  # of a damaged message
+        return column.decode("utf-8", "replace")
 
 
 def _insert(db: sqlite3.Connection, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
     table = KINDS[kind]
     for row in rows:
         values: dict[str, Column] = {name: plain(value, name) for name, value in row.items()}
+        fault = int(values.pop("fault", 0) or 0)
         if kind == "documents":
             values["key"] = encode_key(row["key"])
-        if table.is_sealed:
-            values["digest"] = checksum(*[values[name] for name in table.fields[: table.sealed]])
+        if kind == "deliveries":
+            values |= {name: field_of(values["event"], name) for name in ("event_id", "cause")}
+        if table.sealed:
+            values["digest"] = checksum(*[values[name] for name in table.fields[: table.sealed]]) + fault
         marks = ", ".join(f":{name}" for name in values)
         db.execute(f"INSERT INTO {table.table} ({', '.join(values)}) VALUES ({marks})", values)
 
@@ -216,7 +225,7 @@ def _import_searched(db: sqlite3.Connection, kind: str, rows: Sequence[Mapping[s
         place = {name: plain(row[name]) for name in ("project", "collection")} | {"key": encode_key(row["key"])}
         found = db.execute(find, place).fetchone()
         words = fold_words(join_members(loads(found[0]), loads(row["members"]))) if found else ""
-        searching.keep(db, place, searching.Text(plain(row["members"]), words), row["number"])
+        searching.keep(db, place, searching.Text(plain(row["members"]), words))
 
 
 _IMPORTS = {"log": _import_log, "trigger_states": _import_states, "searched": _import_searched}
