@@ -1,0 +1,85 @@
+"""Implement what `amplifier_core.shared_stores.SharedStore` has about hosts: a part of `PostgresStore`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.shared_stores import Lease, Presence, host_of
+
+from .deliveries import encode_events, span
+from .part import Part
+from .rows import number_events
+from .values import dumps, loads, moment, plain, unplain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from amplifier_core.events import SessionEvent
+
+_LEASES = "SELECT name, owner, epoch, until FROM @.leases WHERE until > @.clock() ORDER BY name"
+_PROCESSES = "SELECT process, host, started, seen, facts FROM @.processes ORDER BY started, process"
+
+
+class PostgresHosts(Part):
+    """The methods of a store about time, leases, processes and hints."""
+
+    async def now(self) -> datetime:
+        """Return the time of the server's clock."""
+        [(now,)] = await self._runner.rows("SELECT @.clock()")
+        return moment(now)
+
+    async def lead(self, name: str, *, owner: str, lease: float) -> Lease | None:
+        """Take a free name, or extend the own lease."""
+        given = {"name": plain(name), "owner": plain(owner), "lease": span(lease)}
+        taken = await self._runner.write("lead", given)
+        return None if taken is None else Lease(name, owner, taken[0], moment(taken[1]))
+
+    async def resign(self, lease: Lease) -> None:
+        """Free the name; its next lease has a new epoch, whoever takes it."""
+        await self._runner.write(
+            "resign", {"name": plain(lease.name), "owner": plain(lease.owner), "epoch": lease.epoch}
+        )
+
+    async def leases(self) -> list[Lease]:
+        """Return the leases that hold."""
+        rows = await self._runner.rows(_LEASES)
+        return [Lease(unplain(name), unplain(owner), epoch, moment(until)) for name, owner, epoch, until in rows]
+
+    async def present(self, process: str, facts: Mapping[str, Any]) -> None:
+        """Record a sign of this process and its facts."""
+        given = {"process": plain(process), "host": plain(host_of(process)), "facts": dumps(facts, "facts")}
+        await self._runner.write("present", given)
+
+    async def absent(self, process: str) -> None:
+        """Forget this process."""
+        await self._runner.write("absent", {"process": plain(process)})
+
+    async def processes(self) -> list[Presence]:
+        """Return every process that is not forgotten."""
+        return [
+            Presence(unplain(process), unplain(host), moment(started), moment(seen), loads(facts))
+            for process, host, started, seen, facts in await self._runner.rows(_PROCESSES)
+        ]
+
+    async def adopt(self, host: str, by: str) -> int:
+        """Give the deliveries of a host that are not done to the host `by`."""
+        return int(await self._runner.write("adopt", {"host": plain(host), "by": plain(by)}))
+
+    async def reserve(self, project: str, name: str, limit: int, period: float) -> float:
+        """Take the first place of a rate that keeps `limit` within any `period` seconds. Raises `ValueError`."""
+        if limit < 1:
+            raise ValueError(f"a rate of {limit} has no places")
+        given = self._encode({"project": project, "name": name, "limit": limit}) | {"period": span(period)}
+        return int(await self._runner.write("reserve", given)) / 1_000_000
+
+    async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:
+        """Append an event of another site to the log once."""
+        events = encode_events([event], self._runner.projects)
+        given = {"origin": plain(origin), "id": plain(event.event_id), "events": events}
+        sequences = await self._runner.write("receive", given)
+        return None if sequences is None else number_events([event], sequences)[0]
+
+    def listen(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Call `told`, in a thread of the store, after another store object has stored something."""
+        return self._runner.hints.listen(told)

@@ -1,0 +1,62 @@
+"""Provide a store in a database of its own, and Python in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+
+from amplifier_storage_postgres import open_postgres
+from tests.postgres import database, postgres
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from amplifier_storage_postgres.store import PostgresStore
+
+    Start: TypeAlias = Callable[..., subprocess.Popen[str]]
+
+__all__ = ["database", "postgres"]
+
+PRELUDE = """
+import asyncio, os, signal, sys
+from datetime import timedelta
+from amplifier_core.errors import AmplifierError, StaleEpoch, StoreUnavailable
+from amplifier_core.events import SessionEvent
+from amplifier_core.storage import Admission, SessionRecord
+from amplifier_core.triggers import TriggerEvent, TriggerType
+from amplifier_storage_postgres import open_postgres
+
+def say(*words):
+    print(*words, flush=True)
+
+def event(**fields):
+    return TriggerEvent(TriggerType.CUSTOM, "test", **fields)
+
+"""
+
+
+@pytest.fixture
+async def store(database: str) -> AsyncIterator[PostgresStore]:
+    store = open_postgres({"dsn": database})
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a process that runs a script, whose `sys.argv[1:]` are the arguments; it is killed when the test ends."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(script: str, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", PRELUDE + script, *map(str, arguments)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
