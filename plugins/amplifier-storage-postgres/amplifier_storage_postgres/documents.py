@@ -63,7 +63,7 @@ def encode_change(change: DocumentChange, projects: Projects) -> dict[str, Any]:
     if change.searched:
         words = fold_words(join_members(change.data, change.searched))
         members = dumps(list(change.searched), "searched")
-        encoded |= {"members": members, "words": words, "place": _lexeme_of(project, collection)}
+        encoded |= {"members": members, "words": words, "place": lexeme_of(project, collection)}
     return encoded
 
 
@@ -94,7 +94,9 @@ def find(
     return [each for each in found if has_members(each.data, where)][: None if limit is None else max(limit, 0)]
 
 
-def search(pool: Pool, projects: Projects, place: tuple[str, str], words: Sequence[str], limit: int) -> list[DocumentMatch]:
+def search(
+    pool: Pool, projects: Projects, place: tuple[str, str], words: Sequence[str], limit: int
+) -> list[DocumentMatch]:
     """Return the best documents of a place with any of the words."""
     if not words:
         return []
@@ -104,7 +106,7 @@ def search(pool: Pool, projects: Projects, place: tuple[str, str], words: Sequen
         "project": project,
         "collection": collection,
         "most": MOST_MATCHES,
-        "queries": [_query(each, _lexeme_of(project, collection)) for each in asked],
+        "queries": [_query(each, lexeme_of(project, collection)) for each in asked],
         "phrases": [json.dumps([word for word in each if " " in word]) for each in asked],
     }
     found = [row[0] for row in pool.read(_MATCHES, values)]
@@ -134,7 +136,7 @@ def _query(words: Sequence[str], place: str) -> str:
     return " & ".join([f"'{place}'", *terms])
 
 
-def _lexeme_of(project: str, collection: str) -> str:
+def lexeme_of(project: str, collection: str) -> str:
     """Return the lexeme that stands for a place; no word begins with '_'."""
     return "_" + sha256(f"{project}\0{collection}".encode()).hexdigest()[:32]
 

@@ -23,15 +23,23 @@ _LONGEST = 600.0
 """Seconds that a migration may take."""
 
 
-def migrate(pool: Pool) -> None:
+UNFINISHED_COPY = "unfinished_copy"
+"""The table with the state of a copy into this schema; it is there until the copy is finished."""
+
+
+def migrate(pool: Pool, *, copying: bool = False) -> None:
     """Bring the schema to this version, in one transaction; of several processes one does it.
 
-    Raises `StoreUnavailable` for a newer schema, and for a server that is too old.
+    Raises `StoreUnavailable` for a newer schema, for a server that is too old and, unless `copying`, for an unfinished
+    copy.
     """
     settings = pool.settings
     with connect(settings, patience=_LONGEST) as db:
         try:
-            if _checked_version(pool, db) == len(MIGRATIONS):
+            version = _checked_version(pool, db)
+            if not copying:
+                _refuse_copy(pool, db)
+            if version == len(MIGRATIONS):
                 return
             with db.transaction():
                 db.execute(
@@ -43,6 +51,15 @@ def migrate(pool: Pool) -> None:
                 _upgrade(pool, db, _checked_version(pool, db))
         except psycopg.Error as error:
             raise store_error(settings.place, error) from error
+
+
+def _refuse_copy(pool: Pool, db: TimedConnection) -> None:
+    name = pool.expand(f"@.{UNFINISHED_COPY}").decode()
+    if db.execute("SELECT to_regclass(%s)", (name,)).fetchall() != [(None,)]:
+        raise StoreUnavailable(
+            pool.settings.place,
+            "holds an unfinished copy. Finish it with: amplifier store copy FROM TO; or drop the schema",
+        )
 
 
 def _upgrade(pool: Pool, db: TimedConnection, start: int) -> None:
