@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+import shutil
 import signal
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -19,11 +22,8 @@ from amplifier_storage_postgres import open_postgres, transfer_postgres
 from amplifier_storage_postgres.transfer import KINDS
 from amplifier_storage_sqlite import open_sqlite, transfer_sqlite
 from tests.everything import describe, fill
-from tests.postgres import running
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.postgres import Postgres
 
     from .conftest import Start
@@ -74,14 +74,24 @@ store_transfer.copy_store(transfer_sqlite({"path": source}), new)
 """
 
 
-@pytest.fixture
-async def full(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SQLite file with one of everything."""
-    path = tmp_path / "store.db"
-    store = open_sqlite({"path": path})
-    await fill(store, MESSAGES)
-    await store.close()
+    path = tmp_path_factory.mktemp("filled") / "store.db"
+
+    async def make() -> None:
+        store = open_sqlite({"path": path})
+        await fill(store, MESSAGES)
+        await store.close()
+
+    asyncio.run(make())
     return path
+
+
+@pytest.fixture
+def full(filled: Path, tmp_path: Path) -> Path:
+    """A file of its own for a test."""
+    return Path(shutil.copy(filled, tmp_path / "store.db"))
 
 
 @pytest.fixture(autouse=True)
@@ -162,19 +172,20 @@ def test_a_copy_killed_at_any_moment_goes_on(full: Path, postgres: Postgres, sta
     assert to_postgres(full, dsn).was_there
 
 
-def test_a_server_lost_in_the_middle_is_said_and_the_copy_goes_on(full: Path) -> None:
-    with running(fsync=True) as server:
-        dsn = server.dsn()
+def test_a_server_lost_in_the_middle_is_said_and_the_copy_goes_on(
+    full: Path, postgres: Postgres, database: str
+) -> None:
+    def lose(progress: Progress) -> None:
+        if progress.step == "copy" and progress.kind == "deliveries":
+            postgres.stop()
 
-        def lose(progress: Progress) -> None:
-            if progress.step == "copy" and progress.kind == "deliveries":
-                server.kill()
-
+    try:
         with pytest.raises(StoreUnavailable):
-            to_postgres(full, dsn, lose)
-        server.start()
-        assert not to_postgres(full, dsn).was_there
-        assert to_postgres(full, dsn).was_there
+            to_postgres(full, database, lose)
+    finally:
+        postgres.start()
+    assert not to_postgres(full, database).was_there
+    assert to_postgres(full, database).was_there
 
 
 def test_the_slower_of_two_copies_is_told(full: Path, database: str) -> None:

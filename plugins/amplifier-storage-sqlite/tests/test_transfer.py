@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+import shutil
 import signal
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,8 +22,6 @@ from amplifier_storage_sqlite.transfer import KINDS
 from tests.everything import describe, fill
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .conftest import Start
 
 KILLS = int(os.environ.get("KILLS", "4"))
@@ -75,18 +76,26 @@ except StoreConflict as error:
 """
 
 
-@pytest.fixture
-async def full(path: Path) -> Path:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with one of everything, and messages set aside by a repair."""
-    store = open_sqlite({"path": path})
-    await fill(store)
-    await store.close()
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE messages SET body = '{}' WHERE position = 58")
-    store = open_sqlite({"path": path})
-    assert len(await store.repair("root")) == 1
-    await store.close()
+    path = tmp_path_factory.mktemp("filled") / "store.db"
+
+    async def make() -> None:
+        store = open_sqlite({"path": path})
+        await fill(store)
+        execute(path, "UPDATE messages SET body = '{}' WHERE position = 58")
+        assert len(await store.repair("root")) == 1
+        await store.close()
+
+    asyncio.run(make())
     return path
+
+
+@pytest.fixture
+def full(filled: Path, path: Path) -> Path:
+    """A file of its own for a test."""
+    return Path(shutil.copy(filled, path))
 
 
 @pytest.fixture(autouse=True)
