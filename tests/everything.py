@@ -86,6 +86,8 @@ async def _fill_queues(store: Any) -> None:
     await store.redeliver((await store.deliveries(queue="held", state="dead"))[0].delivery_id, now=WHEN)
     await enqueue("settling", "early", admission=Admission(settle_key="a", settle=5, settle_within=60))
     await enqueue("settling", "late", admission=Admission(settle_key="a", settle=5, settle_within=60))
+    for key in ("é\udcff" * 90, "long" * 90):
+        await enqueue("settling", key, admission=Admission(key=key, settle_key=key, settle=5))
 
 
 async def _fill_documents(store: Any) -> None:
@@ -137,7 +139,7 @@ async def _read(store: Any) -> AsyncIterator[tuple[str, Any]]:
 async def _go_on(store: Any) -> AsyncIterator[tuple[str, Any]]:
     event = TriggerEvent(TriggerType.MANUAL, "again", WHEN, dedupe_key="done", event_id="again")
     yield "known", await store.enqueue(PROJECT, "done", "manual", event, now=LATER)
-    for queue in ("claimed", "tried", "held", "held", "keyed", "keyed", "keyed", "keyed", "settling", "settling"):
+    for queue in ("claimed", "tried", "held", "held", "keyed", "keyed", "keyed", "keyed", *["settling"] * 4):
         claimed = await store.claim(PROJECT, queue, owner="two@host", lease=60, session_id="of-dead", now=LATER)
         yield f"claim in {queue} {claimed and claimed.event.event_id}", claimed and _facts(claimed)
         if claimed is not None and claimed.event.event_id != "event-other":

@@ -52,21 +52,20 @@ def copy(
 
     from amplifier_core.store_transfer import copy_store
 
-    from ..sessions.lock import owner_lock, refuse_owners
+    from ..sessions.lock import owner_lock
     from ..sessions.presence import refuse_use
     from ..sessions.storages import open_transfer
 
     plugins = plugins_of(ctx)
     chosen, wanted = _choose(source, from_config, plugins), _choose(target, to_config, plugins)
-    if chosen == wanted:
-        raise click.UsageError("FROM and TO are the same store")
-    refuse_owners()
     with (
         owner_lock({"bundles": ["amplifier store copy"], "projects": [], "socket": ""}),
         closing(open_transfer(plugins, chosen)) as old,
         closing(open_transfer(plugins, wanted)) as new,
         closing(Shown(quiet=ctx.obj["quiet"])) as shown,
     ):
+        if old.place == new.place:
+            raise click.UsageError("FROM and TO are the same store")
         refuse_use(old)
         refuse_use(new)
         copied = copy_store(old, new, shown.show)
@@ -83,6 +82,7 @@ class Shown:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._moves = sys.stderr.isatty()
+        self._line = ""
 
     def show(self, progress: Progress) -> None:
         """Show how far the copy is."""
@@ -91,7 +91,9 @@ class Shown:
             return
         total = "" if done or progress.total is None else f" of {progress.total:,}"
         line = f"{_STEPS[progress.step]} {progress.kind.replace('_', ' ')}: {progress.rows:,}{total}"
-        click.echo(f"\r\x1b[K{line}" if self._moves else line, nl=not self._moves, err=True)
+        if line != self._line:
+            self._line = line
+            click.echo(f"\r\x1b[K{line}" if self._moves else line, nl=not self._moves, err=True)
 
     def close(self) -> None:
         """Clear the moving line."""
@@ -142,7 +144,7 @@ def _explain(old: str, new: str, wanted: dict[str, Any], copied: Copied) -> None
     import shlex
 
     if copied.left_out:
-        click.echo(f"{new} cannot keep: {', '.join(copied.left_out)}", err=True)
+        click.echo(f"Not kept by {new}: {', '.join(copied.left_out)}", err=True)
     what = "was copied before, and is the same" if copied.was_there else "is copied, and the same"
     click.echo(f"Everything {what}. The old store stays as it is: {old}", err=True)
     if wanted != _setting():

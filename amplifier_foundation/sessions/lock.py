@@ -32,11 +32,13 @@ PROBES = 20
 def owner_lock(facts: dict[str, Any]) -> Iterator[None]:
     """Own the background work of the folders `facts["projects"]` while the block runs; others read `facts`.
 
-    Processes of different folders run side by side. Raises `SessionConflict` with the process that owns one of them.
+    Without folders it owns that of all. Processes of different folders run side by side. Raises `SessionConflict` with
+    the process that owns one of them.
     """
     projects = sorted(set(facts.get("projects") or ()))
     for owner in running_owners():  # also one that holds a lock by another name
-        if set(projects) & set(owner.get("projects") or ()):
+        others = owner.get("projects") or ()
+        if not projects or not others or set(projects) & set(others):
             raise _conflict(owner)
     with ExitStack() as stack:
         for project in projects or [""]:
@@ -122,12 +124,6 @@ def running_owner(project: str | None = None) -> dict[str, Any] | None:
     """Return the facts of the process that runs the background sessions of a folder (None: of any), if there is one."""
     owners = (each for each in running_owners() if project is None or project in (each.get("projects") or ()))
     return next(owners, None)
-
-
-def refuse_owners() -> None:
-    """Raise `SessionConflict` while a process runs background sessions with this data folder."""
-    if (owner := running_owner()) is not None:
-        raise _conflict(owner)
 
 
 def is_missing(owner: Mapping[str, Any]) -> bool:

@@ -121,7 +121,10 @@ def refuse_use(transfer: StoreTransfer) -> None:
     from amplifier_core.store_transfer import read_pages
 
     if users := transfer.users():
-        raise StoreConflict(transfer.place, f"is in use by {', '.join(users)}. Stop everything that uses it")
+        raise StoreConflict(
+            transfer.place,
+            f"is in use by {', '.join(users)}. Stop everything that uses it; a killed process counts for a while",
+        )
     if transfer.is_empty():
         return
     for page in read_pages(transfer, "sessions", ("session_id", "status", "metadata")):

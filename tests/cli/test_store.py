@@ -106,7 +106,7 @@ def test_nothing_is_restored_unasked_or_while_background_sessions_run(told: Told
     before = (home / "amplifier.db").stat().st_ino
     code, _, err = told("store", "restore")
     assert (code, "use --yes" in err) == (exits.USAGE, True)
-    with owner_lock({"bundles": ["watcher"]}):
+    with owner_lock({"bundles": ["watcher"], "projects": ["/p"]}):
         code, _, err = told("store", "restore", "--yes")
     assert (code, "runs watcher" in err) == (exits.CONFLICT, True)
     assert (home / "amplifier.db").stat().st_ino == before

@@ -15,7 +15,7 @@ import psycopg
 from amplifier_core import store_transfer
 from amplifier_core.errors import StoreConflict, StoreUnavailable
 from amplifier_core.json_values import to_json
-from amplifier_core.store_transfer import LONGEST_SETTLE_KEY, PAGE_BYTES, Page
+from amplifier_core.store_transfer import LONGEST_SETTLE_KEY, Page
 from amplifier_core.text_search import fold_words, join_members
 
 from .connections import Pool, connect
@@ -67,11 +67,11 @@ class Kind(NamedTuple):
         """Return the query for the rows after a cursor: what is read of each, and the cursor after it."""
         columns, order = (", ".join(f'"{name}"' for name in names) for names in (self.read, self.order))
         where = f"({order}) > ({', '.join(['%s'] * len(self.order))})" if after else "TRUE"
-        limit = store_transfer.PAGE_ROWS
+        limit, most = store_transfer.PAGE_ROWS, store_transfer.PAGE_BYTES
         page = f"SELECT t.*, {self.sound} AS sound FROM @.{self.table} t WHERE {where} ORDER BY {order} LIMIT {limit}"
         size = f"octet_length({self.longest})"
         sized = f"SELECT *, sum({size}) OVER (ORDER BY {order}) - {size} AS before FROM ({page}) AS page"
-        return f"SELECT {columns}, {order} FROM ({sized}) AS sized WHERE before < {PAGE_BYTES} ORDER BY {order}"
+        return f"SELECT {columns}, {order} FROM ({sized}) AS sized WHERE before < {most} ORDER BY {order}"
 
 
 _NO_COLUMNS = {"fault", "owner"}

@@ -17,7 +17,8 @@ import pytest
 from amplifier_core import store_transfer
 from amplifier_core.errors import StoreConflict, StoreDamaged, StoreUnavailable
 from amplifier_core.shared_stores import LOCAL
-from amplifier_core.store_transfer import Copied, Progress, StoreTransfer, copy_store
+from amplifier_core.store_transfer import Copied, Progress, StoreTransfer, copy_store, read_pages
+from amplifier_foundation.cli import exits, invoke
 from amplifier_storage_postgres import open_postgres, transfer_postgres
 from amplifier_storage_postgres.transfer import KINDS
 from amplifier_storage_sqlite import open_sqlite, transfer_sqlite
@@ -190,7 +191,7 @@ def test_a_server_lost_in_the_middle_is_said_and_the_copy_goes_on(
 
 def test_the_slower_of_two_copies_is_told(full: Path, database: str) -> None:
     def overtake(progress: Progress) -> None:
-        if progress.step == "copy" and progress.kind == "messages" and progress.rows < 20:
+        if progress.step == "copy" and progress.kind == "messages" and progress.rows <= store_transfer.PAGE_ROWS:
             to_postgres(full, database)
 
     with pytest.raises(StoreConflict, match="another process copies into it"):
@@ -266,3 +267,28 @@ def test_a_damaged_message_stays_one(full: Path, database: str, tmp_path: Path) 
     with pytest.raises(StoreDamaged, match="message m2 is not what was written"):
         store.read_sync("root")
     store._close()
+
+
+def test_a_page_of_long_rows_is_short(full: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    to_postgres(full, database)
+    monkeypatch.setattr(store_transfer, "PAGE_BYTES", 300)
+    for transfer in (transfer_postgres({"dsn": database}), transfer_sqlite({"path": full})):
+        with closing(transfer):
+            pages = list(read_pages(transfer, "messages", ("position", "body")))
+        assert max(len(page.rows) for page in pages) <= 4
+        assert sum(len(page.rows) for page in pages) == MESSAGES + 3
+
+
+def test_the_command_moves_a_store_to_postgres(
+    full: Path, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(full.parent))
+    monkeypatch.setenv("AMPLIFIER_DSN", database)
+    assert invoke(["store", "copy", str(full), "postgres", "--to-config", "schema=moved"]) == 0
+    told = capsys.readouterr()
+    assert f"{MESSAGES + 3:,}" in told.out
+    value = '{"name": "storage-postgres", "config": {"schema": "moved"}}'
+    assert f"Use the new one with: amplifier config set storage '{value}'\n" in told.err
+    monkeypatch.delenv("AMPLIFIER_DSN")
+    assert invoke(["store", "copy", str(full), "postgres"]) == exits.USAGE
+    assert "the environment variable AMPLIFIER_DSN is not set" in capsys.readouterr().err

@@ -57,7 +57,6 @@ _DELIVERY_FIELDS = (
 _UNCLAIMED = {
     "state": "iif(state = 'claimed', 'pending', state)",
     "waits": "waits > 0",
-    "settle_key": f"iif(length(settle_key) <= {LONGEST_SETTLE_KEY}, settle_key, NULL)",
 }
 _STATES = "trigger_states JOIN triggers ON triggers.id = trigger_states.trigger"
 _STATE_FIELDS = {"trigger": "triggers.trigger"}
@@ -99,14 +98,13 @@ class SqliteTransfer:
     def export_rows(self, kind: str, fields: Sequence[str], after: Cursor = None) -> Page:
         """Return rows after a cursor. Raises `StoreDamaged` for one that differs from the written one."""
         table = KINDS[kind]
-        columns = [table.fields.index(name) for name in fields]
         with translate_errors(self.path):
             db = self._connection()
             query = table.query(after)
             values = [encode_key(each["key"]) if isinstance(each, dict) else each for each in after or ()]
             rows = db.execute(query, values)
             try:
-                return cut_page(_export(table, columns, row) for row in rows)
+                return cut_page(_export(table, fields, row) for row in rows)
             finally:
                 rows.close()
 
@@ -171,23 +169,19 @@ class SqliteTransfer:
                 db.execute("ROLLBACK")
 
 
-def _export(table: Kind, columns: Sequence[int], row: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _export(table: Kind, fields: Sequence[str], row: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return the cursor after a row, and its fields. Raises `DamageError`; a damaged message has its mark."""
     count = len(table.fields)
-    values = list(row[:count])
-    if table.sealed and row[count] != checksum(*values[: table.sealed]):
-        if "fault" not in table.fields:
+    values = dict(zip(table.fields, row[:count], strict=True))
+    if table.sealed and row[count] != checksum(*row[: table.sealed]):
+        if "fault" not in values:
             raise DamageError(f"a row of {table.table} differs from the written row: {unplain(row[0])!r}")
-        values[table.fields.index("fault")] = 1
+        values |= {"fault": 1, "body": values["body"].decode("utf-8", "replace")}
+    values = {name: unplain(value) for name, value in values.items()}
+    if len(values.get("settle_key") or "") > LONGEST_SETTLE_KEY:
+        values["settle_key"] = None
     cursor = [{"key": unplain(each)} if isinstance(each, bytes) else each for each in row[count + 1 :]]
-    return cursor, [_decode(values[at]) for at in columns]
-
-
-def _decode(column: Any) -> Any:
-    try:
-        return unplain(column)
-    except UnicodeDecodeError:  # of a damaged message
-        return column.decode("utf-8", "replace")
+    return cursor, [values[name] for name in fields]
 
 
 def _insert(db: sqlite3.Connection, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
