@@ -55,6 +55,7 @@ HEAVY = {
     "openai",
     "opentelemetry.sdk",
     "pathspec",
+    "psycopg",
     "pydantic",
     "re2",
     "sqlite3",

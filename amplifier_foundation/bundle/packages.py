@@ -34,6 +34,7 @@ OURS = frozenset(
         "provider-replay",
         "runner-subprocess",
         "storage-jsonl",
+        "storage-postgres",
         "storage-sqlite",
         "tool-bash",
         "tool-delegate",

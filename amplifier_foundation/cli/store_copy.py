@@ -44,8 +44,8 @@ def copy(
 ) -> None:
     """Copy everything from the store FROM into the empty store TO, and compare both.
 
-    Each is the path of a SQLite file, the name of a storage (sqlite, postgres), or `settings`: the store that the
-    settings name. Stop everything that uses the two before. After an interruption, the same command goes on where it
+    Each is the path of a SQLite file (with a / or .db), the name of a storage (sqlite, postgres), or `settings`: the
+    store that the settings name. Stop everything that uses the two before. After an interruption, the same command goes on where it
     was. FROM stays as it is.
     """
     from contextlib import closing
@@ -64,7 +64,7 @@ def copy(
         closing(open_transfer(plugins, wanted)) as new,
         closing(Shown(quiet=ctx.obj["quiet"])) as shown,
     ):
-        if old.place == new.place:
+        if os.path.realpath(old.place) == os.path.realpath(new.place):
             raise click.UsageError("FROM and TO are the same store")
         refuse_use(old)
         refuse_use(new)

@@ -208,6 +208,7 @@ def test_a_store_in_use_is_not_copied(told: Told, session: str, home: Path, tmp_
         (("nowhere", "copy.db"), exits.NOT_FOUND, "unknown storage 'nowhere'"),
         (("old.db", "copy.db"), exits.TRY_AGAIN, "old.db: is not there"),
         (("sqlite", "settings"), exits.USAGE, "FROM and TO are the same store"),
+        (("sqlite", "link.db"), exits.USAGE, "FROM and TO are the same store"),
         (("sqlite", "jsonl"), exits.USAGE, "storage-jsonl cannot be copied: its package offers no transfer"),
         (("sqlite", "copy.db", "--to-config", "speed=1"), exits.USAGE, "unknown key 'speed'"),
         (("sqlite", "copy.db", "--to-config", "path"), exits.USAGE, "'path' has no value"),
@@ -216,8 +217,9 @@ def test_a_store_in_use_is_not_copied(told: Told, session: str, home: Path, tmp_
 )
 @pytest.mark.usefixtures("session")
 def test_a_copy_between_stores_that_cannot_be_is_refused(
-    told: Told, arguments: tuple[str, ...], code: int, message: str
+    told: Told, home: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
+    Path("link.db").symlink_to(home / "amplifier.db")
     found, _, err = told("store", "copy", *arguments)
     assert (found, message in err) == (code, True), err
     assert not Path("copy.db").exists()

@@ -118,9 +118,10 @@ def test_one_line_installs_a_working_program(environment: Environment, tmp_path:
     assert faults(found["plugins"]) == []
     there = {row["dist"] for row in (*found["plugins"], *found["modules"])}
     left_out = set(PLUGINS) - there - {"amplifier-providers"}  # that is no plugin
-    assert left_out == {"amplifier-orchestration", "amplifier-storage-jsonl"}
+    assert left_out == {"amplifier-orchestration", "amplifier-storage-jsonl", "amplifier-storage-postgres"}
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"all [packages](#packages) but `{'` and `'.join(sorted(left_out))}`" in readme
+    *names, last = sorted(left_out)
+    assert f"all [packages](#packages) but `{'`, `'.join(names)}` and `{last}`" in readme
     project = write(tmp_path / "project" / "bundle.md", TICKING).parent
     assert environment.amplifier("run", "hello", cwd=project).stdout == "You said: hello\n"
     assert environment.amplifier("up", "--once", cwd=project).returncode == 0

@@ -27,7 +27,7 @@ from .values import arguments
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from psycopg.abc import PQGen, RV
+    from psycopg.abc import RV, PQGen
 
     from .settings import Settings
 
@@ -115,7 +115,7 @@ class Pool:
         """Return a statement with the schema in place of each `@.`."""
         return statement.replace("@.", self._prefix).encode()
 
-    def read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+    def read(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         """Return the rows of a query. Raises `StoreUnavailable`, `StoreDamaged`, and the errors of functions."""
         query = self.expand(statement)
         slot = self._take()
@@ -195,7 +195,7 @@ class Pool:
             slot.connection = connect(self.settings)
         return slot.connection
 
-    def _read(self, slot: Slot, query: bytes, values: Sequence[Any]) -> list[Any]:
+    def _read(self, slot: Slot, query: bytes, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
         was_open = slot.connection is not None
         try:
             return self._connect(slot).execute(query, values or None).fetchall()

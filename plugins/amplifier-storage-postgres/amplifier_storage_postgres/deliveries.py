@@ -12,7 +12,7 @@ from amplifier_core.shared_stores import SharedDelivery
 from amplifier_core.storage import DeliveryCounts
 
 from .rows import DELIVERIES, EVENTS, encode_state
-from .values import micros, moment, plain, unplain
+from .values import moment, plain, unplain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,9 +98,10 @@ def new_delivery(
     return delivery if refused is None else replace(delivery, state="refused", reason=refused)
 
 
-def encode_delivery(delivery: SharedDelivery, admission: Admission | None, projects: Projects) -> dict[str, Any]:
-    """Return a new delivery for the database; its times are those of the database. Raises `TypeError`."""
-    event = delivery.event
+def encode_delivery(
+    delivery: SharedDelivery, event: TriggerEvent, admission: Admission | None, projects: Projects
+) -> dict[str, Any]:
+    """Return the new delivery of an event for the database, which sets its times. Raises `TypeError`."""
     row = DELIVERIES.row(delivery, projects)
     for name in ("created", "updated", "available_at"):
         row.pop(name)

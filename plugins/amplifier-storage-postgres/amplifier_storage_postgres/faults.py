@@ -123,8 +123,8 @@ def _from_code(place: str, error: Exception) -> StoreUnavailable | None:
 
 
 def _text(error: Exception) -> str:
-    """Return the first line of a message; libpq names no password in it."""
-    return " ".join(str(error).split("\n")[0].split()) or type(error).__name__
+    """Return a message in one line; libpq names no password in it."""
+    return " ".join(str(error).split())[:500] or type(error).__name__
 
 
 def _conflict(facts: Any) -> SessionConflict:

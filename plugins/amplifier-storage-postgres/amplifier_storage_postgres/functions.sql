@@ -226,7 +226,8 @@ BEGIN
     SELECT newest - many + n, e.name, e.data, e.source_session_id, e."timestamp", e.event_id, e.cause, e.depth, e.project
     FROM jsonb_array_elements(events) WITH ORDINALITY AS each (row, n),
         LATERAL jsonb_populate_record(NULL::@.events, each.row) AS e;
-    RETURN (SELECT jsonb_agg(newest - many + n ORDER BY n) FROM generate_series(1, many) n);
+    RETURN CASE many WHEN 1 THEN jsonb_build_array(newest)
+        ELSE (SELECT jsonb_agg(newest - many + n ORDER BY n) FROM generate_series(1, many) n) END;
 END $$;
 
 CREATE OR REPLACE FUNCTION @.receive_event(a jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
@@ -605,14 +606,16 @@ END $$;
 -- The one entrance. A client numbers the writes of each of its slots; a write that comes again, because its answer was
 -- lost, gets the result of the first. A write that returns NULL has changed nothing.
 
-CREATE OR REPLACE FUNCTION @.with_rows(work text, result jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT CASE
-        WHEN work = 'claim' THEN
-            (SELECT to_jsonb(d) FROM @.deliveries d WHERE d.id = (result ->> 0)::bigint AND d.epoch = (result ->> 1)::bigint)
-        WHEN work IN ('redeliver', 'drop') THEN (SELECT to_jsonb(d) FROM @.deliveries d WHERE d.id = result::bigint)
-        ELSE result
-    END
-$$;
+CREATE OR REPLACE FUNCTION @.with_rows(work text, result jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    IF work = 'claim' THEN
+        RETURN (SELECT to_jsonb(d) FROM @.deliveries d
+            WHERE d.id = (result ->> 0)::bigint AND d.epoch = (result ->> 1)::bigint);
+    ELSIF work IN ('redeliver', 'drop') THEN
+        RETURN (SELECT to_jsonb(d) FROM @.deliveries d WHERE d.id = result::bigint);
+    END IF;
+    RETURN result;
+END $$;
 
 CREATE OR REPLACE FUNCTION @.perform(its_slot text, its_number bigint, work text, a jsonb, texts text[])
 RETURNS jsonb LANGUAGE plpgsql AS $$

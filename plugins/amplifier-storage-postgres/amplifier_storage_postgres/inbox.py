@@ -81,7 +81,7 @@ class PostgresInbox(Part):
     ) -> Delivery | None:
         """Accept an event, or record its refusal."""
         delivery = deliveries.new_delivery(project, queue, trigger, event, admission, refused, only_on)
-        given = deliveries.encode_delivery(delivery, admission, self._runner.projects)
+        given = deliveries.encode_delivery(delivery, event, admission, self._runner.projects)
         if now is not None:
             given["row"]["created"] = micros(now)
         if leader is not None:

@@ -140,22 +140,25 @@ class Listener:
         pause = 0.1
         with self._wake, self._woken:
             while True:
-                with suppress(psycopg.Error, StoreError):
-                    with connect(self._pool.settings, patience=5.0, dsn=self._pool.settings.listen_dsn) as db:
-                        db.execute(f'LISTEN "{self._channel}"'.encode())
-                        self._hear("")  # whatever came before
-                        pause = 0.1
-                        if not self._follow(db):
-                            return
+                with suppress(psycopg.Error, StoreError), self._connect() as db:
+                    self._hear("")  # whatever came before
+                    pause = 0.1
+                    if not self._follow(db):
+                        return
                 if select.select([self._woken], [], [], pause)[0]:
                     return
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
+    def _connect(self) -> TimedConnection:
+        db = connect(self._pool.settings, patience=5.0, dsn=self._pool.settings.listen_dsn)
+        db.execute(f'LISTEN "{self._channel}"'.encode())
+        return db
+
     def _follow(self, db: TimedConnection) -> bool:
         """Hear hints until the connection is lost; return False at the end of this listener."""
         while True:
-            ready = select.select([db, self._woken], [], [], LOOK_EVERY)[0]
-            if self._woken in ready:
+            ready = select.select([db.fileno(), self._woken.fileno()], [], [], LOOK_EVERY)[0]
+            if self._woken.fileno() in ready:
                 return False
             if not ready:
                 db.execute(b"SELECT 1")

@@ -63,8 +63,9 @@ def encode(values: Mapping[str, Any], projects: Projects) -> dict[str, Any]:
     encoded = {
         name: _ENCODERS[name](value) if name in _ENCODERS else plain(value, name) for name, value in values.items()
     }
-    if isinstance(encoded.get("project"), str):
-        encoded["project"] = projects.to_stored(encoded["project"])
+    project = encoded.get("project")
+    if isinstance(project, str):
+        encoded["project"] = projects.to_stored(project)
     return encoded
 
 

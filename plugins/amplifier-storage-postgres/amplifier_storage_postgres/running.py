@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .faults import store_error
+from .faults import closed_error, store_error
 from .listening import Hints
 from .projects import Projects
 
@@ -63,8 +63,8 @@ class Runner:
         """End all threads and close all connections; idempotent."""
         if self._closed:
             return
-        self._closed = True
         await self._run(self._close)
+        self._closed = True
         if self._threads is not None and self._process == os.getpid():
             self._threads.shutdown(wait=False)
 
@@ -73,6 +73,8 @@ class Runner:
         self.pool.close()
 
     async def _run(self, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise closed_error(self.pool.settings.place)
         if not _in_event_loop():
             return work()
         import asyncio

@@ -62,6 +62,16 @@ def _refuse_copy(pool: Pool, db: TimedConnection) -> None:
         )
 
 
+def check_version(pool: Pool) -> None:
+    """Raise `StoreUnavailable` unless the tables are those of this version."""
+    settings = pool.settings
+    with connect(settings) as db:
+        found = _checked_version(pool, db)
+    if found != len(MIGRATIONS):
+        what = "has no tables yet" if not found else f"is of an older version (schema {found})"
+        raise StoreUnavailable(settings.place, f"{what}. Tables are made when the store is first used")
+
+
 def _upgrade(pool: Pool, db: TimedConnection, start: int) -> None:
     if start == len(MIGRATIONS):
         return

@@ -68,14 +68,18 @@ def damaged_record(session_id: object) -> str:
     return f"the record of session {session_id!r} is not what was written; deleting it leaves the others"
 
 
-def listed(pool: Pool, projects: Projects, query: str, values: Sequence[Any]) -> list[SessionRecord]:
+def listed(
+    pool: Pool, projects: Projects, query: str, values: Sequence[Any] | Mapping[str, Any]
+) -> list[SessionRecord]:
     """Return the records of a query; a damaged one gets its error: a list neither fails nor hides it."""
     return [
-        SESSIONS.item(columns, projects)
-        if is_sound
-        else SessionRecord(columns[0], status="interrupted", error=f"the store is damaged: {damaged_record(columns[0])}")
+        SESSIONS.item(columns, projects) if is_sound else _damaged(columns[0])
         for *columns, is_sound in pool.read(query, values)
     ]
+
+
+def _damaged(session_id: str) -> SessionRecord:
+    return SessionRecord(session_id, status="interrupted", error=f"the store is damaged: {damaged_record(session_id)}")
 
 
 def read(pool: Pool, session_id: str, start: int, stop: int | None) -> list[Message]:

@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KEYS = {
+KEYS: dict[str, Any] = {
     "dsn": "env:AMPLIFIER_DSN",
     "listen_dsn": None,
     "schema": "amplifier",
@@ -58,7 +58,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
             raise ValueError(f"storage-postgres: unknown key '{key}'. Known: {', '.join(KEYS)}")
     given = {**KEYS, **{key: value for key, value in config.items() if key in KEYS}}
     if not isinstance(given["schema"], str) or not _SCHEMA.fullmatch(given["schema"]):
-        raise ValueError(f"storage-postgres: schema: {given['schema']!r} is not a name of small letters, digits and '_'")
+        raise ValueError(f"storage-postgres: schema: {given['schema']!r} is no name of small letters, digits and '_'")
     if type(given["pool"]) is not int or not 1 <= given["pool"] <= 100:
         raise ValueError(f"storage-postgres: pool: {given['pool']!r} is not a number of connections from 1 to 100")
     seconds = {key: _seconds(key, given[key]) for key in KEYS if key.endswith("timeout")}

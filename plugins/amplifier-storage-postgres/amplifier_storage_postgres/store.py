@@ -90,9 +90,7 @@ class PostgresStore(PostgresInbox, PostgresDocuments, PostgresHosts):
         if not PREFIX.fullmatch(prefix):
             return []
         query = f"{sessions.LISTED} WHERE session_id >= %s AND session_id < %s ORDER BY created DESC, id DESC LIMIT %s"
-        return await self._runner.read(
-            sessions.listed, self._runner.projects, query, (prefix, prefix + AFTER, FOUND)
-        )
+        return await self._runner.read(sessions.listed, self._runner.projects, query, (prefix, prefix + AFTER, FOUND))
 
     async def sessions(
         self, *, project: str | None = None, parent_id: str | None = None, limit: int | None = None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from typing import TYPE_CHECKING, TypeAlias
 
+import psycopg
 import pytest
 
 from amplifier_storage_postgres import open_postgres
-from tests.postgres import database, postgres
+from tests.postgres import Postgres, database, postgres
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -38,9 +40,28 @@ def event(**fields):
 """
 
 
+@pytest.fixture(scope="session")
+def tables(postgres: Postgres) -> str:
+    """The dsn of a database with tables."""
+    dsn = postgres.create("tables")
+    asyncio.run(open_postgres({"dsn": dsn}).close())
+    return dsn
+
+
 @pytest.fixture
-async def store(database: str) -> AsyncIterator[PostgresStore]:
-    store = open_postgres({"dsn": database})
+def dsn(tables: str) -> str:
+    """The dsn of a database with empty tables: they are faster emptied than made."""
+    with psycopg.connect(tables, autocommit=True) as db:
+        names = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'amplifier'").fetchall()
+        kept = ("version", "log")
+        db.execute("; ".join(f"DELETE FROM amplifier.{name}" for (name,) in names if name not in kept).encode())
+        db.execute("UPDATE amplifier.log SET last = 0")
+    return tables
+
+
+@pytest.fixture
+async def store(dsn: str) -> AsyncIterator[PostgresStore]:
+    store = open_postgres({"dsn": dsn})
     yield store
     await store.close()
 

@@ -19,7 +19,7 @@ from amplifier_core.errors import StoreConflict, StoreDamaged, StoreUnavailable
 from amplifier_core.shared_stores import LOCAL
 from amplifier_core.store_transfer import Copied, Progress, StoreTransfer, copy_store, read_pages
 from amplifier_foundation.cli import exits, invoke
-from amplifier_storage_postgres import open_postgres, transfer_postgres
+from amplifier_storage_postgres import administer_postgres, open_postgres, transfer_postgres
 from amplifier_storage_postgres.transfer import KINDS
 from amplifier_storage_sqlite import open_sqlite, transfer_sqlite
 from tests.everything import describe, fill
@@ -127,6 +127,7 @@ async def test_there_and_back_everything_is_the_same_and_behaves_alike(
     there = to_postgres(full, database)
     returned = copy(transfer_postgres({"dsn": database}), transfer_sqlite({"path": back}))
     assert {kind: returned.totals[kind] for kind in there.totals} == there.totals
+    assert administer_postgres({"dsn": database}).check() == []
     assert (there.left_out, returned.left_out) == ((), LEFT_OUT)
     assert sum(total.rows for total in there.totals.values()) > 110
     expected = await described(open_sqlite({"path": full}))

@@ -6,7 +6,7 @@ A row with a checksum is compared with it, and gets a new one. Columns that foll
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.errors import StoreConflict, StoreUnavailable
@@ -18,6 +18,7 @@ from .documents import DOCUMENTS, encode_key
 from .faults import DamageError, translate_errors
 from .opening import COPY_TABLE, connect, has_copy, make_store, place_of, require_place, restrict
 from .rows import DELIVERIES, EVENTS, StateRows
+from .schema import checked_version
 from .sessions import NAMES as SESSION_NAMES
 from .values import checksum, field_of, loads, plain, unplain
 
@@ -149,6 +150,8 @@ class SqliteTransfer:
         if self._db is None:
             if not self.path.exists():
                 raise StoreUnavailable(self.path, "is not there. It is made when the first session is stored")
+            with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as db:
+                checked_version(db, self.path)  # before anything of it changes: it may be any file
             restrict(self.path)
             self._db, self._opened = connect(self.path, self._busy_timeout), place_of(self.path)
             self._db.execute("PRAGMA foreign_keys = OFF")  # everything arrives as it was

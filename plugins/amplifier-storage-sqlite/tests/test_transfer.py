@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import random
 import shutil
@@ -328,3 +329,34 @@ def test_a_target_removed_during_the_copy_is_said(full: Path, tmp_path: Path) ->
 
     with pytest.raises(StoreUnavailable, match="was removed while in use"):
         copy(full, target, remove)
+
+
+@pytest.mark.parametrize("content", [b"Dear diary, " * 1000, b""], ids=["text", "empty"])
+def test_a_file_that_is_no_store_is_left_alone(full: Path, tmp_path: Path, content: bytes) -> None:
+    other = tmp_path / "other.db"
+    other.write_bytes(content)
+    other.chmod(0o644)
+    for source, target in ((full, other), (other, tmp_path / "copy.db")):
+        with pytest.raises(StoreDamaged, match=r"other\.db: is "):
+            copy(source, target)
+    assert (other.read_bytes(), other.stat().st_mode & 0o777) == (content, 0o644)
+
+
+def test_the_database_of_another_program_is_left_alone(full: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    execute(other, "CREATE TABLE recipes (name)")
+    content = other.read_bytes()
+    for source, target in ((full, other), (other, tmp_path / "copy.db")):
+        with pytest.raises(StoreDamaged, match="is a database of another program"):
+            copy(source, target)
+    assert other.read_bytes() == content
+
+
+@pytest.mark.parametrize("version", [5, 11])
+def test_a_store_of_an_older_version_is_copied(tmp_path: Path, version: int) -> None:
+    old = tmp_path / "old.db"
+    old.write_bytes(gzip.decompress((Path(__file__).parent / "stores" / f"version{version}.db.gz").read_bytes()))
+    target = tmp_path / "copy.db"
+    totals = copy(old, target).totals
+    assert totals["messages"].rows > 0
+    assert faults(target) == []
