@@ -45,8 +45,8 @@ def copy(
     """Copy everything from the store FROM into the empty store TO, and compare both.
 
     Each is the path of a SQLite file (with a / or .db), the name of a storage (sqlite, postgres), or `settings`: the
-    store that the settings name. Stop everything that uses the two before. After an interruption, the same command goes on where it
-    was. FROM stays as it is.
+    store that the settings name. Stop everything that uses the two before. After an interruption, the same command
+    goes on where it was. FROM stays as it is.
     """
     from contextlib import closing
 

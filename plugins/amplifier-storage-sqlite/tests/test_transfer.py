@@ -357,6 +357,5 @@ def test_a_store_of_an_older_version_is_copied(tmp_path: Path, version: int) -> 
     old = tmp_path / "old.db"
     old.write_bytes(gzip.decompress((Path(__file__).parent / "stores" / f"version{version}.db.gz").read_bytes()))
     target = tmp_path / "copy.db"
-    totals = copy(old, target).totals
-    assert totals["messages"].rows > 0
+    assert copy(old, target).totals["deliveries"].rows > 0
     assert faults(target) == []
