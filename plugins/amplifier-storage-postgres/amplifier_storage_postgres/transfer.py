@@ -252,13 +252,13 @@ def _export_document(row: dict[str, Any]) -> dict[str, Any]:
 def _export_delivery(row: dict[str, Any]) -> dict[str, Any]:
     exported = _export(row)
     owners = list(map(unplain, row["owners"]))
-    key = exported["settle_key"]
+    key, whole = exported["settle_key"], _event_of(exported).get("dedupe_key")
     return {
         **exported,
         "state": "pending" if row["state"] == "claimed" else row["state"],
         "waits": int(row["waits"] > 0),
         "settle_key": None if key is not None and len(key) > LONGEST_SETTLE_KEY else key,
-        "dedupe_key": None if row["dedupe_key"] is None else loads(row["event"])["dedupe_key"],
+        "dedupe_key": whole if indexed(whole, "dedupe_key") == row["dedupe_key"] else exported["dedupe_key"],
         "owners": to_json(owners),
         "owner": owners[-1] if owners else None,
     }
@@ -287,7 +287,7 @@ def _encode_message(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _encode_delivery(row: Mapping[str, Any]) -> dict[str, Any]:
-    encoded, event = _encode(row), json.loads(row["event"])
+    encoded, event = _encode(row), _event_of(row)
     owner, owners = encoded.pop("owner", None), row.get("owners")
     shortened = {"line": row["key"], "dedupe_key": row["dedupe_key"]}
     shortened |= {"source_event": event.get("event_id"), "cause": event.get("cause")}
@@ -296,6 +296,15 @@ def _encode_delivery(row: Mapping[str, Any]) -> dict[str, Any]:
         **{name: indexed(text, name) for name, text in shortened.items()},
         "owners": list(map(plain, json.loads(owners))) if owners else [owner] if owner else [],
     }
+
+
+def _event_of(delivery: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the event of a delivery, {} for a damaged one."""
+    try:
+        event = json.loads(delivery["event"])
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
 
 
 def _encode_state(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -357,6 +366,8 @@ def _keep_state(db: TimedConnection, pool: Pool, before: str | None, after: str 
     table = f"@.{UNFINISHED_COPY}"
     if after is None:
         db.execute(pool.expand(f"DROP TABLE {table}"))
+        for kind in KINDS.values():  # the first queries need the statistics
+            db.execute(pool.expand(f"ANALYZE @.{kind.table}"))
     elif before is None:
         db.execute(pool.expand(f"CREATE TABLE {table} (state text NOT NULL)"))
         db.execute(pool.expand(f"INSERT INTO {table} (state) VALUES (%s)"), (plain(after),))

@@ -357,5 +357,5 @@ def test_a_store_of_an_older_version_is_copied(tmp_path: Path, version: int) -> 
     old = tmp_path / "old.db"
     old.write_bytes(gzip.decompress((Path(__file__).parent / "stores" / f"version{version}.db.gz").read_bytes()))
     target = tmp_path / "copy.db"
-    assert copy(old, target).totals["deliveries"].rows > 0
+    assert sum(total.rows for total in copy(old, target).totals.values()) > 5
     assert faults(target) == []
