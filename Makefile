@@ -10,6 +10,7 @@
 # make faults     fail stores at each STRIDE=1 system call, cut them at CUTS=4096 places, flip FLIPS=2000 bits; expect an error, or no harm
 # make flows      kill the runs of a workflow of TASKS=200 tasks at KILLS=200 random moments; no turn is lost or taken twice
 # make foreman    kill a foreman's workers at KILLS=100 random moments of ISSUES=50 issues; each is done once, with its branch
+# make hosts      kill hosts on one PostgreSQL KILLS=500 times, freeze them ZOMBIES=100 times, cut them off PARTITIONS=50 times, kill the server OUTAGES=20 times
 # make mutations  damage real bundles in COUNT=100000 ways; each loads, or gets an error with its place
 # make editors    change the messages of an editor in MUTATIONS=20000 ways; each request gets one answer, and the agent goes on
 
@@ -18,6 +19,9 @@ KILLS ?= 200
 TASKS ?= 200
 ISSUES ?= 50
 SCHEDULES ?= 10000
+ZOMBIES ?= 100
+PARTITIONS ?= 50
+OUTAGES ?= 20
 COUNT ?= 100000
 MUTATIONS ?= 20000
 STRIDE ?= 1
@@ -34,7 +38,7 @@ PACKAGES := amplifier_core amplifier_foundation $(foreach plugin,$(PLUGINS),$(wi
 
 unexport PYTHONDONTWRITEBYTECODE # Python keeps what it has compiled: tests begin sooner, and so does each process of theirs
 
-.PHONY: demo test check bench chaos streams soak year flows foreman faults mutations editors ecosystem
+.PHONY: demo test check bench chaos streams soak year flows foreman hosts faults mutations editors ecosystem
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -71,6 +75,11 @@ year: $(READY)
 
 flows: $(READY)
 	@KILLS=$(KILLS) TASKS=$(TASKS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/system/test_flow_kills.py
+
+hosts: KILLS = 500
+hosts: $(READY)
+	@KILLS=$(KILLS) ZOMBIES=$(ZOMBIES) PARTITIONS=$(PARTITIONS) OUTAGES=$(OUTAGES) $(BIN)/python -m pytest -q -s \
+		-o faulthandler_timeout=0 tests/system/test_hosts.py
 
 foreman: KILLS = 100
 foreman: $(READY)

@@ -283,11 +283,11 @@ class QueueFull(StoreError):
 
 
 class StaleEpoch(AmplifierError, RuntimeError):
-    """A worker tried to commit a delivery that another worker has claimed since."""
+    """A worker wrote for a delivery that another worker has claimed since, or a leader whose lease is over."""
 
-    def __init__(self, delivery_id: str, epoch: int) -> None:
+    def __init__(self, delivery_id: str, epoch: int, kind: str = "delivery") -> None:
         self.delivery_id, self.epoch = delivery_id, epoch
-        super().__init__(f"delivery {delivery_id} was taken over by another worker (epoch {epoch} is over)")
+        super().__init__(f"{kind} {delivery_id} was taken over by another worker (epoch {epoch} is over)")
 
 
 class DeliveryNotFound(AmplifierError, LookupError):

@@ -49,3 +49,12 @@ def session_id_of(name: str, suffix: str) -> str:
     """Return an id of `name`, reduced to the letters of an id (64 at most), and `suffix`."""
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-_")[:64]
     return f"{stem}-{suffix}" if stem else suffix
+
+
+BEFORE_HOST = "@"
+"""Between the name of a process and that of its host."""
+
+
+def host_of(process: str) -> str:
+    """Return the host in the name of a process, '' for a name without one."""
+    return process.rpartition(BEFORE_HOST)[2] if BEFORE_HOST in process else ""

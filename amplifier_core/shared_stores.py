@@ -19,6 +19,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from .frozen import frozen
+from .ids import host_of
 from .storage import Delivery, DurableStore
 
 if TYPE_CHECKING:
@@ -28,14 +29,7 @@ if TYPE_CHECKING:
     from .events import SessionEvent
     from .storage import Admission
     from .triggers import TriggerEvent
-
-LOCAL = "@"
-"""Between the name of a process and that of its host."""
-
-
-def host_of(process: str) -> str:
-    """Return the host in the name of a process, '' for a name without one."""
-    return process.rpartition(LOCAL)[2] if LOCAL in process else ""
+__all__ = ["Bounds", "Lease", "Presence", "ReceivingStore", "SharedDelivery", "SharedStore", "host_of"]
 
 
 @frozen

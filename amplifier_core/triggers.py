@@ -163,6 +163,9 @@ class TriggerSource(Protocol):
 
     Its optional `async stand_by()` runs while its background session is stopped, until `stop`: a webhook answers 503.
 
+    Where several hosts share a store, one of them runs a trigger. Its class may say `local = True`: then each host runs
+    its own, with a state of its own, as a watcher of files does; events with a `file_path` are handled on that host.
+
     Its class may describe its configuration: a static `config_schema()` returns the JSON Schema of `config:` for
     editors, with definitions of its own in `$defs`.
 

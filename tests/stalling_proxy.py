@@ -22,7 +22,7 @@ Side = Literal["client", "server"]
 class StallingProxy:
     """Forward connections with two threads each; usable from any thread."""
 
-    def __init__(self, server: tuple[str, int] | str) -> None:
+    def __init__(self, server: tuple[str, int] | str, address: str = "127.0.0.1") -> None:
         self._server = server
         self._changed = threading.Condition()
         self._stalled: frozenset[Side] = frozenset()
@@ -30,7 +30,7 @@ class StallingProxy:
         self._sockets: set[socket.socket] = set()
         self.seen = {"client": 0, "server": 0}
         """Bytes that came for each side so far."""
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((address, 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 

@@ -95,7 +95,7 @@ def test_no_block_of_the_reference_is_left_untested() -> None:  # test_readme_wa
     first, *reference = (path.read_text(encoding="utf-8") for path in READMES)
     kinds = sorted(kind for text in reference for kind in re.findall(r"^```(\w+)$", text, flags=re.M))
     expected = (
-        ["console"] * 16 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 6 + ["markdown"] * 6
+        ["console"] * 17 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 6 + ["markdown"] * 6
     )
     assert kinds == sorted(expected)
     assert set(re.findall(r"^```(\w+)$", first, flags=re.M)) == {"console", "text", "markdown"}
@@ -498,6 +498,8 @@ ACTING = {
     "config set",
     "config unset",
     "demo",
+    "host adopt",
+    "host drain",
     "mcp serve",
     "pause",
     "restart",
@@ -510,6 +512,7 @@ ACTING = {
     "trigger fire",
     "trigger retry",
     "up",
+    "worker",
 }
 """Commands that do something and show nothing."""
 

@@ -79,6 +79,9 @@ class MemoryDocuments(ABC):
             for number in rank(found, limit=limit)
         ]
 
+    def _now(self) -> datetime:
+        return datetime.now(UTC)
+
     def _change_documents(self, changes: Sequence[DocumentChange]) -> tuple[Documents, Searched]:
         """Return the documents after all changes. Raises `DocumentConflict`."""
         changed, searched = dict(self._documents), dict(self._searched)
@@ -91,15 +94,10 @@ class MemoryDocuments(ABC):
                 raise DocumentConflict(change.collection, change.key)
             searched.pop(place, None)
             if change.data is not None:
-                changed[place] = Document(*place, copy_json(change.data), change.version + 1, utc_now())
+                changed[place] = Document(*place, copy_json(change.data), change.version + 1, self._now())
                 if change.searched:
                     searched[place] = tuple(change.searched)
         return changed, searched
-
-
-def utc_now() -> datetime:
-    """Return the time."""
-    return datetime.now(UTC)
 
 
 def copy_json(value: Mapping[str, Any]) -> dict[str, Any]:

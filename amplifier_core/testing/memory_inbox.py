@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
-from collections import Counter
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -14,8 +12,9 @@ from uuid import uuid4
 
 from ..errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
 from ..ids import validate_session_id
-from ..storage import Admission, Delivery, DeliveryCounts, Purged
-from .memory_documents import MemoryDocuments, copy_json, has, utc_now
+from ..storage import Admission, Delivery, Purged
+from .memory_documents import MemoryDocuments, copy_json, has
+from .memory_rows import Kept, count_states, merge_state, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,37 +22,12 @@ if TYPE_CHECKING:
 
     from ..documents import DocumentChange
     from ..events import SessionEvent
-    from ..storage import DeliveryState
+    from ..storage import DeliveryCounts, DeliveryState
     from ..triggers import TriggerEvent
 
 _PLAIN = Admission()
-_OPEN = ("pending", "claimed")
 _FORGETTABLE = ("done", "refused", "skipped")
 _FOUND = 20
-
-
-@dataclass(slots=True)
-class _Kept:
-    """Hold a delivery with the columns private to the store."""
-
-    delivery: Delivery
-    lease_until: datetime | None = None
-    settle_key: str | None = None
-    settling_since: datetime | None = None
-
-    def is_open(self) -> bool:
-        return self.delivery.state in _OPEN
-
-    def is_held(self, now: datetime) -> bool:
-        return self.delivery.state == "claimed" and self.lease_until is not None and self.lease_until > now
-
-    def is_of_key(self, delivery: Delivery) -> bool:
-        mine = self.delivery
-        return mine.key is not None and (mine.key, mine.queue, mine.project) == (
-            delivery.key,
-            delivery.queue,
-            delivery.project,
-        )
 
 
 class MemoryInbox(MemoryDocuments):
@@ -63,7 +37,7 @@ class MemoryInbox(MemoryDocuments):
         super().__init__()
         self._log: list[SessionEvent] = []
         self._sequence = 0
-        self._deliveries: dict[str, _Kept] = {}
+        self._deliveries: dict[str, Kept] = {}
         self._dedupe_keys: set[tuple[str, str, str]] = set()
         self._states: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -103,22 +77,22 @@ class MemoryInbox(MemoryDocuments):
     ) -> Delivery | None:
         """Accept an event, or record its refusal."""
         if event.state is not None:
-            await self.save_trigger_state(project, trigger, event.state)
+            self._save_state(project, trigger, event.state)
         if event.state_changes is not None:
-            await self.save_trigger_state(project, trigger, event.state_changes, merge=True)
+            self._save_state(project, trigger, event.state_changes, merge=True)
         event = replace(deepcopy(event), state=None, state_changes=None)
         if event.dedupe_key is not None:
             key = project, queue, event.dedupe_key
             if key in self._dedupe_keys:
                 return None
             self._dedupe_keys.add(key)
-        admission, came = admission or _PLAIN, now or utc_now()
+        admission, came = admission or _PLAIN, now or self._now()
         delivery = Delivery(uuid4().hex, project, queue, trigger, event, available_at=came, created=came, updated=came)
         delivery = replace(delivery, key=admission.key, priority=admission.priority)
         if refused is None:
             kept = self._admit(delivery, admission)
         else:
-            kept = _Kept(replace(delivery, state="refused", reason=refused))
+            kept = Kept(replace(delivery, state="refused", reason=refused))
         self._deliveries[delivery.delivery_id] = kept
         return kept.delivery
 
@@ -130,34 +104,20 @@ class MemoryInbox(MemoryDocuments):
         self, project: str, trigger: str, state: Mapping[str, Any], *, merge: bool = False
     ) -> None:
         """Store a trigger's state without an event, or change some keys of it."""
-        kept = self._states.get((project, trigger), {})
-        self._states[project, trigger] = merge_state(kept, copy_json(state)) if merge else copy_json(state)
+        self._save_state(project, trigger, state, merge=merge)
 
     async def claim(
         self, project: str, queue: str, *, owner: str, lease: float, session_id: str, now: datetime | None = None
     ) -> Delivery | None:
         """Take the due delivery with the highest priority."""
         validate_session_id(session_id)
-        now = now or utc_now()
-        due = [kept for kept in self._deliveries.values() if self._is_due(kept, project, queue, now)]
-        if not due:
-            return None
-        kept = min(due, key=lambda each: (-each.delivery.priority, each.delivery.available_at))
-        before = kept.delivery
-        kept.lease_until, kept.settle_key = now + timedelta(seconds=lease), None
-        kept.delivery = replace(
-            before,
-            state="claimed",
-            attempts=before.attempts + 1,
-            epoch=before.epoch + 1,
-            session_id=before.session_id or session_id,
-            updated=now,
-        )
-        return kept.delivery
+        now = now or self._now()
+        due = self._due(project, queue, now)
+        return self._claim_first(due, lease, session_id, now) if due else None
 
     async def renew(self, delivery: Delivery, *, lease: float, now: datetime | None = None) -> None:
         """Extend the lease."""
-        self._require_claim(delivery).lease_until = (now or utc_now()) + timedelta(seconds=lease)
+        self._require_claim(delivery).lease_until = (now or self._now()) + timedelta(seconds=lease)
 
     async def commit(
         self,
@@ -198,11 +158,7 @@ class MemoryInbox(MemoryDocuments):
 
     async def release(self, project: str) -> int:
         """Make every claimed delivery of `project` due now."""
-        claimed = [each for each in self._deliveries.values() if each.delivery.state == "claimed"]
-        released = [each for each in claimed if each.delivery.project == project]
-        for kept in released:
-            _change(kept, state="pending", available_at=min(kept.delivery.available_at, utc_now()))
-        return len(released)
+        return self._release(each for each in self._claimed() if each.delivery.project == project)
 
     async def deliveries(
         self,
@@ -232,7 +188,7 @@ class MemoryInbox(MemoryDocuments):
 
     async def next_due(self, project: str, queue: str, *, now: datetime | None = None) -> datetime | None:
         """Return when the next pending one of a queue comes due."""
-        after, place = now or utc_now(), {"project": project, "queue": queue, "state": "pending"}
+        after, place = now or self._now(), {"project": project, "queue": queue, "state": "pending"}
         later = [kept for kept in self._deliveries.values() if kept.delivery.available_at > after]
         waiting = (kept.delivery for kept in later if has(kept.delivery, place) and not self._is_behind(kept))
         return min((each.available_at for each in waiting), default=None)
@@ -243,29 +199,29 @@ class MemoryInbox(MemoryDocuments):
         for each in (kept.delivery for kept in self._deliveries.values()):
             if has(each, {"project": project, "queue": queue}):
                 groups.setdefault((each.project, each.queue, each.trigger), []).append(each)
-        return [_count_states(*names, groups[names]) for names in sorted(groups)]
+        return [count_states(*names, groups[names]) for names in sorted(groups)]
 
     async def redeliver(self, delivery_id: str, *, now: datetime | None = None) -> Delivery:
         """Make a dead, refused or skipped delivery due again, in its old place among those with its key."""
         kept = self._in_state(delivery_id, ("dead", "refused", "skipped"), "delivered again")
         kept.settle_key = None
-        due = now or utc_now()
-        _change(kept, state="pending", attempts=0, reason=None, available_at=due, updated=due)
+        due = now or self._now()
+        self._change(kept, state="pending", attempts=0, reason=None, available_at=due, updated=due)
         return kept.delivery
 
     async def make_due(self, delivery_id: str, *, now: datetime | None = None) -> bool:
         """Make a pending delivery due now."""
-        due = now or utc_now()
+        due = now or self._now()
         kept = self._deliveries.get(delivery_id)
         if kept is None or kept.delivery.state != "pending" or kept.delivery.available_at <= due:
             return False
-        _change(kept, available_at=due, updated=due)
+        self._change(kept, available_at=due, updated=due)
         return True
 
     async def drop(self, delivery_id: str, *, reason: str) -> Delivery:
         """Skip a pending or dead delivery."""
         kept = self._in_state(delivery_id, ("pending", "dead"), "dropped")
-        _change(kept, state="skipped", reason=reason)
+        self._change(kept, state="skipped", reason=reason)
         return kept.delivery
 
     async def purge(self, *, before: datetime, event_bytes: int = 0) -> Purged:
@@ -275,34 +231,34 @@ class MemoryInbox(MemoryDocuments):
         for delivery in finished:
             del self._deliveries[delivery.delivery_id]
             self._dedupe_keys.discard((delivery.project, delivery.queue, delivery.event.dedupe_key or ""))
-        size = sum(map(_size, self._log))
+        size = sum(map(size_of, self._log))
         events = 0
         while events < len(self._log) and size > event_bytes and self._log[events].timestamp < before:
-            size -= _size(self._log[events])
+            size -= size_of(self._log[events])
             events += 1
         del self._log[:events]
         return Purged(len(finished), events)
 
-    def _admit(self, delivery: Delivery, admission: Admission) -> _Kept:
+    def _admit(self, delivery: Delivery, admission: Admission) -> Kept:
         """Make room for a new delivery, and return it as it is to be kept."""
         settled = self._settling(delivery, admission)
         rivals = [kept for kept in self._deliveries.values() if kept.is_open() and kept.is_of_key(delivery)]
         if admission.overlap == "skip" and any(kept not in settled for kept in rivals):
-            return _Kept(
+            return Kept(
                 replace(delivery, state="skipped", reason="an earlier delivery with the same key is unfinished")
             )
         if admission.overlap == "replace":
-            _skip(rivals, f"replaced by event {delivery.event.event_id}", delivery.created)
-        _skip(settled, f"settled into event {delivery.event.event_id}", delivery.created)
+            self._skip(rivals, f"replaced by event {delivery.event.event_id}", delivery.created)
+        self._skip(settled, f"settled into event {delivery.event.event_id}", delivery.created)
         if admission.settle_key is None:
-            return _Kept(delivery)
+            return Kept(delivery)
         first = min((kept.settling_since or delivery.created for kept in settled), default=delivery.created)
         due = delivery.created + timedelta(seconds=admission.settle)
         if admission.settle_within is not None:
             due = min(due, first + timedelta(seconds=admission.settle_within))
-        return _Kept(replace(delivery, available_at=due), None, admission.settle_key, first)
+        return Kept(replace(delivery, available_at=due), None, admission.settle_key, first)
 
-    def _settling(self, delivery: Delivery, admission: Admission) -> list[_Kept]:
+    def _settling(self, delivery: Delivery, admission: Admission) -> list[Kept]:
         """Return the deliveries still settling: the new one takes their place."""
         place = {"project": delivery.project, "queue": delivery.queue, "state": "pending"}
         return [
@@ -314,7 +270,25 @@ class MemoryInbox(MemoryDocuments):
             and has(kept.delivery, place)
         ]
 
-    def _is_due(self, kept: _Kept, project: str, queue: str, now: datetime) -> bool:
+    def _due(self, project: str, queue: str, now: datetime) -> list[Kept]:
+        return [kept for kept in self._deliveries.values() if self._is_due(kept, project, queue, now)]
+
+    def _claim_first(self, due: Sequence[Kept], lease: float, session_id: str, now: datetime) -> Delivery:
+        """Claim the delivery with the highest priority, then the longest due."""
+        kept = min(due, key=lambda each: (-each.delivery.priority, each.delivery.available_at))
+        before = kept.delivery
+        kept.lease_until, kept.settle_key = now + timedelta(seconds=lease), None
+        kept.delivery = replace(
+            before,
+            state="claimed",
+            attempts=before.attempts + 1,
+            epoch=before.epoch + 1,
+            session_id=before.session_id or session_id,
+            updated=now,
+        )
+        return kept.delivery
+
+    def _is_due(self, kept: Kept, project: str, queue: str, now: datetime) -> bool:
         delivery = kept.delivery
         if not kept.is_open() or not has(delivery, {"project": project, "queue": queue}):
             return False
@@ -323,7 +297,7 @@ class MemoryInbox(MemoryDocuments):
         rivals = (other for other in self._deliveries.values() if other is not kept and other.is_of_key(delivery))
         return not self._is_behind(kept) and not any(other.is_held(now) for other in rivals)
 
-    def _is_behind(self, kept: _Kept) -> bool:
+    def _is_behind(self, kept: Kept) -> bool:
         """Return whether an earlier delivery with the same key is unfinished."""
         before = takewhile(lambda other: other is not kept, self._deliveries.values())
         return any(other.is_open() and other.is_of_key(kept.delivery) for other in before)
@@ -349,7 +323,29 @@ class MemoryInbox(MemoryDocuments):
         session_id = of_session.pop("session_id", delivery.session_id)
         if of_session:
             self._update(session_id, of_session)
-        _change(kept, **changes)
+        self._change(kept, **changes)
+
+    def _change(self, kept: Kept, **changes: Any) -> None:
+        kept.lease_until = None
+        kept.delivery = replace(kept.delivery, **{"updated": self._now(), **changes})
+
+    def _skip(self, all_kept: Iterable[Kept], reason: str, now: datetime) -> None:
+        for kept in all_kept:
+            self._change(kept, state="skipped", reason=reason, updated=now)
+
+    def _claimed(self) -> list[Kept]:
+        return [kept for kept in self._deliveries.values() if kept.delivery.state == "claimed"]
+
+    def _release(self, claimed: Iterable[Kept]) -> int:
+        """Make claimed deliveries due now; return their number."""
+        released = list(claimed)
+        for kept in released:
+            self._change(kept, state="pending", available_at=min(kept.delivery.available_at, self._now()))
+        return len(released)
+
+    def _save_state(self, project: str, trigger: str, state: Mapping[str, Any], *, merge: bool = False) -> None:
+        kept = self._states.get((project, trigger), {})
+        self._states[project, trigger] = merge_state(kept, copy_json(state)) if merge else copy_json(state)
 
     def _append_to_log(self, events: Sequence[SessionEvent]) -> list[SessionEvent]:
         logged = [replace(event, sequence=number) for number, event in enumerate(events, self._sequence + 1)]
@@ -357,42 +353,16 @@ class MemoryInbox(MemoryDocuments):
         self._sequence += len(logged)
         return logged
 
-    def _require_claim(self, delivery: Delivery) -> _Kept:
+    def _require_claim(self, delivery: Delivery) -> Kept:
         kept = self._deliveries.get(delivery.delivery_id)
         if kept is None or kept.delivery.state != "claimed" or kept.delivery.epoch != delivery.epoch:
             raise StaleEpoch(delivery.delivery_id, delivery.epoch)
         return kept
 
-    def _in_state(self, delivery_id: str, states: Sequence[DeliveryState], what: str) -> _Kept:
+    def _in_state(self, delivery_id: str, states: Sequence[DeliveryState], what: str) -> Kept:
         kept = self._deliveries.get(delivery_id)
         if kept is None:
             raise DeliveryNotFound(delivery_id)
         if kept.delivery.state not in states:
             raise DeliveryConflict(delivery_id, kept.delivery.state, what)
         return kept
-
-
-def merge_state(state: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trigger's state with changes: each replaces the key of its name, None deletes one."""
-    gone = {key for key, value in changes.items() if value is None}
-    return {key: value for key, value in {**state, **changes}.items() if key not in gone}
-
-
-def _change(kept: _Kept, **changes: Any) -> None:
-    kept.lease_until = None
-    kept.delivery = replace(kept.delivery, **{"updated": utc_now(), **changes})
-
-
-def _skip(all_kept: Iterable[_Kept], reason: str, now: datetime) -> None:
-    for kept in all_kept:
-        _change(kept, state="skipped", reason=reason, updated=now)
-
-
-def _count_states(project: str, queue: str, trigger: str, all_of_it: Sequence[Delivery]) -> DeliveryCounts:
-    counts: Counter[DeliveryState] = Counter(each.state for each in all_of_it)
-    waiting = min((each.created for each in all_of_it if each.state in _OPEN), default=None)
-    return DeliveryCounts(project, queue, trigger, dict(counts), max(each.created for each in all_of_it), waiting)
-
-
-def _size(event: SessionEvent) -> int:
-    return len(json.dumps(event.data, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SessionConflict, SessionExists, SessionNotFound
 from ..ids import validate_session_id
 from ..storage import Finding, SessionRecord, check_changes
-from .memory_documents import copy_json, has, utc_now
+from .memory_documents import copy_json, has
 from .memory_inbox import MemoryInbox
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class MemoryStore(MemoryInbox):
             raise SessionConflict(session_id, f"session '{session_id}' has {history.count()} messages, not {at}")
         if texts:
             history.own += texts
-            self._records[session_id] = replace(record, updated=utc_now())
+            self._records[session_id] = replace(record, updated=self._now())
         return history.count()
 
     async def update(self, session_id: str, **changes: Any) -> None:
@@ -185,4 +185,4 @@ class MemoryStore(MemoryInbox):
     def _update(self, session_id: str | None, changes: Mapping[str, Any]) -> None:
         record = self._record(validate_session_id(session_id))
         check_changes(changes)
-        self._records[record.session_id] = replace(record, **{**deepcopy(dict(changes)), "updated": utc_now()})
+        self._records[record.session_id] = replace(record, **{**deepcopy(dict(changes)), "updated": self._now()})

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..triggers import JudgingSource, TriggerContext, TriggerEvent, TriggerSource
-from .memory_inbox import merge_state
+from .memory_rows import merge_state
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -64,14 +64,23 @@ class Gate:
             return "this background session caused it itself (self_trigger: true in the trigger's config accepts it)"
         return None
 
-    def admission(self, event: TriggerEvent) -> Admission | None:
+    async def reserve(self, engine: Engine, background: BackgroundSessionState, event: TriggerEvent) -> float:
+        """Take the first place of `rate_limit` for an event that a session caused; return the seconds until it."""
+        rate = self._config.rate_limit
+        if rate is None or self._caused is None or not event.depth:
+            return 0.0
+        if engine.member is None:
+            return self._caused.reserve()
+        name = f"{background.queue}#rate_limit"
+        return await engine.member.store.reserve(background.project, name, rate.limit, rate.period)
+
+    def admission(self, event: TriggerEvent, rate_delay: float = 0.0) -> Admission | None:
         """Return how `event` waits; None: it is due at once, whatever else waits.
 
         Bursts are delayed, never refused: an event above `rate_limit` settles for as long as the limit asks, under a
-        key of its own, and a suspected loop through a file under the key of the file.
+        key of its own (`rate_delay`, from `reserve`), and a suspected loop through a file under the key of the file.
         """
         config, debounce = self._config, self._config.debounce
-        rate_delay = self._caused.reserve() if self._caused and event.depth else 0.0
         delay = max(rate_delay, delay_of(event))
         if config.mode in ("queued", "parallel") and not (config.key or config.priority or debounce or delay):
             return None

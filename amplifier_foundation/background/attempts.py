@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import AmplifierError, SpawnRefused, StaleEpoch
+from amplifier_core.errors import AmplifierError, SessionNotFound, SpawnRefused, StaleEpoch
 from amplifier_core.permissions import parse_rule
 from amplifier_core.transcript import Transcript
 
@@ -27,6 +27,7 @@ from ..spawning.inheritance import child_config
 from ..spawning.own_loops import run_in_own_loop
 from ..spawning.runners import InProcessRunner, find_runner
 from .approval_inbox import ApprovalInbox
+from .keys import declared_key
 from .shared_history import share_history
 from .worktree_steps import forget_worktree, give_up_worktree, open_worktree
 
@@ -72,7 +73,7 @@ async def prepare_attempt(
     if (reason := await background.tracking.begin(delivery)) is not None:
         raise SpawnRefused(parent.session_id, reason, final=True)
     untrusted = await find_reason(engine.store, delivery.event, background.project)
-    declared = background.declared.get(delivery.trigger)
+    declared = background.declared.get(declared_key(delivery.trigger))
     spawn = Spawn(
         prepared=prepared,
         request=spawn_request(
@@ -85,7 +86,7 @@ async def prepare_attempt(
         ),
         parent=parent,
         transcript=Transcript(),
-        store=engine.store,
+        store=engine.store_for(delivery),
         router=engine.router,
         plugins=engine.plugins,
         cause=delivery.event,
@@ -163,12 +164,16 @@ def _report_stall(engine: Engine, background: BackgroundSessionState, session_id
 
 async def put_aside(engine: Engine, delivery: Delivery) -> None:
     """Give back a delivery that was cut before its session ran. Raises `StaleEpoch` when its end is stored already."""
+    give_back = partial(
+        engine.store.nack, delivery, reason="interrupted", available_at=engine.clock.now(), counted=False
+    )
     try:
-        await engine.store.nack(delivery, reason="interrupted", available_at=engine.clock.now(), counted=False)
+        await give_back(session={"status": "interrupted"})
+    except SessionNotFound:  # it was cut before its session was stored
+        await give_back()
     except StaleEpoch:
         await close_replaced(engine, delivery)
         raise
-    await engine.store.update(str(delivery.session_id), status="interrupted")
 
 
 async def close_replaced(engine: Engine, delivery: Delivery) -> None:

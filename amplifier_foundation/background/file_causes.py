@@ -11,7 +11,8 @@ Two kinds of evidence attribute a file event to a session, and nothing else does
   time round for a loop. From the second time on it is also delayed, twice as long each time. A change by somebody else
   is soon found outside of these ever rarer runs, and begins anew with depth 0; a loop reaches `max_depth`.
 
-Both are remembered in memory: after a restart, chains through files begin anew.
+Both are remembered in memory: after a restart, chains through files begin anew. Where several hosts share a folder,
+what is announced on one of them is known on all (`SharedWrites`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import Delivery, DurableStore
     from amplifier_core.triggers import TriggerEvent
+
+    from .hosts.writes import SharedWrites
 
     ProjectQueue = tuple[str, str]
     """Project and queue."""
@@ -92,6 +95,8 @@ class FileCauses:
     """The files written by the sessions of one manager, and the runs of their tools."""
 
     def __init__(self) -> None:
+        self.shared: SharedWrites | None = None
+        """What is announced on other hosts; None where no folder is shared."""
         self._writes: dict[str, tuple[str, Writer]] = {}
         self._runs: deque[ToolRun] = deque(maxlen=RUNS)
         self._lock = Lock()  # sessions run in several threads
@@ -122,7 +127,8 @@ class FileCauses:
                     self._runs.append(run)
             elif data.get("tool_name") == "write_file" and isinstance(content, str):
                 # now, not when the tool has ended: a watcher may see the file before
-                self._remember(folder / path, sha256(content.encode(errors="surrogatepass")).hexdigest(), writer)
+                digest = sha256(content.encode(errors="surrogatepass")).hexdigest()
+                await self._remember_and_share(folder / path, digest, writer)
 
         async def end_tool(event: str, data: dict[str, Any]) -> None:
             run = running.pop(call_of(data), None)
@@ -133,7 +139,7 @@ class FileCauses:
         async def note_write(event: str, data: dict[str, Any]) -> None:
             path = data.get("path")
             if isinstance(path, str) and path:
-                self._remember(folder / path, await asyncio.to_thread(_digest, folder / path), writer)
+                await self._remember_and_share(folder / path, await asyncio.to_thread(_digest, folder / path), writer)
 
         async def end_all() -> None:
             for run in running.values():
@@ -167,6 +173,11 @@ class FileCauses:
         finally:
             run.ended = time.time()
 
+    async def _remember_and_share(self, path: Path, digest: str | None, writer: Writer) -> None:
+        self._remember(path, digest, writer)
+        if self.shared is not None and digest is not None:
+            await self.shared.remember(str(path.resolve()), digest, writer)  # noqa: ASYNC240 - one path
+
     def _remember(self, path: Path, digest: str | None, writer: Writer) -> None:
         if digest is None:
             return
@@ -183,7 +194,11 @@ class FileCauses:
             return event
         path = Path(place[0], event.file_path).resolve()  # noqa: ASYNC240 - one path, at most once an event
         digest, writer = self._writes.get(str(path), (None, None))
-        if writer is not None and digest == await asyncio.to_thread(_digest, path):
+        is_asked = writer is not None or self.shared is not None
+        content = await asyncio.to_thread(_digest, path) if is_asked else None
+        if self.shared is not None and digest != content:
+            digest, writer = await self.shared.find(place[0], str(path))
+        if writer is not None and digest == content:
             return _attribute_to(event, writer, "announced", writer.depth + 1, writer.session_id)
         suspects = [run.writer for run in self._runs_at(path)][-SUSPECTS:]
         if not suspects:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amplifier_core.ids import BEFORE_HOST
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -37,6 +39,16 @@ def run_of(owned: Delivery | Approval) -> str | None:
 def triggers_by_key(queue: str, triggers: Sequence[TriggerConfig]) -> dict[str, TriggerConfig]:
     """Return the triggers of a queue in their order, each by its key in the store."""
     return {f"{queue}/{each.name or each.module}#{number}": each for number, each in enumerate(triggers, start=1)}
+
+
+def key_on_host(trigger: str, host: str) -> str:
+    """Return the key of a trigger that each of several hosts runs, on one of them."""
+    return f"{trigger}{BEFORE_HOST}{host}"
+
+
+def declared_key(trigger: str) -> str:
+    """Return the key of the declaration for the key of a trigger, that of one host or of all."""
+    return trigger.partition(BEFORE_HOST)[0]
 
 
 def manual_key(queue: str, triggers: Sequence[TriggerConfig]) -> str:

@@ -19,13 +19,14 @@ from .file_causes import FileCauses
 from .keys import MANUAL, manual_key, queue_key
 from .lifecycle import read_wish, save_wish
 from .partial_store import complete_store
-from .starting import prepare_state, skip_waiting_events, take_up_work, wait_until_armed
+from .starting import has_work, prepare_state, skip_waiting_events, take_up_work, wait_until_armed
 from .state import Activity, BackgroundSessionState, Engine
-from .watch import LONGEST_PAUSE, Watch, accept, first_cause
+from .tasks import end_task, gather_all
+from .watch import LONGEST_PAUSE, accept, first_cause, make_watches
 from .worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from ..bundle.model import PreparedBundle
     from ..events import EventRouter
     from ..spawning.own_loops import SessionLoops
+    from .hosts.sharing import Share
     from .lifecycle import Wish
     from .trigger_making import TriggerLoader
+    from .watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +55,8 @@ class BackgroundSessionManager:
     place of `plugins`, which default to the parent's, or the installed ones. `bundle` is the prepared bundle that
     declares the background sessions; one without a `bundle` of its own runs it. Managers with the same `files` see the
     loops between them; `check_folder` raises `StoreUnavailable` when events can be stored no more. With `loops`, each
-    running session has an event loop and a thread of its own, unless its runner comes from a package.
+    running session has an event loop and a thread of its own, unless its runner comes from a package. With `share`,
+    other hosts work on the store.
 
     When the parent ends, background sessions with `stop_on_parent_stop` are stopped; `stop_all`, or leaving the manager
     as a context manager, stops all of them.
@@ -73,6 +77,7 @@ class BackgroundSessionManager:
         files: FileCauses | None = None,
         check_folder: Callable[[], None] = lambda: None,
         loops: SessionLoops | None = None,
+        share: Share | None = None,
     ) -> None:
         self._engine = Engine(
             parent=parent_session,
@@ -87,6 +92,7 @@ class BackgroundSessionManager:
             files=files or FileCauses(),
             check_folder=check_folder,
             loops=loops,
+            share=share,
         )
         self._bundle = bundle
         self._project = project_of(parent_session.coordinator.get_capability("session.working_dir"))
@@ -108,7 +114,7 @@ class BackgroundSessionManager:
         self._refuse_a_second(config.name)
         self._started += 1
         background = await prepare_state(self._engine, config, self._bundle, self._project, self._started)
-        watches = [Watch(self._engine, background, key, trigger) for key, trigger in background.declared.items()]
+        watches = make_watches(self._engine, background)
         for watch in watches:
             await watch.make_trigger()
         wish = await self._read_wish(background.queue)
@@ -126,16 +132,18 @@ class BackgroundSessionManager:
         await wait_until_armed(self._engine, background, watches)
         return background.session_id
 
-    async def change(self, name: str, wish: Wish, *, grace: float = 10.0) -> str:
+    async def change(self, name: str, wish: Wish, *, grace: float = 10.0, save: bool = True) -> str:
         """Have a background session run, pause or be stopped from now on; return its id.
 
         The wish is durable: it holds over restarts and edits of the bundle. A paused one accepts events and handles
         none. A stopped one accepts none, and keeps its waiting events. A declared one that does not run yet is started.
+        Without `save`, the wish is stored already.
         Raises `SessionNotFound`, and as `start` does.
         """
         background = next((each for each in self._sessions.values() if each.is_called(name)), None)
         config = background.config if background is not None else self._declaration(name)
-        await save_wish(self._engine.store, self._project, self._queue(config.name, background), wish)
+        if save:
+            await save_wish(self._engine.store, self._project, self._queue(config.name, background), wish)
         if background is None:
             return await self._start(config)
         if wish == "stopped":
@@ -156,7 +164,7 @@ class BackgroundSessionManager:
         return await self.change(name, "running")
 
     async def is_wanted(self, config: BackgroundSessionConfig) -> bool:
-        """Return whether it starts with its parent: as its bundle says, or because a person started it before."""
+        """Return whether it starts with its parent: its bundle says so, or a person started it before."""
         return config.start_on_parent_start or await self._read_wish(self._queue(config.name)) in ("running", "paused")
 
     def _queue(self, name: str, background: BackgroundSessionState | None = None) -> str:
@@ -170,6 +178,14 @@ class BackgroundSessionManager:
         if found is None:
             raise SessionNotFound(name)
         return found
+
+    async def follow_wishes(self) -> None:
+        """Do what people asked on other hosts. Raises as `change` does."""
+        for name, queue, *_ in self.names:
+            background = next((each for each in self._sessions.values() if each.config.name == name), None)
+            wish = await self._read_wish(queue)
+            if wish not in (None, background.wish if background is not None else "stopped"):
+                await self.change(name, wish, save=False)
 
     async def _read_wish(self, queue: str) -> Wish | None:
         try:
@@ -190,17 +206,17 @@ class BackgroundSessionManager:
     def _stand_by(self, background: BackgroundSessionState) -> None:
         """Let the triggers of a stopped background session that can do so say that it is stopped."""
         self._engine.set_status(background, "stopped", f"start it with: amplifier start {background.config.name}")
-        watches = [Watch(self._engine, background, key, trigger) for key, trigger in background.declared.items()]
+        watches = make_watches(self._engine, background)
         self._watches[background.session_id] = watches
         name = f"standby-{background.config.name}"
-        background.task = asyncio.create_task(_gather([watch.stand_by() for watch in watches]), name=name)
+        background.task = asyncio.create_task(gather_all([watch.stand_by() for watch in watches]), name=name)
 
     async def _end_standby(self, session_id: str) -> None:
         watches = self._watches.pop(session_id, [])
         await asyncio.gather(*(watch.stop() for watch in watches))
         task = self._sessions[session_id].task
         if task is not None:
-            await _end(task, 0.0)
+            await end_task(task, 0.0)
 
     async def _run(self, background: BackgroundSessionState, watches: list[Watch]) -> None:
         """Run triggers and workers until a stop; whatever ends them before, run them again after a pause."""
@@ -223,7 +239,7 @@ class BackgroundSessionManager:
         async with asyncio.TaskGroup() as group:
             for watch in watches:
                 watch.task = group.create_task(watch.run())
-            for _ in range(background.config.pool_size):
+            for _ in range(background.config.workers):
                 group.create_task(Worker(self._engine, background).run())
 
     async def _pause_after(self, background: BackgroundSessionState, problem: str, failures: int) -> None:
@@ -256,7 +272,7 @@ class BackgroundSessionManager:
         self._engine.set_status(background, "stopping")
         background.wake.set()
         await asyncio.gather(*(watch.stop() for watch in self._watches.get(session_id, ())))
-        await _end(background.task, grace)
+        await end_task(background.task, grace)
         self._engine.set_status(background, "stopped")
         await background.status_log.write()
         self._engine.report_refusals(background, now=True)
@@ -306,15 +322,7 @@ class BackgroundSessionManager:
             return False
         at_work = [each for each in self._sessions.values() if not each.stopping and not each.paused]
         running = [each for each in at_work if each.running or each.allowance.until is None]
-        return not any([await self._has_work(each) for each in running])
-
-    async def _has_work(self, background: BackgroundSessionState) -> bool:
-        if background.running:
-            return True
-        pending = await self._engine.store.deliveries(
-            project=background.project, queue=background.queue, state="pending", limit=len(background.postponed) + 1
-        )
-        return any(each.delivery_id not in background.postponed for each in pending)
+        return not any([await has_work(self._engine, each) for each in running])
 
     async def stop_triggers(self) -> None:
         """Stop every trigger; the workers go on."""
@@ -341,9 +349,10 @@ class BackgroundSessionManager:
         for background in list(self._sessions.values())[:1]:
             self._engine.report_stall(background, text, f"{background.queue.rpartition('/')[0]}/")
 
-    def wake(self, name: str) -> None:
-        """Have a background session look for events that another process accepted. Raises `SessionNotFound`."""
-        self._find(name).wake.set()
+    def wake(self, name: str | None = None) -> None:
+        """Have a background session, or all, look for events of other processes. Raises `SessionNotFound`."""
+        for background in self._sessions.values() if name is None else [self._find(name)]:
+            background.wake.set()
 
     async def stop_all(self, *, grace: float = 10.0) -> None:
         """Stop every background session, all at once."""
@@ -385,16 +394,3 @@ class BackgroundSessionManager:
 
     async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         await self.stop_all(grace=10.0 if kind is None else 0.0)
-
-
-async def _gather(works: Sequence[Coroutine[Any, Any, None]]) -> None:
-    await asyncio.gather(*works)
-
-
-async def _end(task: asyncio.Task[None], grace: float) -> None:
-    done, _ = await asyncio.wait({task}, timeout=grace)
-    if not done:
-        task.cancel()
-        await asyncio.wait({task})
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("a background session ended badly: %s", task.exception())

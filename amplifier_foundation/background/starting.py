@@ -88,8 +88,13 @@ async def _fetch_worker(source: str, declared_in: PreparedBundle | None) -> None
 
 
 async def skip_waiting_events(engine: Engine, background: BackgroundSessionState) -> None:
-    """Skip waiting events as `catch_up` says. A delivery with a session was begun: it is always finished."""
+    """Skip waiting events as `catch_up` says, unless another host has worked on them meanwhile.
+
+    A delivery with a session was begun: it is always finished.
+    """
     if background.config.catch_up == "all":
+        return
+    if engine.member is not None and await engine.member.has_company(background.project):
         return
     kept: set[str | None] = set()
     for each in await engine.store.deliveries(
@@ -100,6 +105,17 @@ async def skip_waiting_events(engine: Engine, background: BackgroundSessionState
             continue
         reason = f"it waited while nothing ran (catch_up: {background.config.catch_up})"
         await engine.store.drop(each.delivery_id, reason=reason)
+
+
+async def has_work(engine: Engine, background: BackgroundSessionState) -> bool:
+    """Return whether an event is at work here, or waits and is not postponed, nor for another host."""
+    if background.running:
+        return True
+    place, host = (background.project, background.queue), engine.member.host if engine.member is not None else None
+    limit = len(background.postponed) + 1 if host is None else 10_000
+    pending = await engine.store.deliveries(project=place[0], queue=place[1], state="pending", limit=limit)
+    mine = [each for each in pending if getattr(each, "only_on", None) in (None, host)]
+    return any(each.delivery_id not in background.postponed for each in mine)
 
 
 async def take_up_work(engine: Engine, background: BackgroundSessionState) -> None:

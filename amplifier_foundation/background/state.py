@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
+    from amplifier_core.shared_stores import Bounds
     from amplifier_core.storage import Delivery, DurableStore
     from amplifier_core.triggers import TriggerEvent
 
@@ -34,11 +35,18 @@ if TYPE_CHECKING:
     from ..events import EventRouter
     from ..spawning.own_loops import SessionLoops
     from .admission import Gate, SlidingCount
+    from .hosts.leading import Leadership
+    from .hosts.member import Member
+    from .hosts.sharing import Share
+    from .lifecycle import Wish
     from .status_log import StatusLog
     from .tracking import Tracking
     from .trigger_making import TriggerLoader
 
 logger = logging.getLogger(__name__)
+
+SHARED_POLL = 5.0
+"""Seconds between two looks of an idle worker at a shared store; it hears of news before, most of the time."""
 
 BackgroundStatus = Literal["starting", "running", "paused", "degraded", "failed", "stopping", "stopped"]
 """`degraded`: a component has a problem and is tried again; `failed`: it is not tried again."""
@@ -174,6 +182,22 @@ class BackgroundSessionState:
             del self.running[delivery.delivery_id]
 
     @property
+    def bounds(self) -> Bounds | None:
+        """The bounds that count on all hosts of a shared store."""
+        throttle = self.config.throttle
+        if throttle is None and self.config.max_running is None:
+            return None
+        from amplifier_core.shared_stores import Bounds
+
+        limit, period = (throttle.limit, throttle.period) if throttle is not None else (None, 0.0)
+        return Bounds(self.config.max_running, limit, period)
+
+    @property
+    def wish(self) -> Wish:
+        """What it does now, as people wish it."""
+        return "stopped" if self.stopping else "paused" if self.paused else "running"
+
+    @property
     def stopping(self) -> bool:
         """Whether it begins no new work."""
         return self.status in ("stopping", "stopped")
@@ -220,6 +244,27 @@ class Engine:
     """Raises `StoreUnavailable` when the data folder is gone."""
     loops: SessionLoops | None = None
     """The loops of running sessions; None: sessions run in the loop of the manager."""
+    share: Share | None = None
+    """The part of this process in the work of several hosts; None: no other host works on the store."""
+
+    def __post_init__(self) -> None:
+        if self.member is not None:
+            self.owner, self.clock = self.member.process, self.member.clock
+            self.lease, self.poll = self.member.lease, SHARED_POLL
+
+    @property
+    def member(self) -> Member | None:
+        """This process among the hosts of a shared store."""
+        return self.share.member if self.share is not None else None
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """The leadership that the triggers wait for which are not bound to a host; None: they run here."""
+        return self.share.leadership if self.share is not None else None
+
+    def store_for(self, delivery: Delivery) -> DurableStore:
+        """Return the store for the session of a delivery: writes of one that was taken over are refused."""
+        return self.store if self.member is None else self.member.store.fenced(delivery)
 
     def set_status(self, background: BackgroundSessionState, status: BackgroundStatus, reason: str = "") -> None:
         """Set the status, and report it when it differs from before."""

@@ -1,13 +1,16 @@
-"""Run a coroutine in a task while a block runs."""
+"""Run coroutines in tasks, and end them."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Sequence
+
+logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -20,3 +23,18 @@ async def run_beside(work: Coroutine[Any, Any, None], name: str) -> AsyncIterato
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+async def gather_all(works: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all of them, side by side."""
+    await asyncio.gather(*works)
+
+
+async def end_task(task: asyncio.Task[None], grace: float) -> None:
+    """Wait `grace` seconds for the end of a background session's task, then cancel it; its failure is logged."""
+    done, _ = await asyncio.wait({task}, timeout=grace)
+    if not done:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("a background session ended badly: %s", task.exception())

@@ -1,7 +1,9 @@
-"""Make a trigger as a bundle declares it: by a plugin, by a module, or by the program's own loader."""
+"""Make a trigger as a bundle declares it, by a plugin, a module or the program's own loader; stop it."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amplifier_core.coordinator import ModuleCoordinator
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
     TriggerLoader: TypeAlias = Callable[[dict[str, Any]], TriggerSource]
 
+logger = logging.getLogger(__name__)
+
+STOP_TIME_LIMIT = 5.0
+"""Seconds a trigger's `stop` may take."""
 EVENT_ROUTER = "event_router"
 """The capability of a mounted trigger for the events of sessions."""
 
@@ -58,6 +64,11 @@ async def make_trigger(
     return trigger
 
 
+def is_local(declared: TriggerConfig, plugins: Plugins) -> bool:
+    """Return whether a trigger watches what belongs to one host: the class of a registered trigger says `local`."""
+    return declared.module in plugins.triggers and bool(getattr(plugins.triggers.get(declared.module), "local", False))
+
+
 async def _mount_trigger(
     declared: TriggerConfig, context: TriggerContext, plugins: Plugins, loader: ModuleLoader | None
 ) -> TriggerSource:
@@ -76,3 +87,12 @@ async def _mount_trigger(
     if len(triggers) != 1:
         raise TriggerConfigError(declared.module, "", f"the module mounts {len(triggers)} triggers, not one")
     return triggers[0]
+
+
+async def stop_trigger(trigger: TriggerSource) -> None:
+    """Stop a trigger; a failing or hanging one is logged and left."""
+    try:
+        async with asyncio.timeout(STOP_TIME_LIMIT):
+            await trigger.stop()
+    except Exception as error:
+        logger.warning("trigger %s did not stop: %s: %s", type(trigger).__name__, type(error).__name__, error)

@@ -8,19 +8,20 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.clock import SystemClock
-from amplifier_core.errors import BundleValidationError, SessionNotFound
+from amplifier_core.errors import BundleValidationError, SessionExists, SessionNotFound
 from amplifier_core.ids import session_id_of
 from amplifier_core.process_forks import end_forks_of
 
 from ..events import EventRouter
-from ..paths import fetched_root, find_project, project_of
+from ..paths import data_home, fetched_root, find_project, project_of
 from ..security import read_policy
 from ..sessions.lock import owner_lock
 from ..sessions.recording import shield_to_completion
 from ..sessions.records import new_record, resume_changes
+from ..sessions.storages import StorageUnsuitable
 from ..spawning.agents import AgentSpawner
 from ..spawning.own_loops import SessionLoops
 from .asking import NoSuchBackgroundSession
@@ -28,11 +29,13 @@ from .control import answering, socket_path
 from .data_folder import watching_data_folder
 from .descriptors import report_exhaustion
 from .file_causes import FileCauses
+from .hosts.sharing import joining, shared_store, sharing
 from .manager import STORE_FILE, BackgroundSessionManager
 from .queue_view import QUEUES, BundleQueues
 from .retention import purging
 from .stalling import reporting_stalls
 from .store_upkeep import looking_after
+from .tasks import run_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 
     from ..bundle.model import Bundle, PreparedBundle
     from .data_folder import DataFolder
+    from .hosts.member import Member
     from .lifecycle import Wish
     from .retention import Retention
     from .state import Activity
@@ -56,6 +60,9 @@ VERBS: dict[str, Wish | None] = {
     "resume": "running",
 }
 """The verbs of a background session's life, and the wish of each; `restart` is a stop and a start."""
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks at the work of a process that ends when it is done."""
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +102,26 @@ class Control:
     """Called when the data folder is gone."""
     tell: Callable[[str], None] = lambda text: None
     """Called with news for the person at the terminal."""
+    member: Member | None = None
+    """This process among the hosts of a shared store."""
+
+    async def take_part(self, member: Member) -> None:
+        """Take the commands of other hosts, and tell them the states of the background sessions, until cancelled.
+
+        When a person drains this host, the process ends with its running sessions.
+        """
+        self.member, member.obey, member.states = member, self.handle, self._states
+        await member.drain_asked.wait()
+        while any(row["running"] for each in self.running for row in each.manager.get_status().values()):
+            await SystemClock().sleep(LOOK_EVERY)
+        self.asked_to_stop()
+
+    def _states(self) -> dict[str, Any]:
+        states: dict[str, Any] = {}
+        for each in self.running:
+            rows = each.manager.get_status().values()
+            states.setdefault(each.project, {}).update({row["queue"]: [row["status"], row["reason"]] for row in rows})
+        return states
 
     async def handle(self, operation: str, arguments: Mapping[str, Any]) -> Any:
         """Carry out a request. Raises `NoSuchBackgroundSession` for an unknown name."""
@@ -107,6 +134,9 @@ class Control:
             return None
         if operation in VERBS and arguments.get("name"):
             return await self._change(operation, str(arguments["name"]), arguments)
+        if operation == "drain" and self.member is not None:
+            self.tell("no new work is taken, and this process ends when its work is done: a person drains this host")
+            return self.member.drain_asked.set()
         if operation == "stop":
             return self.asked_to_stop()
         if operation == "reload":
@@ -147,31 +177,35 @@ async def run_background(
     session_observers: Sequence[Callable[[AmplifierSession], None]] = (),
     control: Control | None = None,
     retention: Retention | None = None,
+    role: Literal["up", "worker"] = "up",
 ) -> AsyncIterator[list[Up]]:
     """Run the background sessions of `bundles` while the block runs.
 
     The working folder of a bundle is that of `home_of`. Unfinished work of an earlier process comes first.
     `session_observers` see every session when its modules are mounted. `control` answers other processes; `retention`
-    bounds the age of stored sessions (None: keep them). Raises `SessionConflict` when another process runs background
-    sessions of one of these folders, `BundleValidationError` for a bundle without background sessions.
+    bounds the age of stored sessions (None: keep them). A `worker` handles events on a store that several hosts share,
+    and runs no triggers. Raises `SessionConflict` when another process runs background sessions of one of these
+    folders, `BundleValidationError` for a bundle without background sessions, `StorageUnsuitable` for a worker on a
+    store of one host.
     """
-    for bundle in bundles:
-        if not bundle.background_sessions:
-            where = bundle.source_path or bundle.name
-            raise BundleValidationError(f"{where}: declares no background_sessions, nothing to bring up")
+    _require_background_sessions(bundles)
     control = control or Control()
     projects = [home_of(bundle, plugins, working_dir) for bundle in bundles]
     path = socket_path()
     facts = {"bundles": [bundle.name for bundle in bundles], "projects": projects, "socket": str(path)}
     async with AsyncExitStack() as stack:
-        stack.enter_context(owner_lock(facts))
-        for project in sorted(set(projects)):
-            await store.release(project)
+        member = await _take_place(stack, store, role, bundles, projects, facts)
+        if member is not None:
+            await stack.enter_async_context(run_beside(control.take_part(member), "commands of other hosts"))
         await stack.enter_async_context(purging(store, SystemClock(), retention))
         await stack.enter_async_context(looking_after(store, SystemClock(), control.report_store))
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
         router, files = EventRouter(store), FileCauses()
+        if member is not None and any(each.shared_folder for one in bundles for each in one.background_sessions):
+            from .hosts.writes import SharedWrites
+
+            files.shared = SharedWrites(member.store)
         loops = stack.enter_context(SessionLoops())
         end_forks_of(asyncio.get_running_loop())
         stack.enter_context(reporting_stalls(loops.stalls, control.running))
@@ -189,14 +223,59 @@ async def run_background(
                 files=files,
                 check_folder=folder.check,
                 loops=loops,
+                share=await stack.enter_async_context(sharing(member, bundle, project)),
             )
             await stack.enter_async_context(manager)
-            for config in bundle.background_sessions:
-                if await manager.is_wanted(config):
-                    await manager.start(config)
+            await _start_all(manager, bundle, member, router)
             control.running.append(Up(bundle, project, root, manager, router))
         await stack.enter_async_context(answering(path, control.handle))
         yield control.running
+
+
+def _require_background_sessions(bundles: Sequence[Bundle]) -> None:
+    for bundle in bundles:
+        if not bundle.background_sessions:
+            where = bundle.source_path or bundle.name
+            raise BundleValidationError(f"{where}: declares no background_sessions, nothing to bring up")
+
+
+async def _start_all(
+    manager: BackgroundSessionManager, bundle: Bundle, member: Member | None, router: EventRouter
+) -> None:
+    """Start the background sessions that are wanted, and from then on hear what other hosts store and ask."""
+    for config in bundle.background_sessions:
+        if await manager.is_wanted(config):
+            await manager.start(config)
+    if member is not None:
+        member.wakers += [router.look_again, manager.wake]
+        member.followers.append(manager.follow_wishes)
+
+
+async def _take_place(
+    stack: AsyncExitStack,
+    store: DurableStore,
+    role: Literal["up", "worker"],
+    bundles: Sequence[Bundle],
+    projects: Sequence[str],
+    facts: dict[str, Any],
+) -> Member | None:
+    """Own the background work of the folders on this host, and take up what a dead process left; return the member of a
+    shared store, None for another store.
+    """
+    shared = shared_store(store)
+    if role == "up":
+        stack.enter_context(owner_lock(facts))
+    elif shared is None:
+        raise StorageUnsuitable(
+            data_home(),
+            "a worker needs a storage that several hosts share, such as storage-postgres; on one host, raise pool_size "
+            "and run: amplifier up",
+        )
+    if shared is not None:
+        return await stack.enter_async_context(joining(shared, role, bundles, projects))
+    for project in sorted(set(projects)):
+        await store.release(project)
+    return None
 
 
 def home_of(bundle: Bundle, plugins: Plugins, working_dir: Path | None = None) -> str:
@@ -259,4 +338,5 @@ async def _store_root(prepared: PreparedBundle, store: DurableStore, session_id:
         record = await store.get(session_id)
         await store.update(session_id, **resume_changes(record), bundle_digest=prepared.bundle.digest)
     except SessionNotFound:
-        await store.create(new_record(prepared, session_id, name=prepared.bundle.name, project=project))
+        with suppress(SessionExists):  # another host was faster
+            await store.create(new_record(prepared, session_id, name=prepared.bundle.name, project=project))

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.clock import sleep_until
-from amplifier_core.errors import QueueFull, StoreUnavailable, TriggerConfigError, TriggerError, UnknownName
+from amplifier_core.errors import QueueFull, StaleEpoch, StoreUnavailable, TriggerConfigError, TriggerError, UnknownName
 from amplifier_core.triggers import TriggerContext, TriggerEvent
 from amplifier_core.utils.secrets import redact_text
 
 from ..sessions.documents import find_documents
+from .keys import key_on_host
 from .log_events import TRIGGER_ERROR
-from .trigger_making import make_trigger
+from .trigger_making import is_local, make_trigger, stop_trigger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -26,12 +27,11 @@ if TYPE_CHECKING:
     from amplifier_core.triggers import TriggerSource
 
     from ..bundle.background_config import TriggerConfig
+    from .hosts.leading import Leadership
     from .state import BackgroundSessionState, BackgroundStatus, Engine
 
 logger = logging.getLogger(__name__)
 
-STOP_TIME_LIMIT = 5.0
-"""Seconds a trigger's `stop` may take."""
 STORE_PAUSE = 1.0
 """Seconds until a failed store is tried again."""
 FULL = "queue"
@@ -42,6 +42,10 @@ LONGEST_PAUSE = 60.0
 """Seconds between two tries of a failing trigger, at most."""
 ENDING = 1.0
 """Seconds for `watch` to end after `stop`."""
+
+
+class LeadershipLost(Exception):
+    """Another host runs this trigger from now on."""
 
 
 @dataclass(slots=True)
@@ -63,7 +67,7 @@ class Watch:
 
     async def make_trigger(self) -> TriggerSource:
         """Make the trigger, bound to its stored state. Raises `UnknownName`, `TriggerConfigError`."""
-        state = await self.engine.store.trigger_state(self.background.project, self.name)
+        state = await self._read_state()
         context = TriggerContext(
             name=self.name,
             working_dir=Path(self.background.project),
@@ -78,8 +82,26 @@ class Watch:
         engine = self.engine
         return await make_trigger(self.declared, context, engine.plugins, engine.parent.loader, engine.trigger_loader)
 
+    async def _read_state(self) -> dict[str, Any]:
+        return await self.engine.store.trigger_state(self.background.project, self._state_key)
+
     async def _save(self, state: Mapping[str, Any], *, merge: bool = False) -> None:
-        await self.engine.store.save_trigger_state(self.background.project, self.name, state, merge=merge)
+        await self.engine.store.save_trigger_state(self.background.project, self._state_key, state, merge=merge)
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether each host runs this trigger, for its own files and addresses."""
+        return is_local(self.declared, self.engine.plugins) and not self.background.config.shared_folder
+
+    @property
+    def _state_key(self) -> str:
+        member = self.engine.member
+        return self.name if member is None or not self._is_local else key_on_host(self.name, member.host)
+
+    @property
+    def _leadership(self) -> Leadership | None:
+        """The leadership that this trigger waits for; None: it always runs here."""
+        return None if self._is_local else self.engine.leadership
 
     def _report(self, problem: str | None) -> None:
         """Show the trigger's own problem, beside its failures: being ready does not end it."""
@@ -97,6 +119,9 @@ class Watch:
         """
         failures, window = 0, self.background.config.restart_window
         while not self._is_ending:
+            if (leadership := self._leadership) is not None:
+                self.armed.set()  # another host may lead for long
+                await leadership.wait_until_held()
             began = self.engine.clock.monotonic()
             try:
                 await self._watch_once()
@@ -106,6 +131,8 @@ class Watch:
                 cause = first_cause(error)
                 if self.stopping or self.background.stopping:
                     return
+                if isinstance(cause, (LeadershipLost, StaleEpoch)):
+                    continue
                 if isinstance(cause, StoreUnavailable):
                     await self._wait_for_store(str(cause))
                     continue
@@ -119,11 +146,13 @@ class Watch:
         trigger = self._trigger = await self.make_trigger()
         async with asyncio.TaskGroup() as group:
             announcing = group.create_task(self._announce(trigger))
+            leading = group.create_task(self._follow_leadership())
             stream = aiter(trigger.watch())
             try:
                 await self._store_events(stream, group)
             finally:
                 announcing.cancel()
+                leading.cancel()
                 self._trigger, self._is_ready = None, False
                 self._report(None)
                 await stop_trigger(trigger)
@@ -145,7 +174,7 @@ class Watch:
                 try:
                     if not await self._take_place(event, group):
                         return
-                    await accept(self.engine, self.background, self.name, event)
+                    await accept(self.engine, self.background, self.name, event, self._leadership, local=self._is_local)
                 except (StoreUnavailable, QueueFull) as error:
                     if not hasattr(stream, "athrow"):
                         raise
@@ -193,6 +222,12 @@ class Watch:
         finally:
             self._is_held = False
 
+    async def _follow_leadership(self) -> None:
+        """Raise `LeadershipLost` when another host is to run this trigger."""
+        if (leadership := self._leadership) is not None:
+            await leadership.wait_until_lost()
+            raise LeadershipLost
+
     async def stand_by(self) -> None:
         """Let the trigger say that its background session is stopped, if it has a `stand_by`, until `stop`."""
         try:
@@ -211,6 +246,8 @@ class Watch:
     @property
     def is_caught_up(self) -> bool:
         """Whether the trigger has yielded everything so far: it is ready, and its `caught_up()`, if any, is true."""
+        if self._leadership is not None and self._leadership.lease is None:
+            return True
         caught_up = getattr(self._trigger, "caught_up", None)
         return self._is_ready and not self._is_held and (caught_up is None or bool(caught_up()))
 
@@ -291,7 +328,7 @@ class Watch:
                 self.engine.notify("store_failed", self.background, error=problem)
                 await self.engine.clock.sleep(STORE_PAUSE)
                 try:
-                    await self._save(await self.engine.store.trigger_state(self.background.project, self.name))
+                    await self._save(await self._read_state())
                 except StoreUnavailable as error:
                     problem = str(error)
                 else:
@@ -301,24 +338,40 @@ class Watch:
             self._is_waiting_for_store = False
 
 
-async def accept(engine: Engine, background: BackgroundSessionState, trigger: str, event: TriggerEvent) -> bool:
+def make_watches(engine: Engine, background: BackgroundSessionState) -> list[Watch]:
+    """Return a watch for each trigger; none in a process that leaves triggers to others."""
+    if engine.share is not None and engine.leadership is None:
+        return []
+    return [Watch(engine, background, key, trigger) for key, trigger in background.declared.items()]
+
+
+async def accept(
+    engine: Engine,
+    background: BackgroundSessionState,
+    trigger: str,
+    event: TriggerEvent,
+    leadership: Leadership | None = None,
+    *,
+    local: bool = False,
+) -> bool:
     """Store an event; return whether a worker will handle it. The event is durable on return.
 
-    Raises `StoreUnavailable`, also for a store whose folder is gone: a write into it would be lost.
+    An event of a `local` trigger about a file is handled on this host, which has the file. Raises `StoreUnavailable`,
+    also for a store whose folder is gone: a write into it would be lost; `StaleEpoch` when the leadership is over.
     """
     engine.check_folder()
     event = await engine.files.attribute(engine.store, (background.project, background.queue), event)
     refused = await background.gate.refusal(engine, background, trigger, event)
-    admission = background.gate.admission(event) if refused is None else None
-    delivery = await engine.store.enqueue(
-        background.project,
-        background.queue,
-        trigger,
-        event,
-        refused=refused,
-        admission=admission,
-        now=engine.clock.now(),
-    )
+    delay = await background.gate.reserve(engine, background, event) if refused is None else 0.0
+    admission = background.gate.admission(event, delay) if refused is None else None
+    place = (background.project, background.queue, trigger)
+    if engine.member is None:
+        now = engine.clock.now()
+        delivery = await engine.store.enqueue(*place, event, refused=refused, admission=admission, now=now)
+    else:
+        delivery = await engine.member.enqueue(
+            place, event, leadership, refused=refused, admission=admission, local=local
+        )
     background.last_trigger = event.timestamp
     if delivery is None:
         engine.notify("duplicate", background, event=event, trigger=trigger)
@@ -332,15 +385,6 @@ async def accept(engine: Engine, background: BackgroundSessionState, trigger: st
         background.wake.set()
         return True
     return False
-
-
-async def stop_trigger(trigger: TriggerSource) -> None:
-    """Stop a trigger; a failing or hanging one is logged and left."""
-    try:
-        async with asyncio.timeout(STOP_TIME_LIMIT):
-            await trigger.stop()
-    except Exception as error:
-        logger.warning("trigger %s did not stop: %s: %s", type(trigger).__name__, type(error).__name__, error)
 
 
 def first_cause(error: Exception) -> Exception:

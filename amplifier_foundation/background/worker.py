@@ -46,11 +46,13 @@ from ..spawning.life import record_changes, run_spawn
 from .attempt_ends import AttemptEnd
 from .attempts import make_inbox, prepare_attempt, put_aside
 from .budgets import BUDGET
+from .hosts.claims import keep_claim
 from .state import Running
 from .watch import STORE_PAUSE, first_cause
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from typing import Any
 
     from amplifier_core.storage import Delivery
 
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+BOUNDED_LOOK = 1.0
+"""Seconds between two looks of an idle worker at a queue with bounds that count on all hosts."""
 STORE = "store"
 """The component with the problem when the store cannot be used."""
 
@@ -68,6 +72,8 @@ class Worker:
 
     engine: Engine
     background: BackgroundSessionState
+    asked: float = 0.0
+    """When it asked for its claim, in seconds of the monotonic clock."""
 
     async def run(self) -> None:
         """Handle deliveries until the background session stops; while the store cannot be used, wait for it."""
@@ -88,13 +94,13 @@ class Worker:
         if held is not None and held > now:
             await wait_for(self.engine.clock, self.background.wake, held)
             return None
-        if self.background.paused or left > 0:
+        if self.background.paused or left > 0 or (self.engine.member is not None and self.engine.member.draining):
             await self._rest(now, left)
             return None
         if held is not None:
             self.background.allowance.until = None
             self.engine.clear_problem(self.background, BUDGET)
-        throttle = self.background.throttle
+        throttle = self.background.throttle if self.engine.member is None else None
         async with self.background.claiming if throttle is not None else nullcontext():
             # One `now` for both questions: a delivery that comes due between them is in the answer to the second.
             now = self.engine.clock.now()
@@ -105,7 +111,10 @@ class Worker:
             self.background.wake.set()  # another one may be due for another worker
             return delivery
         due = await self.engine.store.next_due(self.background.project, self.background.queue, now=now)
-        await self._rest(now, throttle.wait() if throttle is not None else 0.0, due)
+        held_back = throttle.wait() if throttle is not None else 0.0
+        if self.engine.member is not None and self.background.bounds is not None:
+            held_back = BOUNDED_LOOK
+        await self._rest(now, held_back, due)
         return None
 
     async def _rest(self, since: datetime, throttled: float = 0.0, due: datetime | None = None) -> None:
@@ -121,16 +130,15 @@ class Worker:
         await wait_for(self.engine.clock, self.background.wake, due)
 
     async def _claim(self, now: datetime) -> Delivery | None:
-        claiming = asyncio.ensure_future(
-            self.engine.store.claim(
-                self.background.project,
-                self.background.queue,
-                owner=self.engine.owner,
-                lease=self.engine.lease,
-                session_id=new_session_id(self.background.config.name),
-                now=now,
-            )
-        )
+        self.asked = self.engine.clock.monotonic()
+        place = (self.background.project, self.background.queue)
+        how: dict[str, Any] = {"owner": self.engine.owner, "lease": self.engine.lease}
+        how["session_id"] = new_session_id(self.background.config.name)
+        if self.engine.member is None:
+            claiming = asyncio.ensure_future(self.engine.store.claim(*place, **how, now=now))
+        else:
+            bounds = self.background.bounds
+            claiming = asyncio.ensure_future(self.engine.member.store.claim(*place, **how, bounds=bounds))
         try:
             delivery = await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -195,6 +203,8 @@ class Worker:
                 return
 
     async def _renew(self, delivery: Delivery) -> None:
+        if self.engine.member is not None:
+            await keep_claim(self.engine.member, delivery, self.asked)
         while True:
             await self.engine.clock.sleep(self.engine.lease / 3)
             try:

@@ -157,7 +157,11 @@ class BackgroundSessionConfig(BaseModel):
     )
     """The condition on an event: `data.exit_code != 0 and file_path != 'todo.md'`; other events are refused."""
     pool_size: int = Field(default=1, ge=1, le=64)
-    """Events handled at the same time."""
+    """Events handled at the same time, on each host."""
+    max_running: int | None = Field(default=None, ge=1, le=100_000)
+    """Events handled at the same time on all hosts together; None: `pool_size` on each."""
+    shared_folder: bool = False
+    """Whether all hosts see the same files in the working folder: one watches them, and any handles their events."""
     mode: Mode = "queued"
     """The rule for an event when an earlier one of its `key` is unfinished: it waits (`queued`), is handled beside it
     (`parallel`), is skipped (`single`), or replaces it (`restart`)."""
@@ -210,6 +214,12 @@ class BackgroundSessionConfig(BaseModel):
     budget: BudgetConfig | None = None
     """The budget of all its sessions, with those below them. A daily one that is spent lets events wait until the next
     day; another one makes them dead letters."""
+
+    @property
+    def workers(self) -> int:
+        """Workers of one host."""
+        return min(self.pool_size, self.max_running or self.pool_size)
+
     max_attempts: int = Field(default=5, ge=1, le=100)
     """Attempts at one event before it becomes a dead letter. A mistake of the configuration has one."""
     untrusted: Untrusted = "ask"

@@ -36,6 +36,7 @@ _COMMANDS = {
     "demo": ("demo:demo", "Try everything in a new folder: no key, no network."),
     "doctor": ("doctor:doctor", "Say what protects this machine, and what does not."),
     "flow": ("flow:flow", "Run workflows of a bundle, and look at their runs."),
+    "host": ("host:host", "List, drain and adopt the hosts of a shared store."),
     "init": ("init:init", "Write a first bundle.md, with the provider found here."),
     "logs": ("logs:logs", "Show the events of background sessions."),
     "pause": ("lifecycle:pause", "Pause a background session: its events wait."),
@@ -56,6 +57,7 @@ _COMMANDS = {
     "untrust": ("trust:untrust", "Take trust back from a bundle and its project."),
     "up": ("up:up", "Run the background sessions of bundles."),
     "why": ("why:why", "Explain an event or a session: its causes and effects."),
+    "worker": ("worker:worker", "Handle events that other hosts accept."),
 }
 
 

@@ -26,6 +26,11 @@ def _state_text(row: Row) -> str:
     return text + (f" (next try at {timestamp(row['next_try'])})" if row["next_try"] else "")
 
 
+def _work_text(work: Row) -> str:
+    place = f" on {work['host']}" if work.get("host") else ""
+    return f"{work['session_id']} since {timestamp(work['since'])}{place}"
+
+
 class Column(NamedTuple):
     """One fact of a background session: its member in JSON, and its cell in tables."""
 
@@ -67,7 +72,7 @@ COLUMNS = (
         "at_work",
         "AT WORK",
         new=list,
-        text=lambda row: ", ".join(f"{each['session_id']} since {timestamp(each['since'])}" for each in row["at_work"]),
+        text=lambda row: ", ".join(map(_work_text, row["at_work"])),
         style="cyan",
     ),
     Column("done", "DONE", counts=("done",), style="green"),
@@ -83,6 +88,14 @@ COLUMNS = (
     Column("dropped", "DROPPED", counts=("refused", "skipped"), style="yellow"),
     Column("dead", "DEAD", counts=("dead",), style="red"),
     Column("last_event", "LAST EVENT", new=lambda: None, text=lambda row: timestamp(row["last_event"]), only="ps"),
+    Column(
+        "hosts",
+        "HOSTS",
+        new=list,
+        text=lambda row: ", ".join(sorted(set(row["hosts"]))),
+        only="ps",
+        at_terminal=lambda rows: any(row["hosts"] for row in rows),
+    ),
     Column("pid", "PID", new=lambda: None, only="ps", at_terminal=lambda rows: False),
     Column(
         "project",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import SessionNotFound
 from amplifier_core.frozen import frozen
+from amplifier_core.ids import host_of
 
 from ..background.approvals import WAITS
 from ..background.log_events import BACKGROUND_RELOADED, BACKGROUND_STALLED, BACKGROUND_STATE, TRIGGER_ERROR
@@ -18,7 +19,7 @@ from .running.terminal import one_line, plain
 from .view import describe, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from amplifier_core.events import SessionEvent
     from amplifier_core.storage import Delivery, DurableStore, SessionRecord
@@ -124,6 +125,12 @@ async def _read_tool_calls(store: DurableStore, delivery: Delivery, record: Sess
     ]
 
 
+def _place(delivery: Delivery, claim: int) -> str:
+    """Return in words on which host a claim was, on a shared store; '' for a store of one host."""
+    owners: Sequence[str] = getattr(delivery, "owners", ())
+    return f" on {host_of(owners[claim])}" if owners else ""
+
+
 def _steps(delivery: Delivery, record: SessionRecord | None, answer: str) -> Iterator[tuple[datetime, str, str]]:
     """Yield the time, the kind and the text of each step."""
     summary, reason = describe(delivery.event), first_line(delivery.reason or "")
@@ -137,9 +144,9 @@ def _steps(delivery: Delivery, record: SessionRecord | None, answer: str) -> Ite
         return
     yield delivery.created, "accepted", summary
     if record is not None:
-        yield record.created, "started", f"session {record.session_id}"
+        yield record.created, "started", f"session {record.session_id}{_place(delivery, 0)}"
     if delivery.state == "claimed" and attempt:
-        yield delivery.updated, "started", f"session {delivery.session_id} continues{attempt}"
+        yield delivery.updated, "started", f"session {delivery.session_id} continues{attempt}{_place(delivery, -1)}"
     if delivery.state == "pending" and reason.startswith(WAITS):
         yield delivery.updated, "held", f"{reason}; until {timestamp(delivery.available_at)}"
     elif delivery.state == "pending" and delivery.attempts:

@@ -195,6 +195,7 @@ def _print(entry: HistoryEntry, *, jsonl: bool) -> None:
             "delivery_id": entry.delivery.delivery_id if entry.delivery else None,
             "event_id": entry.delivery.event.event_id if entry.delivery else entry.event_id,
             "attempts": entry.delivery.attempts if entry.delivery else None,
+            "owners": list(getattr(entry.delivery, "owners", ())),
         }
         click.echo(dump_json(facts))
         sys.stdout.flush()

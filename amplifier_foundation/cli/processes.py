@@ -49,6 +49,8 @@ def change_background_session(verb: str, name: str) -> list[str]:
 
     owners = running_owners()
     if not owners:
+        if changed_elsewhere := _change_elsewhere(verb, name):
+            return changed_elsewhere
         raise NothingRuns
     here = [owner for owner in owners if project_here() in (owner.get("projects") or ())]
     refusal: SessionConflict | None = None
@@ -66,7 +68,30 @@ def change_background_session(verb: str, name: str) -> list[str]:
     known = [row["name"] for _, _, row in list_all_running()]
     if refusal is not None and "no background session" not in str(refusal):
         raise refusal
+    if changed_elsewhere := _change_elsewhere(verb, name):
+        return changed_elsewhere
     raise NoSuchBackgroundSession(name, known)
+
+
+def _change_elsewhere(verb: str, name: str) -> list[str]:
+    """Ask the other hosts of a shared store; return the queues of the changed ones, none for a store of this host."""
+    import click
+
+    from ..sessions.storages import DEFAULT_STORAGE
+    from .app import storage_plugins, storage_setting, use_inbox
+    from .loops import run_async
+
+    if storage_setting() == DEFAULT_STORAGE:
+        return []
+    from ..background.hosts.people import change_elsewhere
+    from ..background.hosts.sharing import shared_store
+
+    async def change() -> list[str]:
+        async with use_inbox(storage_plugins(click.get_current_context())) as store:
+            shared = shared_store(store)
+            return await change_elsewhere(shared, verb, name) if shared is not None else []
+
+    return run_async(change())
 
 
 def wake(project: str, name: str) -> bool:

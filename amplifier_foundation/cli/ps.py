@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from amplifier_core.errors import SessionConflict, StoreError
+from amplifier_core.ids import host_of
 
 from ..background.keys import RUNS
 from ..documents.times import format_time
@@ -21,13 +22,13 @@ from .processes import list_running
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from amplifier_core.storage import DurableStore
+    from amplifier_core.storage import Delivery, DurableStore
 
     from .columns import Row
 
     Rows = dict[tuple[str, str], Row]
 
-LEFT_OUT = ("LAST EVENT", "FOLDER", "DROPPED", "DONE", "AT WORK", "TO APPROVE", "WAITING", "DEAD", "STATE")
+LEFT_OUT = ("LAST EVENT", "FOLDER", "DROPPED", "DONE", "HOSTS", "AT WORK", "TO APPROVE", "WAITING", "DEAD", "STATE")
 """Columns that a narrow terminal does not get, the least important first."""
 
 
@@ -49,8 +50,9 @@ async def ps(ctx: click.Context, as_json: bool) -> None:
     for owner in owners:
         rows |= _running_rows(owner)
     failure: StoreError | None = None
+    hosts: list[dict[str, Any]] = []
     try:
-        await _count_deliveries(ctx, rows)
+        hosts = await _count_deliveries(ctx, rows)
     except StoreError as error:
         if not rows:
             raise
@@ -59,8 +61,9 @@ async def ps(ctx: click.Context, as_json: bool) -> None:
     silent = {project for owner in owners if "problem" in owner for project in owner.get("projects") or ()}
     for row in rows.values():
         row["state"] = "unknown" if row["project"] in silent else row["state"]
-    shown = [row for _, row in sorted(rows.items()) if any(row[key] for key in ("pid", "waiting", "at_work", "dead"))]
-    _print(owners, shown, to_json=as_json)
+    facts = ("pid", "hosts", "waiting", "at_work", "dead")
+    shown = [row for _, row in sorted(rows.items()) if any(row[key] for key in facts)]
+    _print(owners, hosts, shown, to_json=as_json)
     if failure is not None:
         raise failure
     if any(row["state"] in ("degraded", "failed") for row in shown):
@@ -80,15 +83,37 @@ def _running_rows(owner: dict[str, Any]) -> Rows:
     return rows
 
 
-async def _count_deliveries(ctx: click.Context, rows: Rows) -> None:
+async def _count_deliveries(ctx: click.Context, rows: Rows) -> list[dict[str, Any]]:
+    """Add the counts of the store to the rows, and what its other hosts run; return these hosts."""
     async with use_inbox(storage_plugins(ctx)) as store:
+        hosts = await _add_hosts(store, rows)
         for counted in [each for each in await store.delivery_counts() if each.queue != RUNS]:
             add_counts(_row_of(rows, counted.project, counted.queue), counted)
         for each in [each for each in await store.deliveries(state="claimed", limit=1_000) if each.queue != RUNS]:
-            work = {"session_id": each.session_id, "since": format_time(each.updated)}
+            work = {"session_id": each.session_id, "since": format_time(each.updated), "host": _host_of(each)}
             _row_of(rows, each.project, each.queue)["at_work"].append(work)
         if any(row["waiting"] for row in rows.values()):
             await _add_approvals(store, rows)
+    return hosts
+
+
+async def _add_hosts(store: DurableStore, rows: Rows) -> list[dict[str, Any]]:
+    """Add what the processes of a shared store run, where no process here does; return these processes."""
+    if not hasattr(store, "fenced"):  # the store of one host
+        return []
+    from ..background.hosts.people import describe_hosts
+    from ..background.hosts.sharing import shared_store
+
+    shared = shared_store(store)
+    hosts = await describe_hosts(shared) if shared is not None else []
+    for each in hosts:
+        for project, queues in (each["states"] if each["state"] != "unseen" else {}).items():
+            for queue, (state, reason) in queues.items():
+                row = _row_of(rows, project, queue)
+                row["hosts"].append(each["host"])
+                if row["state"] == "not running" and each["role"] == "up":
+                    row.update(state=state, reason=reason)
+    return hosts
 
 
 async def _add_approvals(store: DurableStore, rows: Rows) -> None:
@@ -108,13 +133,23 @@ def _show_failure(rows: Rows, failure: StoreError) -> None:
             row["state"], row["reason"] = "degraded", str(failure)
 
 
+def _host_of(delivery: Delivery) -> str | None:
+    """Return the host of a claimed delivery; None for a store of one host."""
+    from ..background.hosts.people import last_owner
+
+    return host_of(last_owner(delivery)) or None if hasattr(delivery, "owners") else None
+
+
 def _row_of(rows: Rows, project: str, queue: str) -> Row:
     return rows.setdefault((project, queue), new_row(project, queue))
 
 
-def _print(owners: Sequence[Mapping[str, Any]], rows: Sequence[Row], *, to_json: bool) -> None:
+def _print(
+    owners: Sequence[Mapping[str, Any]], hosts: Sequence[Mapping[str, Any]], rows: Sequence[Row], *, to_json: bool
+) -> None:
     if to_json:
-        print_json("ps/3", {"processes": owners, "background_sessions": [as_json(row) for row in rows]})
+        shown = {"processes": owners, "hosts": hosts, "background_sessions": [as_json(row) for row in rows]}
+        print_json("ps/3", shown)
         return
     columns = columns_of("ps")
     if sys.stdout.isatty():
@@ -128,7 +163,12 @@ def _print(owners: Sequence[Mapping[str, Any]], rows: Sequence[Row], *, to_json:
             shrink=("STATE", "FOLDER"),
             leave_out=LEFT_OUT,
         )
-    if not owners:
+    for each in hosts:
+        if each["state"] == "unseen":
+            since = timestamp(each["seen"])
+            advice = f"If it is gone for good: amplifier host adopt {each['host']}"
+            click.echo(f"Host {each['host']} has given no sign since {since}. {advice}", err=True)
+    if not owners and not hosts:
         waits = any(row["waiting"] or row["at_work"] for row in rows)
         advice = "Waiting events are handled by" if waits else "Start with"
         click.echo(f"Nothing runs. {advice}: amplifier up BUNDLE", err=True)

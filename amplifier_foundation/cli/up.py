@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from ..background.state import Activity
     from ..background.up import Up
+    from ..background.working_folder import WorkingFolder
     from ..bundle.model import Bundle
     from .detaching import Logfile
 
@@ -68,7 +70,7 @@ def up(
     """
     bundles, quiet = (*bundles, *more), options.pop("quiet") or ctx.obj["quiet"]
     if not detach:
-        ctx.exit(run_async(_up(ctx, bundles or (None,), quiet=quiet, trusts=trusts, **options)))
+        ctx.exit(run_async(bring_up(ctx, bundles or (None,), quiet=quiet, trusts=trusts, **options)))
     from ..security.trust import is_checked
     from . import detaching
 
@@ -81,10 +83,11 @@ def up(
     ctx.exit(detaching.detach(flags, [*folder, "--", *bundles], quiet=quiet))
 
 
-async def _up(
+async def bring_up(
     ctx: click.Context,
     paths: Sequence[str | None],
     *,
+    role: Literal["up", "worker"] = "up",
     once: bool,
     dry_run: bool,
     working_dir: Path | None,
@@ -117,7 +120,7 @@ async def _up(
             view(activity)
 
         async with use_inbox(plugins) as store, notifications.telling():
-            parts = (bundles, store, plugins, view, stopper, observe)
+            parts = (bundles, store, plugins, view, stopper, observe, role)
             await _run(*parts, working_dir=working_dir, log=logfile, once=once)
     if stopper.failure is not None:
         raise stopper.failure
@@ -145,6 +148,7 @@ async def _run(
     view: RunView,
     stopper: Stopper,
     observe: Callable[[Activity], None],
+    role: Literal["up", "worker"],
     *,
     working_dir: Path | None,
     log: Logfile | None,
@@ -175,29 +179,34 @@ async def _run(
                     session_observers=[folder.observe],
                     control=control,
                     retention=Retention.of(read_settings()),
+                    role=role,
                 )
             )
         )
         if running is None:
             return
 
-        async def load(path: Path) -> Bundle:
-            bundle = await load_bundle_at(str(path), plugins, folder.follow())
-            require_runnable(bundle, plugins, runs=True)
-            return bundle
-
+        load = partial(_load_again, plugins=plugins, folder=folder)
         reloading = Reloading(running, load, view.note)
         control.asked_to_reload = reloading.ask
         stopper.on_hangup(reloading.ask)
         async with beside(notifier.pings()):
             with notifier.ready(", ".join(each.bundle.name for each in running)):
                 async with beside(reloading.run(), keep_counts(view, store, running, log)):
-                    view.note(f"Watching {', '.join(each.project for each in running)}. {how} stops.")
+                    verb = "Watching" if role == "up" else "Working for"
+                    view.note(f"{verb} {', '.join(each.project for each in running)}. {how} stops.")
                     async with hearing_keys(view, running, stopper):
                         await (_drain(running, stopper) if once else stopper.wait())
             if stopper.is_asked:
                 view.note(f"Stopping: running sessions may finish; {how} again interrupts them.")
             await stopper.stop_all(running)
+
+
+async def _load_again(path: Path, *, plugins: Plugins, folder: WorkingFolder) -> Bundle:
+    """Load a changed bundle, with the paths of its folder as they are now."""
+    bundle = await load_bundle_at(str(path), plugins, folder.follow())
+    require_runnable(bundle, plugins, runs=True)
+    return bundle
 
 
 @asynccontextmanager

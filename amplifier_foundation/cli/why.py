@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from amplifier_core.ids import host_of
 from amplifier_core.utils.secrets import redact_text
 
 from .app import LAST, find_session, json_option, storage_plugins, use_inbox
@@ -14,6 +15,8 @@ from .loops import run_reading
 from .output import STATUS_STYLE, console, plural, print_json, session_line, timestamp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.text import Text
 
     from amplifier_core.storage import Delivery
@@ -83,6 +86,7 @@ def rows(first: Link) -> list[dict[str, Any]]:
             row |= {name: getattr(link.delivery, name) for name in names}
             row["background_session"] = link.delivery.queue.rpartition("/")[2]
             row["event_id"] = link.delivery.event.event_id
+            row["owners"] = list(getattr(link.delivery, "owners", ()))
         shown.append(row)
     return shown
 
@@ -131,11 +135,22 @@ def _session_line(link: Link) -> Text:
     return text.append(link.session_id, "bold").append("  (not stored)", "dim")
 
 
+def describe_claims(delivery: Delivery) -> str:
+    """Return who claimed a delivery on a shared store, epoch by epoch; '' for a store of one host."""
+    owners: Sequence[str] = getattr(delivery, "owners", ())
+    first = delivery.epoch - len(owners) + 1
+    if len(owners) == 1 and first == 1:
+        return f"on {host_of(owners[0])}"
+    return ", ".join(f"epoch {first + at} on {host_of(owner)}" for at, owner in enumerate(owners))
+
+
 def describe_state(delivery: Delivery) -> str:
     """Return the state of a delivery in words, with its reason."""
     reason = redact_text(delivery.reason or "").strip().splitlines()[:1]
     because = f": {reason[0]}" if reason else ""
     attempts = plural(delivery.attempts, "attempt")
+    if hosts := describe_claims(delivery):
+        because = f"{because} ({hosts})"
     if delivery.state == "claimed":
         return f"at work since {timestamp(delivery.updated)}, {attempts} so far{because}"
     if delivery.state == "pending":

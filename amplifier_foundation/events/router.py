@@ -216,6 +216,11 @@ class EventRouter:
             return await self._store.last_sequence()
         return (self._history[-1].sequence or 0) if self._history else 0
 
+    def look_again(self) -> None:
+        """Have the followers of the durable log look for events that other processes stored."""
+        for channel in list(self._channels.values()):
+            channel.wake()
+
     async def is_read(self) -> bool:
         """Return whether every follower of the durable log has read its events."""
         return all([await each.is_read() for each in self.subscriptions if isinstance(each, StoredSubscription)])

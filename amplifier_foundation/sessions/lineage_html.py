@@ -15,6 +15,8 @@ from .costs import format_cost, spent_of
 from .exporting import call_line, title_of
 from .history import final_answer, is_user_turn, text_of
 from .lineage import describe_event, walk
+from .presence import KEY as PROCESS
+from .presence import other_host
 from .records import agent_of
 from .trace import trace_session
 
@@ -149,6 +151,7 @@ def _describe_session(
         "created": record.created.timestamp(),
         "updated": record.updated.timestamp(),
         "agent": agent_of(record),
+        "host": other_host(str(record.metadata.get(PROCESS) or "")),
         "lasted": spent.duration,
         "cost": format_cost(spent.usage) if spent.usage else "",
         "turns": record.turn_count,

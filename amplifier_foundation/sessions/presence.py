@@ -1,7 +1,8 @@
 """Tell whether the process of a running session still lives.
 
-A process holds a lock as long as it lives, however it ends. The record of a session names that lock. A session without
-its lock is interrupted, also when its record says "running".
+A process holds a lock as long as it lives, however it ends. The record of a session names that lock, and the host: the
+data folder with the lock. A session without its lock is interrupted, also when its record says "running". A process of
+another host counts as alive: this one cannot know.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import atexit
 import fcntl
 import json
 import os
+import platform
+import re
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import SessionConflict, StoreConflict
+from amplifier_core.ids import BEFORE_HOST, host_of
 from amplifier_core.process_forks import close_in_forks
 
 from ..paths import data_home, make_private
@@ -39,7 +44,8 @@ def this_process() -> str:
 @cache
 def _hold_lock(chosen: str | None, pid: int) -> str:  # `chosen` is in the cache key: finding the folder is slow
     name = f"{pid}-{os.urandom(6).hex()}"
-    path = _folder(data_home()) / f"{name}.lock"
+    home = data_home()
+    path = _folder(home) / f"{name}.lock"
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     file = close_in_forks(os.fdopen(lock, "rb"))
@@ -50,11 +56,35 @@ def _hold_lock(chosen: str | None, pid: int) -> str:  # `chosen` is in the cache
             file.close()
 
     atexit.register(leave)
-    return name
+    return f"{name}{BEFORE_HOST}{_read_host(home)}"
 
 
-def is_gone(name: str) -> bool:
-    """Return whether the process of that name has ended."""
+def this_host() -> str:
+    """Return the id of this host, that of its data folder: the machine's name and something random."""
+    return _read_host(data_home())
+
+
+@cache
+def _read_host(home: Path) -> str:
+    path, name = make_private(home) / "host", re.sub(r"[^A-Za-z0-9]+", "-", platform.node())[:24].strip("-")
+    host = f"{name or 'host'}-{os.urandom(4).hex()}"
+    with suppress(FileNotFoundError):
+        return path.read_text(encoding="ascii").strip()
+    draft = path.with_name(f"host.{host}")
+    draft.touch(0o600)
+    draft.write_text(host, encoding="ascii")
+    with suppress(FileExistsError):  # another process was faster
+        path.hardlink_to(draft)
+    draft.unlink()
+    return path.read_text(encoding="ascii").strip()
+
+
+def is_gone(process: str) -> bool:
+    """Return whether the process of that name has ended; False for one of another host."""
+    host = host_of(process)
+    if host and host != this_host():
+        return False
+    name = process.partition(BEFORE_HOST)[0]
     path = _folder(data_home()) / f"{os.path.basename(name)}.lock"  # noqa: PTH119 - a name from a store must not lead elsewhere
     try:
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -86,8 +116,7 @@ def refuse_occupied(record: SessionRecord) -> None:
     if record.status == "running" and process and process != this_process() and not is_gone(process):
         raise SessionConflict(
             record.session_id,
-            f"process {process.partition('-')[0]} runs session '{record.session_id}'. Wait until that has ended, "
-            f"{fork}",
+            f"process {describe(process)} runs session '{record.session_id}'. Wait until that has ended, {fork}",
         )
     if held_of(record.metadata):
         raise SessionConflict(
@@ -117,7 +146,10 @@ def refuse_deletion(record: SessionRecord) -> None:
 
 
 def refuse_use(transfer: StoreTransfer) -> None:
-    """Return if nobody is known to use a store. Raises `StoreConflict`, `SessionConflict`."""
+    """Return if nobody is known to use a store. Raises `StoreConflict`, `SessionConflict`.
+
+    The store knows the processes of other hosts. Those of this one hold locks.
+    """
     from amplifier_core.store_transfer import read_pages
 
     if users := transfer.users():
@@ -130,12 +162,24 @@ def refuse_use(transfer: StoreTransfer) -> None:
     for page in read_pages(transfer, "sessions", ("session_id", "status", "metadata")):
         for session_id, status, metadata in page.rows:
             process = json.loads(str(metadata)).get(KEY) if status == "running" else None
-            if isinstance(process, str) and not is_gone(process):
+            if isinstance(process, str) and not other_host(process) and not is_gone(process):
                 raise SessionConflict(
                     str(session_id),
-                    f"process {process.partition('-')[0]} runs session '{session_id}' in {transfer.place}. Wait until "
-                    f"that has ended",
+                    f"process {describe(process)} runs session '{session_id}' in {transfer.place}. Wait until that has "
+                    f"ended",
                 )
+
+
+def describe(process: str) -> str:
+    """Return the number of a process, and its host if that is another one."""
+    number, host = process.partition("-")[0], other_host(process)
+    return f"{number} of host {host}" if host else number
+
+
+def other_host(process: str) -> str:
+    """Return the host of a process, '' for one of this host."""
+    host = host_of(process)
+    return "" if host == this_host() else host
 
 
 def _folder(home: Path) -> Path:

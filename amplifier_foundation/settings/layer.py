@@ -38,6 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "approvals": {"timeout": "24h"},
     "retention": {"sessions": "90d", "keep": 20, "max_size": 0, "undo": "200MB"},
     "notify": [],
+    "hosts": {"lease": 30},
     "max_subprocess": 4,
 }
 """All settings with their defaults; the time limit is in seconds."""

@@ -56,6 +56,13 @@ class Retention(Section):
     """Limit on the earlier contents of changed files in bytes: the oldest go first; 0: none are kept."""
 
 
+class Hosts(Section):
+    """Work on a storage that several hosts share; the same on all of them."""
+
+    lease: float = Field(default=30.0, ge=1, le=3600)
+    """Seconds without a sign after which other hosts take over the work of a host."""
+
+
 class Notification(Section):
     """A target that is told when background sessions need a person."""
 
@@ -121,6 +128,7 @@ class SettingsFile(Section):
     retention: Retention = Field(default_factory=Retention)
     notify: list[Notification] = Field(default_factory=list)
     """Who is told when background sessions need a person."""
+    hosts: Hosts = Field(default_factory=Hosts)
     max_subprocess: int = Field(default=0, ge=1)
     """Sessions in processes of their own that run at a time (`runner: subprocess`)."""
 

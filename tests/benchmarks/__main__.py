@@ -18,6 +18,7 @@ AREAS = (
     "hooks",
     "sessions",
     "durable",
+    "hosts",
     "files",
     "timers",
     "startup",

@@ -234,14 +234,14 @@ class ExpiresDeadLetters(MemoryStore):
 
 
 class ReplacesAStateByItsChanges(MemoryStore):
-    async def save_trigger_state(self, *its: Any, merge: bool = False) -> None:
-        await super().save_trigger_state(*its)
+    def _save_state(self, *its: Any, merge: bool = False) -> None:
+        super()._save_state(*its)
 
 
 class KeepsKeysOfNone(MemoryStore):
-    async def save_trigger_state(self, project: str, trigger: str, state: Any, *, merge: bool = False) -> None:
-        kept = await self.trigger_state(project, trigger) if merge else {}
-        await super().save_trigger_state(project, trigger, {**kept, **state})
+    def _save_state(self, project: str, trigger: str, state: Any, *, merge: bool = False) -> None:
+        kept = self._states.get((project, trigger), {}) if merge else {}
+        super()._save_state(project, trigger, {**kept, **state})
 
 
 class WaitsForTheClock(MemoryStore):

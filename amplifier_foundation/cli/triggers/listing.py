@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,7 @@ from ..output import print_json, print_table, timestamp
 from .timing import declared_in, next_fire
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from amplifier_core.storage import DeliveryCounts, DeliveryState
@@ -46,7 +47,7 @@ async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> N
     bundle = await load_bundle_at(bundle_path, plugins, runs=False)
     project = project_of(bundle.base_path)
     async with use_inbox(plugins) as store:
-        counts = {counted.trigger: counted for counted in await store.delivery_counts(project=project)}
+        counts = _by_declaration(await store.delivery_counts(project=project))
         for session in bundle.background_sessions:
             queue = queue_key(bundle.name, session.name)
             stopped = await read_wish(store, project, queue) == "stopped"
@@ -85,6 +86,24 @@ async def list_(ctx: click.Context, bundle_path: str | None, as_json: bool) -> N
         shrink=("CONFIG",),
         leave_out=LEFT_OUT,
     )
+
+
+def _by_declaration(counts: Iterable[DeliveryCounts]) -> dict[str, DeliveryCounts]:
+    """Return the counts of each declared trigger by its key; those of several hosts are added up."""
+    from collections import Counter
+
+    from ...background.keys import declared_key
+
+    found: dict[str, DeliveryCounts] = {}
+    for each in counts:
+        key = declared_key(each.trigger)
+        if (other := found.get(key)) is not None:
+            waiting = [since for since in (each.waiting_since, other.waiting_since) if since is not None]
+            both = Counter(each.counts) + Counter(other.counts)
+            newest = max(each.newest, other.newest)
+            each = replace(each, counts=both, newest=newest, waiting_since=min(waiting, default=None))
+        found[key] = each
+    return found
 
 
 def _counts(fires: datetime | None, counted: DeliveryCounts | None, now: datetime) -> dict[str, Any]:

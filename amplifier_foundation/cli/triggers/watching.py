@@ -167,7 +167,7 @@ class Watched:
             click.echo(f"amplifier: {text}", err=True)
 
     async def _events(self, declared: Declared, source: TriggerSource) -> None:
-        from ...background.watch import stop_trigger
+        from ...background.trigger_making import stop_trigger
 
         async with asyncio.TaskGroup() as group:
             announcing = group.create_task(self._announce(declared, source))

@@ -1,7 +1,7 @@
 "use strict";
 // Everything that was said is put in as text (textContent, attributes of no meaning to a browser), never as markup.
 const NOTHING = {
-  name: "", error: "", bundle: "", parent: null, fork_of: null, fork_at: null, agent: "", lasted: null, cost: "", turns: 0, count: 0,
+  name: "", error: "", bundle: "", parent: null, fork_of: null, fork_at: null, agent: "", host: "", lasted: null, cost: "", turns: 0, count: 0,
   woken: null, start: 0, depth: 0, outcome: "", trace: null,
 };
 const data = JSON.parse(document.getElementById("data").textContent), title = data.title;

@@ -25,6 +25,7 @@ function heading(session) {
   if (session.bundle && session.bundle !== session.name) fact("bundle", session.bundle);
   if (session.parent && session.parent !== session.fork_of) fact("made by", link(session.parent));
   if (session.agent) fact("agent", session.agent);
+  if (session.host) fact("host", session.host);
   if (session.fork_of) fact("fork of", link(session.fork_of), ` at m${session.fork_at}`);
   if (session.woken) fact("woken by", ...linked(session.woken.what, [session.woken.by]));
   fact("began", moment(session.created));

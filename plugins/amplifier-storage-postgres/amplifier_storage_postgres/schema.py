@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 MIGRATIONS = ("version1.sql",)
 """The n-th brings tables of version n - 1 to version n. Released ones are never changed."""
 
+_VERSIONS = """SELECT current_setting('server_version_num')::int, EXISTS (
+    SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = %s AND relname = 'version')"""
+# not to_regclass: it locks nothing, and so it may answer from a cache what was true before a wait for a lock
+
 _OLDEST = 130000
 _LONGEST = 600.0
 """Seconds that a migration may take."""
@@ -33,51 +38,34 @@ def migrate(pool: Pool, *, copying: bool = False) -> None:
     Raises `StoreUnavailable` for a newer schema, for a server that is too old and, unless `copying`, for an unfinished
     copy.
     """
-    settings = pool.settings
-    with connect(settings, patience=_LONGEST) as db:
+    if _read_version(pool, copying=copying) == len(MIGRATIONS):
+        return
+    settings = pool.settings._replace(timeout=_LONGEST, lock_timeout=_LONGEST)
+    with connect(settings) as db:
         try:
-            version = _checked_version(pool, db)
-            if not copying:
-                _refuse_copy(pool, db)
-            if version == len(MIGRATIONS):
-                return
             with db.transaction():
-                db.execute(
-                    f"SET LOCAL statement_timeout = {round(_LONGEST * 1000)}; SET LOCAL lock_timeout = "
-                    f"{round(_LONGEST * 1000)}; SET LOCAL idle_in_transaction_session_timeout = 60000".encode()
-                )
+                db.execute("SET LOCAL idle_in_transaction_session_timeout = 60000")
                 db.execute("SELECT pg_advisory_xact_lock(hashtextextended('migrate ' || %s, 0))", (settings.schema,))
                 # read again: another process may have done it while this one waited for the lock
-                _upgrade(pool, db, _checked_version(pool, db))
+                _upgrade(pool, db, _read_version(pool))
         except psycopg.Error as error:
             raise store_error(settings.place, error) from error
 
 
-def _refuse_copy(pool: Pool, db: TimedConnection) -> None:
-    name = pool.expand(f"@.{UNFINISHED_COPY}").decode()
-    if db.execute("SELECT to_regclass(%s)", (name,)).fetchall() != [(None,)]:
-        raise StoreUnavailable(
-            pool.settings.place,
-            "holds an unfinished copy. Finish it with: amplifier store copy FROM TO; or drop the schema",
-        )
-
-
 def check_version(pool: Pool) -> None:
     """Raise `StoreUnavailable` unless the tables are those of this version."""
-    settings = pool.settings
-    with connect(settings) as db:
-        found = _checked_version(pool, db)
+    found = _read_version(pool)
     if found != len(MIGRATIONS):
         what = "has no tables yet" if not found else f"is of an older version (schema {found})"
-        raise StoreUnavailable(settings.place, f"{what}. Tables are made when the store is first used")
+        raise StoreUnavailable(pool.settings.place, f"{what}. Tables are made when the store is first used")
 
 
 def _upgrade(pool: Pool, db: TimedConnection, start: int) -> None:
     if start == len(MIGRATIONS):
         return
     if not start:
-        if not db.execute("SELECT to_regnamespace(quote_ident(%s))", (pool.settings.schema,)).fetchone()[0]:  # type: ignore[index]  # one row
-            db.execute(pool.expand("CREATE SCHEMA @.").rstrip(b"."))
+        if not db.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (pool.settings.schema,)).fetchone():
+            db.execute(f'CREATE SCHEMA "{pool.settings.schema}"'.encode())
         db.execute(pool.expand("CREATE TABLE @.version (version bigint NOT NULL)"))
         db.execute(pool.expand("INSERT INTO @.version (version) VALUES (0)"))
     for name in (*MIGRATIONS[start:], "functions.sql"):
@@ -85,16 +73,21 @@ def _upgrade(pool: Pool, db: TimedConnection, start: int) -> None:
     db.execute(pool.expand("UPDATE @.version SET version = %s"), (len(MIGRATIONS),))
 
 
-def _checked_version(pool: Pool, db: TimedConnection) -> int:
+def _read_version(pool: Pool, *, copying: bool = True) -> int:
     """Return the version of the tables, 0 without any."""
     place = pool.settings.place
-    if db.info.server_version < _OLDEST:
+    [(server, found)] = pool.read(_VERSIONS, (pool.settings.schema,))
+    if server < _OLDEST:
         raise StoreUnavailable(place, "the server is too old. Use PostgreSQL 13 or newer")
-    name = pool.expand("@.version").decode()
-    [(found,)] = db.execute("SELECT to_regclass(%s)", (name,)).fetchall()
-    if found is None:
+    if not found:
         return 0
-    [(version,)] = db.execute(pool.expand("SELECT version FROM @.version")).fetchall()
+    [(version, is_unfinished)] = pool.read(
+        f"SELECT version, to_regclass('@.{UNFINISHED_COPY}') IS NOT NULL FROM @.version"
+    )
+    if is_unfinished and not copying:
+        raise StoreUnavailable(
+            place, "holds an unfinished copy. Finish it with: amplifier store copy FROM TO; or drop the schema"
+        )
     if version > len(MIGRATIONS):
         raise StoreUnavailable(
             place,

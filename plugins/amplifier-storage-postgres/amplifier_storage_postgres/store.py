@@ -41,7 +41,11 @@ class PostgresStore(PostgresInbox, PostgresDocuments, PostgresHosts):
 
     def __init__(self, settings: Settings) -> None:
         pool = Pool(settings)
-        migrate(pool)
+        try:
+            migrate(pool)
+        except BaseException:
+            pool.close()
+            raise
         self._runner = Runner(pool)
 
     def fenced(self, delivery: Delivery) -> PostgresStore:

@@ -97,6 +97,7 @@ KINDS = {
     "received": Kind("received", ("origin", "event_id", "at"), ("origin", "event_id")),
 }
 
+_HAS = "SELECT 1 FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s"
 _EMPTY = " AND ".join(
     f"NOT EXISTS (SELECT 1 FROM @.{kind.table}{' WHERE last > 0' if kind.table == 'log' else ''})"
     for kind in KINDS.values()
@@ -353,7 +354,7 @@ def _store(db: TimedConnection, pool: Pool, kind: str, rows: Sequence[Mapping[st
 
 
 def _has(pool: Pool, read: Read, table: str) -> bool:
-    return read("SELECT to_regclass(%s)", (pool.expand(f"@.{table}").decode(),))[0][0] is not None
+    return bool(read(_HAS, (pool.settings.schema, table)))
 
 
 def _state_of(pool: Pool, read: Read) -> str | None:

@@ -16,7 +16,7 @@ import pytest
 
 from amplifier_core import store_transfer
 from amplifier_core.errors import StoreConflict, StoreDamaged, StoreUnavailable
-from amplifier_core.shared_stores import LOCAL
+from amplifier_core.ids import BEFORE_HOST
 from amplifier_core.store_transfer import Copied, Progress, StoreTransfer, copy_store, read_pages
 from amplifier_foundation.cli import exits, invoke
 from amplifier_storage_postgres import administer_postgres, open_postgres, transfer_postgres
@@ -232,9 +232,9 @@ async def test_the_processes_of_a_shared_store_are_its_users(database: str) -> N
     transfer = transfer_postgres({"dsn": database})
     assert transfer.users() == []
     store = open_postgres({"dsn": database})
-    await store.present(f"1-a{LOCAL}host", {"pid": 1})
-    assert transfer.users() == [f"1-a{LOCAL}host"]
-    await store.absent(f"1-a{LOCAL}host")
+    await store.present(f"1-a{BEFORE_HOST}host", {"pid": 1})
+    assert transfer.users() == [f"1-a{BEFORE_HOST}host"]
+    await store.absent(f"1-a{BEFORE_HOST}host")
     assert transfer.users() == []
     await store.close()
     transfer.close()

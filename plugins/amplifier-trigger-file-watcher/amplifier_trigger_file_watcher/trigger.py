@@ -32,6 +32,9 @@ READING_SECONDS = 0.02
 class FileChangeTrigger:
     """Fires for each file that differs from its last event; a stopped one is not started again."""
 
+    local = True
+    """Each host that shares a store watches its own."""
+
     def __init__(self) -> None:
         import asyncio
 

@@ -25,6 +25,9 @@ class WebhookTrigger:
     A request waits in `PendingRequests` until the runner of the trigger asks for the next event: then it is stored.
     """
 
+    local = True
+    """Each host that shares a store watches its own."""
+
     answers_callers = True
 
     def __init__(self) -> None:

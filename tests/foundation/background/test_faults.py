@@ -16,6 +16,7 @@ from amplifier_core.storage import DurableStore
 from amplifier_core.testing import VirtualClock
 from amplifier_foundation import BackgroundSessionManager, EventRouter, load_bundle
 from amplifier_foundation.background import starting as starting_module
+from amplifier_foundation.background import trigger_making
 from amplifier_foundation.background import watch as watch_module
 from amplifier_foundation.sessions.history import turn_starts
 
@@ -273,8 +274,8 @@ async def test_a_trigger_that_does_not_stop_is_left_behind_and_told(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for name in ("STOP_TIME_LIMIT", "ENDING"):
-        monkeypatch.setattr(watch_module, name, 0.01)
+    monkeypatch.setattr(trigger_making, "STOP_TIME_LIMIT", 0.01)
+    monkeypatch.setattr(watch_module, "ENDING", 0.01)
     tasks = asyncio.all_tasks()
     async with open_bench() as bench:
         session_id = await bench.start(**stubborn(fault))

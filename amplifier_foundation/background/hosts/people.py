@@ -1,0 +1,103 @@
+"""Tell people about the hosts of a shared store, and do what they ask of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.clock import SystemClock
+from amplifier_core.ids import host_of
+
+from ...sessions.presence import KEY
+from .commands import send_command, take_answer, withdraw
+from .member import is_seen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amplifier_core.shared_stores import Presence, SharedStore
+    from amplifier_core.storage import SessionRecord
+
+PATIENCE = 35.0
+"""Seconds for the answer of another host; a background session may end its work before it stops."""
+LOOK_EVERY = 0.1
+"""Seconds between two looks for an answer."""
+
+
+async def describe_hosts(store: SharedStore) -> list[dict[str, Any]]:
+    """Return a row for each process, with its work; its `state` is `present`, `draining` or `unseen`."""
+    now, leases = await store.now(), await store.leases()
+    at_work = Counter(last_owner(each) for each in await store.deliveries(state="claimed", limit=100_000))
+    rows = []
+    for each in await store.processes():
+        state = "unseen" if not is_seen(each, now) else "draining" if each.facts.get("draining") else "present"
+        leads = [lease.name.removeprefix("triggers of ") for lease in leases if lease.owner == each.process]
+        facts = {name: each.facts.get(name) for name in ("name", "pid", "version", "role", "projects", "draining")}
+        facts["states"] = each.facts.get("states") or {}
+        row = {"host": each.host, "process": each.process, **facts, "bundles": sorted(each.facts.get("bundles") or ())}
+        row |= {"state": state, "leads": leads, "at_work": at_work[each.process]}
+        rows.append({**row, "started": each.started, "seen": each.seen})
+    return rows
+
+
+def last_owner(delivery: Any) -> str:
+    """Return the process that claimed a delivery last, '' where the store does not tell."""
+    owners: Sequence[str] = getattr(delivery, "owners", ())
+    return owners[-1] if owners else ""
+
+
+async def adopt_host(store: SharedStore, host: str, by: str) -> str:
+    """Give the work of a host that is gone to the host `by`; return in words what that was."""
+    gone = [each for each in await store.processes() if each.host == host]
+    projects = {project for each in gone for project in each.facts.get("projects") or ()}
+    freed = sum([await store.release(each, owners=[one.process for one in gone]) for each in sorted(projects)])
+    waiting = await store.adopt(host, by)
+    sessions = await open_sessions_of(store, host)
+    for each in sessions:
+        await store.update(each.session_id, status="interrupted", error=f"host {host} is gone")
+    for one in gone:
+        await store.absent(one.process)
+    return f"{freed} claims, {waiting} waiting events and {len(sessions)} open sessions of {host}"
+
+
+async def open_sessions_of(store: SharedStore, host: str) -> list[SessionRecord]:
+    """Return the sessions that run on a host, as their records say."""
+    running = [each for each in await store.sessions() if each.status == "running"]
+    return [each for each in running if host_of(str(each.metadata.get(KEY) or "")) == host]
+
+
+async def change_elsewhere(store: SharedStore, verb: str, name: str) -> list[str]:
+    """Have other hosts change the life of the background session of that name or queue; return the changed queues.
+
+    Raises `SessionConflict` with the words of a host that refuses, or that does not answer.
+    """
+    from amplifier_core.errors import SessionConflict
+
+    now, clock = await store.now(), SystemClock()
+    asked: dict[str, tuple[Presence, str]] = {}
+    for each in await store.processes():
+        for queue in sorted(_queues(each, name)) if is_seen(each, now) else ():
+            asked[await send_command(store, each.process, verb, {"name": queue})] = (each, queue)
+    changed: set[str] = set()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            for key, (process, queue) in asked.items():
+                while (answer := await take_answer(store, key)) is None:
+                    await clock.sleep(LOOK_EVERY)
+                if answer["state"] == "refused":
+                    raise SessionConflict(process.host, str(answer.get("error")))
+                changed.add(queue)
+    except TimeoutError:
+        raise SessionConflict(
+            process.host, f"host {process.host} does not answer after {PATIENCE:g} s. See: amplifier host list"
+        ) from None
+    finally:
+        for key in asked:
+            await withdraw(store, key)
+    return sorted(changed)
+
+
+def _queues(process: Presence, name: str) -> set[str]:
+    states = process.facts.get("states") or {}
+    return {queue for queues in states.values() for queue in queues if name in (queue, queue.rpartition("/")[2])}

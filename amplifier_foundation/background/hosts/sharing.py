@@ -1,0 +1,62 @@
+"""Give the background sessions of a process their part in the work of several hosts."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..tasks import run_beside
+from .leading import Leadership
+from .member import Member, describe_process, taking_part
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+
+    from amplifier_core.shared_stores import SharedStore
+    from amplifier_core.storage import SessionStore
+
+    from ...bundle.model import Bundle
+
+
+@dataclass(slots=True)
+class Share:
+    """The part of the background sessions of one bundle; without a `leadership`, their triggers run elsewhere."""
+
+    member: Member
+    leadership: Leadership | None = None
+
+
+def shared_store(store: SessionStore) -> SharedStore | None:
+    """Return a store that several hosts share as one; None for any other."""
+    if not hasattr(store, "fenced"):  # most stores: the contract is not even imported
+        return None
+    from amplifier_core.shared_stores import SharedStore
+
+    return store if isinstance(store, SharedStore) else None
+
+
+@asynccontextmanager
+async def joining(
+    store: SharedStore, role: str, bundles: Collection[Bundle], projects: Collection[str]
+) -> AsyncIterator[Member]:
+    """Be one of the hosts while the block runs. Raises `StoreUnavailable`."""
+    from ...settings import read_settings
+
+    facts = describe_process({bundle.name: bundle.digest for bundle in bundles}, projects)
+    member = Member(store, role, float(read_settings().get("hosts.lease")), facts=facts)
+    async with taking_part(member, projects):
+        yield member
+
+
+@asynccontextmanager
+async def sharing(member: Member | None, bundle: Bundle, project: str) -> AsyncIterator[Share | None]:
+    """Give the part of one bundle while the block runs: `up` may lead its triggers, workers leave them to others."""
+    if member is None:
+        yield None
+    elif member.role == "worker":
+        yield Share(member)
+    else:
+        leadership = Leadership(member, project, bundle.name, bundle.digest)
+        async with run_beside(leadership.run(), "leadership"):
+            yield Share(member, leadership)

@@ -1,0 +1,186 @@
+"""The command line on a store that several hosts share: real processes, each with a data folder, on one PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_foundation.cli import exits
+from tests.postgres import database, postgres
+
+__all__ = ["database", "postgres"]  # fixtures
+
+PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
+PATIENCE = 30.0
+BUNDLE = """---
+bundle: {name: shop}
+providers:
+  - module: provider-playbook
+    config: {otherwise: {say: "You said: {prompt}"}, delay_ms: 20}
+background_sessions:
+  - name: clerk
+    instruction_template: serve {n}
+    triggers: [{module: trigger-manual}]
+  - name: clock
+    instruction_template: tick
+    triggers: [{module: trigger-timer, config: {interval: 1h}}]
+---
+"""
+
+
+@dataclass
+class Site:
+    """A project on several hosts."""
+
+    folder: Path
+    dsn: str
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def environment(self, host: str) -> dict[str, str]:
+        home = self.folder / host
+        home.mkdir(mode=0o700, exist_ok=True)
+        settings = {"storage": {"name": "storage-postgres", "config": {"dsn": "env:DSN"}}, "hosts": {"lease": 2}}
+        (home / "settings.yaml").write_text(json.dumps(settings))
+        return {**os.environ, "AMPLIFIER_HOME": str(home), "DSN": self.dsn, "COLUMNS": "200"}
+
+    def start(self, host: str, *command: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [*PROGRAM, "-q", *command],
+            cwd=self.folder / "shop",
+            env=self.environment(host),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.running.append(process)
+        self.until(lambda: self.row(process.pid))
+        return process
+
+    def run(self, host: str, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*PROGRAM, *command],
+            cwd=self.folder / "shop",
+            env=self.environment(host),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def data(self, host: str, *command: str) -> Any:
+        done = self.run(host, *command, "--json")
+        assert done.returncode in (exits.OK, exits.FAILED), done.stderr
+        return json.loads(done.stdout)["data"]
+
+    def row(self, pid: int) -> dict[str, Any] | None:
+        return next((row for row in self.data("office", "host", "list") if row["pid"] == pid), None)
+
+    def states(self, host: str) -> dict[str, str]:
+        return {row["queue"]: row["state"] for row in self.data(host, "ps")["background_sessions"]}
+
+    def host_of(self, name: str) -> str:
+        return (self.folder / name / "host").read_text()
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end
+            assert all(each.poll() is None for each in self.running)
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def site(tmp_path: Path, database: str) -> Iterator[Site]:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "bundle.md").write_text(BUNDLE)
+    made = Site(tmp_path, database)
+    yield made
+    for process in made.running:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+
+
+def test_a_person_sees_and_steers_all_hosts_from_any_of_them(site: Site) -> None:
+    web1 = site.start("web1", "up")
+    site.until(lambda: (site.row(web1.pid) or {})["leads"])
+    web2 = site.start("web2", "worker")
+    rows = {row["host"]: row for row in site.data("office", "host", "list")}
+    assert {row["role"]: row["leads"] != [] for row in rows.values()} == {"up": True, "worker": False}
+    shown = site.run("office", "host", "list").stdout
+    assert site.host_of("web1") in shown
+    assert "shop in" in shown
+
+    assert site.run("office", "trigger", "fire", "clerk", "--data", '{"n": 1}').returncode == exits.OK
+    site.until(lambda: site.data("office", "ps")["background_sessions"][0]["done"] == 1)
+    told = site.run("office", "why", "last").stdout
+    assert any(f"on {site.host_of(name)}" in told for name in ("web1", "web2"))
+    assert re.search(r"session clerk-\w+ on \S+", site.run("office", "logs").stdout)
+    hosts = site.data("office", "ps")["background_sessions"][0]["hosts"]
+    assert sorted(hosts) == sorted([site.host_of("web1"), site.host_of("web2")])
+
+    done = site.run("office", "pause", "clerk")
+    assert (done.returncode, done.stderr) == (exits.OK, "shop/clerk is paused\n")
+    site.until(lambda: site.states("office")["shop/clerk"] == "paused")
+    assert site.run("office", "resume", "clerk").returncode == exits.OK
+    assert site.run("office", "restart", "clerk").returncode == exits.OK
+    wrong = site.run("office", "pause", "clork")
+    assert wrong.returncode == exits.NOT_FOUND
+
+    done = site.run("office", "host", "drain", site.host_of("web2")[:-2])
+    assert (done.returncode, done.stdout) == (exits.OK, "")
+    assert web2.wait(PATIENCE) == exits.OK
+    site.running.remove(web2)
+    assert web1.poll() is None
+
+
+def test_the_work_of_a_host_that_is_gone_is_adopted(site: Site) -> None:
+    gone = site.start("web1", "up")
+    gone.kill()
+    gone.wait()
+    site.running.clear()
+    host = site.host_of("web1")
+    refused = site.run("web2", "host", "adopt", host, "--yes")
+    assert refused.returncode == exits.CONFLICT
+    assert "gives signs" in refused.stderr
+    assert f"amplifier host drain {host}" in refused.stderr
+    done = site.run("web2", "host", "adopt", host, "--yes", "--force")
+    assert (done.returncode, done.stderr) == (
+        exits.OK, f"Adopted 0 claims, 0 waiting events and 1 open sessions of {host}.\n",
+    )  # fmt: skip
+    assert site.data("web2", "host", "list") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        (["host", "drain", "nowhere"], exits.NOT_FOUND, "no host 'nowhere'. None is known. See: amplifier host list"),
+        (["host", "adopt", "nowhere", "--yes"], exits.NOT_FOUND, "no host 'nowhere'"),
+    ],
+)
+def test_a_host_that_nobody_knows_is_told(command: list[str], code: int, words: str, site: Site) -> None:
+    done = site.run("office", *command)
+    assert done.returncode == code
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize("command", [["host", "list"], ["host", "drain", "x"], ["worker"]])
+def test_a_store_of_one_host_has_no_hosts_and_no_workers(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "bundle.md").write_text(BUNDLE)
+    environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [*PROGRAM, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode in (exits.NOT_FOUND, exits.USAGE)
+    assert "storage-postgres" in done.stderr
+    assert "Traceback" not in done.stderr

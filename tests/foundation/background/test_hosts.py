@@ -1,0 +1,352 @@
+"""Several hosts on one store: who runs triggers, who handles what, and what happens to one that is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core import TriggerEvent, TriggerType
+from amplifier_core.errors import SessionConflict, StaleEpoch
+from amplifier_core.testing import VirtualClock
+from amplifier_core.testing.shared_memory_store import SharedMemoryStore
+from amplifier_foundation.background.file_causes import FileCauses, Writer
+from amplifier_foundation.background.hosts.clock import StoreClock
+from amplifier_foundation.background.hosts.people import adopt_host, change_elsewhere, describe_hosts
+from amplifier_foundation.background.hosts.writes import SharedWrites
+
+from .bench import FedTrigger, Feeds
+from .hosts import LEASE, Hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from amplifier_core import AmplifierSession
+    from amplifier_core.plugins import Plugins
+    from amplifier_foundation import PreparedBundle
+
+    Bundles = Callable[..., PreparedBundle]
+
+
+@pytest.fixture
+def hosts(parent: AmplifierSession, plugins: Plugins) -> Hosts:
+    FedTrigger.made = []
+    plugins.register(Feeds(), "feeds")
+    clock = VirtualClock()
+    return Hosts(parent, plugins, clock, SharedMemoryStore(clock))
+
+
+def watching() -> list[FedTrigger]:
+    """The triggers that are watched; others were made to check the configuration."""
+    return [each for each in FedTrigger.made if each.queue.empty() and each.queue._getters]  # type: ignore[attr-defined]
+
+
+async def test_one_host_runs_the_triggers_and_the_next_one_takes_them_over(hosts: Hosts, make_bundle: Bundles) -> None:
+    bundle = make_bundle("family")
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+        await berlin.start()
+        await paris.start()
+        await berlin.holds(lambda: len(watching()) == 1)
+        assert hosts.leaders == ["berlin"]
+        watching()[0].feed(1)
+        await berlin.until("accepted")
+        berlin.cut.set()
+        await hosts.clock.advance(LEASE * 0.8)
+        assert hosts.leaders == []  # the one that is cut off has stopped before anybody follows
+        await berlin.holds(lambda: hosts.leaders == ["paris"], step=0.5)
+        assert hosts.clock.monotonic() <= 1.5 * LEASE
+        await paris.holds(lambda: len(watching()) == 1)
+        watching()[0].feed(2)
+        await paris.until("completed")
+        berlin.cut.clear()
+        await hosts.clock.advance(LEASE)
+        assert hosts.leaders == ["paris"]
+        assert sorted(await paris.numbers()) == [1, 2]
+
+
+async def test_an_event_of_a_leader_that_is_none_any_more_is_not_stored(hosts: Hosts, make_bundle: Bundles) -> None:
+    bundle = make_bundle("family")
+    async with hosts.open("berlin", bundle) as berlin:
+        await berlin.start()
+        await berlin.holds(lambda: len(watching()) == 1)
+        lease = berlin.leadership.lease
+        await hosts.store.resign(lease)
+        await hosts.store.lead(lease.name, owner="2-x@paris", lease=60)
+        watching()[0].feed(1)
+        await hosts.clock.advance(1)
+        assert await berlin.deliveries() == []
+        await hosts.clock.advance(LEASE)
+        assert not berlin.leads
+        assert berlin.statuses() == {"queue": "running"}
+
+
+async def test_a_trigger_that_watches_its_own_host_runs_on_each(
+    hosts: Hosts, make_bundle: Bundles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FedTrigger, "local", True, raising=False)
+    bundle = make_bundle("family")
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+        await berlin.start()
+        await paris.start()
+        await berlin.holds(lambda: len(watching()) == 2)
+        for each in watching():
+            each.feed(1, file_path="notes.txt", dedupe_key="notes.txt at 5", state={"seen": each.context.name})
+        await berlin.until("completed", step=0.5)
+        await paris.until("completed", step=0.5)
+        assert {each.only_on for each in await hosts.store.deliveries()} == {"berlin", "paris"}
+        project = berlin.manager._project
+        for host in ("berlin", "paris"):
+            assert await hosts.store.trigger_state(project, f"family/queue/trigger-fed#1@{host}") != {}
+
+
+async def test_a_shared_folder_is_watched_by_one_host_and_its_events_are_for_all(
+    hosts: Hosts, make_bundle: Bundles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FedTrigger, "local", True, raising=False)
+    bundle = make_bundle("family")
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+        await berlin.start(shared_folder=True)
+        await paris.start(shared_folder=True)
+        await berlin.holds(lambda: len(watching()) == 1)
+        watching()[0].feed(1, file_path="notes.txt")
+        await berlin.holds(lambda: len(berlin.handled()) + len(paris.handled()) == 1, step=0.5)
+        assert [each.only_on for each in await hosts.store.deliveries()] == [None]
+
+
+async def test_a_host_that_is_cut_off_ends_its_session_before_another_one_begins_it(
+    hosts: Hosts, make_bundle: Bundles, held: list[dict[str, Any]]
+) -> None:
+    bundle = make_bundle("family", providers=held)
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+        await berlin.start()
+        await berlin.holds(lambda: len(watching()) == 1)
+        watching()[0].feed(1)
+        await berlin.until("session")
+        await paris.start()
+        model = berlin.held()
+        await berlin.holds(lambda: len(model.asked) == 1)
+        berlin.cut.set()
+        await hosts.clock.advance(LEASE * 0.8 + 0.1)
+        assert model.together == 0
+        assert paris.handled() == []
+        await paris.holds(lambda: len(model.asked) == 2, step=0.25)
+        assert hosts.clock.monotonic() <= LEASE * 4 / 3 + 1 + 5  # the last renewal, a lease, and a look
+        berlin.cut.clear()
+        await hosts.clock.advance(2)
+        model.go.set()
+        await paris.until("completed")
+        assert (berlin.kinds().count("completed"), paris.kinds().count("completed")) == (0, 1)
+        [delivery] = await hosts.store.deliveries()
+        assert (delivery.state, delivery.owners) == ("done", ("1-berlin@berlin", "1-paris@paris"))
+        assert berlin.statuses() == {"queue": "running"}
+
+
+async def test_what_a_session_writes_after_its_delivery_was_taken_over_is_refused(
+    hosts: Hosts, make_bundle: Bundles, held: list[dict[str, Any]]
+) -> None:
+    bundle = make_bundle("family", providers=held)
+    async with hosts.open("berlin", bundle) as berlin:
+        await berlin.start()
+        await berlin.holds(lambda: len(watching()) == 1)
+        watching()[0].feed(1)
+        await berlin.until("session")
+        [running] = berlin.told("started", "delivery")
+        claimed = await hosts.store.claim(
+            running.project, running.queue, owner="1-paris@paris", lease=60, session_id="s",
+            now=hosts.clock.now() + timedelta(seconds=LEASE + 1),
+        )  # fmt: skip
+        assert claimed is not None
+        store = berlin.manager._engine.store_for(running)
+        for write in (store.append(running.session_id, [{"role": "user", "content": "x"}], at=0), store.update("s")):
+            with pytest.raises(StaleEpoch):
+                await write
+
+
+async def test_the_bound_of_running_sessions_counts_on_all_hosts(
+    hosts: Hosts, make_bundle: Bundles, held: list[dict[str, Any]]
+) -> None:
+    bundle = make_bundle("family", providers=held)
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+        for host in (berlin, paris):
+            await host.start(pool_size=4, max_running=3)
+        await berlin.holds(lambda: len(watching()) == 1)
+        [trigger] = watching()
+        for number in range(8):
+            trigger.feed(number)
+        await berlin.holds(lambda: len(berlin.handled()) + len(paris.handled()) == 3, step=0.5)
+        await hosts.clock.advance(5)
+        assert len(berlin.handled()) + len(paris.handled()) == 3
+        model = (berlin if berlin.handled() else paris).held()
+        model.go.set()
+        await berlin.holds(lambda: berlin.kinds().count("completed") + paris.kinds().count("completed") == 8, step=0.5)
+        assert model.most == 3
+
+
+async def test_a_throttle_counts_on_all_hosts(hosts: Hosts, make_bundle: Bundles) -> None:
+    bundle = make_bundle("family")
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+        for host in (berlin, paris):
+            await host.start(pool_size=4, throttle={"limit": 2, "period": 60})
+        await berlin.holds(lambda: len(watching()) == 1)
+        [trigger] = watching()
+        for number in range(4):
+            trigger.feed(number)
+        await hosts.clock.advance(30)
+        assert len(berlin.handled()) + len(paris.handled()) == 2
+        await hosts.clock.advance(32)
+        await berlin.holds(lambda: len(berlin.handled()) + len(paris.handled()) == 4, step=0.5)
+
+
+async def test_a_rate_limit_of_caused_events_counts_on_all_hosts(hosts: Hosts, make_bundle: Bundles) -> None:
+    bundle = make_bundle("family")
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+        for host in (berlin, paris):
+            await host.start(rate_limit={"limit": 1, "period": 60})
+        await berlin.holds(lambda: len(watching()) == 1)
+        [trigger] = watching()
+        for number in range(3):
+            trigger.feed(number, depth=1)
+        await hosts.clock.advance(59)
+        assert len(berlin.handled()) + len(paris.handled()) == 1
+        await hosts.clock.advance(62)
+        await berlin.holds(lambda: len(berlin.handled()) + len(paris.handled()) == 3, step=1)
+
+
+async def test_what_a_person_asks_on_one_host_holds_on_all(hosts: Hosts, make_bundle: Bundles) -> None:
+    sections = {"background_sessions": [{"name": "queue", "triggers": [{"module": "trigger-fed"}]}]}
+    bundle = make_bundle("family", **sections)
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+        for host in (berlin, paris):
+            await host.manager.start(bundle.bundle.background_sessions[0])
+        await berlin.manager.change("queue", "paused")
+        await berlin.holds(lambda: paris.statuses() == {"queue": "paused"}, step=0.5)
+        await paris.manager.change("queue", "stopped")
+        await berlin.holds(lambda: berlin.statuses() == {"queue": "stopped"}, step=0.5)
+        await paris.manager.change("queue", "running")
+        await berlin.holds(lambda: berlin.statuses() == paris.statuses() == {"queue": "running"}, step=0.5)
+
+
+async def test_the_newest_declaration_leads(hosts: Hosts, make_bundle: Bundles) -> None:
+    old, new = make_bundle("family"), make_bundle("family", instruction="Changed.")
+    async with hosts.open("berlin", old) as berlin:
+        await berlin.start()
+        await berlin.holds(lambda: hosts.leaders == ["berlin"], step=0.5)
+        await hosts.clock.advance(1)
+        async with hosts.open("paris", new) as paris:
+            await paris.start()
+            await paris.holds(lambda: hosts.leaders == ["paris"], step=0.5)
+            await hosts.clock.advance(3 * LEASE)
+            assert hosts.leaders == ["paris"]
+        await berlin.holds(lambda: hosts.leaders == ["berlin"], step=0.5)
+
+
+async def test_a_worker_runs_no_triggers_and_handles_what_others_accept(hosts: Hosts, make_bundle: Bundles) -> None:
+    bundle = make_bundle("family")
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("tokyo", bundle, role="worker") as tokyo:
+        await tokyo.start()
+        await berlin.start(start_on_parent_start=True)
+        await berlin.manager.change("queue", "paused", save=False)
+        await berlin.holds(lambda: len(watching()) == 1)
+        watching()[0].feed(1)
+        await tokyo.until("completed", step=0.5)
+        assert [row["role"] for row in await describe_hosts(hosts.store)] == ["up", "worker"]
+
+
+async def test_a_host_that_is_drained_takes_no_new_work_and_hands_its_triggers_over(
+    hosts: Hosts, make_bundle: Bundles
+) -> None:
+    bundle = make_bundle("family")
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+        await berlin.start()
+        await paris.start()
+        await berlin.holds(lambda: hosts.leaders == ["berlin"])
+        berlin.member.drain_asked.set()
+        await berlin.holds(lambda: hosts.leaders == ["paris"], step=0.5)
+        await paris.holds(lambda: len(watching()) == 1)
+        watching()[0].feed(1)
+        await paris.until("completed")
+        assert berlin.handled() == []
+
+
+async def test_the_work_of_a_host_that_is_gone_is_adopted(
+    hosts: Hosts, make_bundle: Bundles, held: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FedTrigger, "local", True, raising=False)
+    bundle = make_bundle("family", providers=held)
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+        await berlin.start()
+        await berlin.holds(lambda: len(watching()) == 1)
+        [trigger] = watching()
+        trigger.feed(1, file_path="notes.txt")
+        trigger.feed(2, file_path="other.txt")
+        await berlin.until("session")
+        await paris.start()
+        berlin.cut.set()
+        await hosts.clock.advance(LEASE * 2)
+        assert paris.handled() == []  # its files are there
+        told = await adopt_host(hosts.store, "berlin", "paris")
+        assert "2 waiting events" in told
+        await paris.holds(lambda: len(paris.handled()) == 1, step=0.5)
+        paris.told("session", "session")[0].coordinator.get_capability("tests.held").go.set()
+        await paris.until("completed", count=2, step=0.5)
+
+
+async def test_commands_reach_the_host_that_runs_the_background_session(hosts: Hosts, make_bundle: Bundles) -> None:
+    bundle, asked = make_bundle("family"), []
+    async with hosts.open("berlin", bundle) as berlin:
+        await berlin.start()
+
+        async def obey(operation: str, arguments: Any) -> list[str]:
+            asked.append((operation, arguments["name"]))
+            if operation == "stop":
+                raise SessionConflict("queue", "it cannot be stopped now")
+            return ["bg-queue-0001"]
+
+        berlin.member.obey = obey
+        berlin.member.states = lambda: {"/p": {"family/queue": ["running", ""]}}
+        await berlin.member.sign()
+        for verb, outcome in (("restart", ["family/queue"]), ("stop", SessionConflict)):
+            task = asyncio.ensure_future(change_elsewhere(hosts.store, verb, "queue"))
+            while not task.done():
+                await hosts.clock.advance(1)
+                await asyncio.sleep(0.01)
+            if isinstance(outcome, list):
+                assert task.result() == outcome
+            else:
+                with pytest.raises(outcome, match="cannot be stopped now"):
+                    task.result()
+        assert asked == [("restart", "family/queue"), ("stop", "family/queue")]
+        assert await hosts.store.documents("", "host-commands") == []
+
+
+async def test_the_clock_of_the_store_counts_however_wrong_that_of_the_machine_is() -> None:
+    clock = VirtualClock()
+    store = SharedMemoryStore(clock)
+    mine = VirtualClock(clock.now() + timedelta(hours=1))
+    following = StoreClock(mine)
+    assert following.now() == mine.now()
+    await following.follow(store)
+    assert following.now() == clock.now()
+    await mine.advance(5)
+    assert following.now() == clock.now() + timedelta(seconds=5)
+
+
+async def test_a_file_that_a_session_of_another_host_wrote_has_that_session_as_its_cause(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    path, place = tmp_path / "notes.txt", (str(tmp_path), "family/queue")
+    path.write_text("new")
+    writer = Writer("s-1", place, "event-1", 2)
+    berlin, paris = FileCauses(), FileCauses()
+    for causes in (berlin, paris):
+        causes.shared = SharedWrites(hosts.store)
+    await berlin._remember_and_share(path, sha256(b"new").hexdigest(), writer)
+    event = TriggerEvent(TriggerType.FILE_CHANGE, "trigger-file-watcher", file_path="notes.txt")
+    found = await paris.attribute(hosts.store, place, event)
+    assert (found.source_session_id, found.cause, found.depth) == ("s-1", "event-1", 3)
+    path.write_text("changed by somebody else")
+    assert await paris.attribute(hosts.store, place, event) == event
