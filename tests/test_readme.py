@@ -571,6 +571,14 @@ def test_the_commands_about_costs_and_recordings_run(folder: Path) -> None:
         assert output == [] or done.stdout.splitlines() == output
 
 
+def test_the_commands_about_hosts_take_what_is_documented() -> None:  # tests/cli/test_hosts.py runs them
+    for command, _ in commands(block("console", "amplifier host list")):
+        name, verb, *arguments = command.split()[1:]
+        found = cli.get_command(click.Context(cli), name)
+        assert isinstance(found, click.Group)
+        assert found.commands[verb].make_context(verb, arguments)
+
+
 def test_the_commands_of_the_changelog_exist() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     for command in re.findall(r"`amplifier ([a-z]+)", changelog):

@@ -147,6 +147,7 @@ def test_a_plugin_works_alone_beside_the_root(dist: str, environment: Environmen
     others = {
         "amplifier-bundle-foreman": ([["foreman"]], ["orchestrator-foreman"]),
         "amplifier-hooks-otel": ([[]], ["hooks-otel"]),
+        "amplifier-runner-ray": ([["runner-ray", "ray"]], []),
         "amplifier-runner-subprocess": ([["runner-subprocess", "processes"]], []),
         "amplifier-sandbox": ([["sandbox", "sandbox"]], []),
         "amplifier-tool-issue": ([["issue"]], ["tool-issue"]),
