@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ from .queue_view import QUEUES, BundleQueues
 from .retention import purging
 from .stalling import reporting_stalls
 from .store_upkeep import looking_after
+from .tasks import run_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
 
     from ..bundle.model import Bundle, PreparedBundle
+    from ..transports.carrying import Carrier
     from .data_folder import DataFolder
     from .lifecycle import Wish
     from .retention import Retention
@@ -113,10 +116,10 @@ class Control:
             return self.asked_to_reload()
         raise ValueError(f"unknown operation {operation}")
 
-    def report_store(self, problem: str) -> None:
-        """Show the problem of the store in the status of every background session; '' for none."""
+    def report(self, component: str, problem: str) -> None:
+        """Show the problem of a shared component in the status of every background session; '' for none."""
         for each in self.running:
-            each.manager.report_shared(STORE_FILE, problem)
+            each.manager.report_shared(component, problem)
 
     def _at(self, arguments: Mapping[str, Any]) -> list[Up]:
         project = arguments.get("project")
@@ -147,12 +150,14 @@ async def run_background(
     session_observers: Sequence[Callable[[AmplifierSession], None]] = (),
     control: Control | None = None,
     retention: Retention | None = None,
+    transports: Sequence[Mapping[str, Any]] = (),
 ) -> AsyncIterator[list[Up]]:
     """Run the background sessions of `bundles` while the block runs.
 
     The working folder of a bundle is that of `home_of`. Unfinished work of an earlier process comes first.
     `session_observers` see every session when its modules are mounted. `control` answers other processes; `retention`
-    bounds the age of stored sessions (None: keep them). Raises `SessionConflict` when another process runs background
+    bounds the age of stored sessions (None: keep them). `transports` are the entries of that setting: they carry events
+    to other sites and back. Raises `SessionConflict` when another process runs background
     sessions of one of these folders, `BundleValidationError` for a bundle without background sessions.
     """
     for bundle in bundles:
@@ -168,7 +173,7 @@ async def run_background(
         for project in sorted(set(projects)):
             await store.release(project)
         await stack.enter_async_context(purging(store, SystemClock(), retention))
-        await stack.enter_async_context(looking_after(store, SystemClock(), control.report_store))
+        await stack.enter_async_context(looking_after(store, SystemClock(), partial(control.report, STORE_FILE)))
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
         router, files = EventRouter(store), FileCauses()
@@ -195,8 +200,30 @@ async def run_background(
                 if await manager.is_wanted(config):
                     await manager.start(config)
             control.running.append(Up(bundle, project, root, manager, router))
+        for carrier in _make_carriers(transports, store, router, plugins, control):
+            await stack.enter_async_context(run_beside(carrier.run(), carrier.component))
         await stack.enter_async_context(answering(path, control.handle))
         yield control.running
+
+
+def _make_carriers(
+    transports: Sequence[Mapping[str, Any]],
+    store: DurableStore,
+    router: EventRouter,
+    plugins: Plugins,
+    control: Control,
+) -> list[Carrier]:
+    """Return what carries events to other sites. Raises `UnknownName`."""
+    if not transports:
+        return []
+    from ..transports import Route
+    from ..transports.carrying import Carrier
+
+    registry = plugins.registry_of("transport")
+    return [
+        Carrier(route, registry.get(route.name), store, router, SystemClock(), control.report)
+        for route in map(Route.of, transports)
+    ]
 
 
 def home_of(bundle: Bundle, plugins: Plugins, working_dir: Path | None = None) -> str:

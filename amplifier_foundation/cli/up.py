@@ -158,6 +158,7 @@ async def _run(
     from ..background.working_folder import WorkingFolder
     from ..settings import read_settings
 
+    settings = read_settings()
     folder, how = WorkingFolder(), "Ctrl-C" if log is None else "SIGTERM"
     for bundle in bundles:
         view.expect(bundle, home_of(bundle, plugins, working_dir))
@@ -174,7 +175,8 @@ async def _run(
                     observer=observe,
                     session_observers=[folder.observe],
                     control=control,
-                    retention=Retention.of(read_settings()),
+                    retention=Retention.of(settings),
+                    transports=settings.get("transports"),
                 )
             )
         )
