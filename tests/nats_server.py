@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import time
@@ -21,15 +22,14 @@ PATIENCE = 30.0
 class NatsServer:
     """A broker on 127.0.0.1; its port and its folder stay over a restart."""
 
-    def __init__(self, folder: Path, more: str = "") -> None:
+    def __init__(self, folder: Path, more: str = "", *, jetstream: bool = True) -> None:
         self._program = require("nats-server")
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "server.conf").write_text(
-            f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{folder}" }}\n{more}\n'
-        )
+        kept = f'jetstream {{ store_dir: "{folder}" }}' if jetstream else ""
+        (folder / "server.conf").write_text(f'listen: "127.0.0.1:{self.port}"\n{kept}\n{more}\n')
 
     @property
     def url(self) -> str:
@@ -51,23 +51,23 @@ class NatsServer:
 
     def stop(self) -> None:
         """End it in order."""
-        self._end(subprocess.Popen.terminate)
+        self._end(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it at once."""
-        self._end(subprocess.Popen.kill)
+        self._end(signal.SIGKILL)
 
-    def _end(self, how: object) -> None:
+    def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
-            how(self._process)  # type: ignore[operator]
+            self._process.send_signal(how)
             self._process.wait()
             self._process = None
 
 
 @contextmanager
-def nats_server(folder: Path, more: str = "") -> Iterator[NatsServer]:
+def nats_server(folder: Path, more: str = "", *, jetstream: bool = True) -> Iterator[NatsServer]:
     """Run a server while the block runs; `more` are lines of its configuration."""
-    server = NatsServer(folder, more)
+    server = NatsServer(folder, more, jetstream=jetstream)
     server.start()
     try:
         yield server

@@ -29,7 +29,8 @@ background_sessions:
   - name: listener
     triggers: [{type: session_event, config: {event_names: ["work:*"], from: any}}]
     on_complete_emit: heard:done
-    instruction_template: "{event_name}: {text}"
+    instruction_template: "{event_name} with {event_data}"
+    max_depth: 4
 ---
 """
 

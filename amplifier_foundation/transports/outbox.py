@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 PAGE = 200
 """Events that are published together."""
-TIME_LIMIT = 30.0
+TIME_LIMIT = 60.0
 """Seconds for the broker to take a page."""
 SAVE_EVERY = 1_000
 """Events that are not published, after which the cursor is stored all the same."""

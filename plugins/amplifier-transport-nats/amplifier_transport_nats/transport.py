@@ -41,6 +41,8 @@ ACK_WAIT = 60.0
 """Seconds after which the broker sends an unacknowledged message again."""
 TIME_LIMIT = 5.0
 """Seconds for the broker to answer."""
+ANSWERED = 20.0
+"""Seconds for the broker to take the messages that are published together."""
 PING = 10
 """Seconds between two pings; after two without an answer, the connection is lost."""
 NO_JETSTREAM = "the broker has no JetStream: start it with nats-server -js"
@@ -69,6 +71,7 @@ class NatsTransport:
                 self._is_open = True
                 return
             except (TimeoutError, OSError, Error, ValueError) as error:
+                await discard(self._client)
                 address = server.rpartition("@")[2]
                 reasons.append(f"{address}: {describe(self._last_error or error)}")
         raise ConnectionError("; ".join(reasons))
@@ -88,11 +91,11 @@ class NatsTransport:
             except MaxPayloadError:
                 limit = self._client.max_payload
                 refused[message.id] = f"it has {len(message.body):,} bytes, and max_payload is {limit:,}"
-        for done in asyncio.as_completed(answers, timeout=TIME_LIMIT * 4):
-            try:
-                await done
-            except (TimeoutError, Error) as error:
-                raise ConnectionError(describe(error)) from None
+        try:
+            async with asyncio.timeout(ANSWERED):
+                await asyncio.gather(*answers)
+        except (TimeoutError, Error) as error:
+            raise ConnectionError(describe(self._last_error or error)) from None
         return refused
 
     async def receive(self) -> AsyncIterator[tuple[Message, Acknowledge]]:
@@ -101,8 +104,11 @@ class NatsTransport:
             await self._closed.wait()
             raise ConnectionError(self._describe_loss())
         stream = await self._open_stream()
-        durable = await self._consumer(stream)
-        subscription = await stream.pull_subscribe_bind(durable=durable, stream=self._config.stream)
+        try:
+            durable = await self._consumer(stream)
+            subscription = await stream.pull_subscribe_bind(durable=durable, stream=self._config.stream)
+        except (TimeoutError, Error) as error:
+            raise ConnectionError(f"stream {self._config.stream}: {describe(error)}") from None
         while True:
             for message in await self._fetch(subscription):
                 site, name = parse_subject(message.subject)
@@ -210,6 +216,15 @@ class NatsTransport:
                 raise ConnectionError(describe(error)) from None
 
 
+async def discard(client: Client) -> None:
+    """Close the socket of a client that was refused: its own `close` leaves it open then (nats-py 2.16)."""
+    transport = getattr(client, "_transport", None)
+    if transport is not None:
+        transport.close()
+        with suppress(Exception):
+            await transport.wait_closed()
+
+
 def options_of(config: NatsConfig) -> dict[str, Any]:
     """Return what the client needs to say who it is, and to encrypt the connection."""
     credentials: Any = RawCredentials(config.credentials) if config.credentials else config.credentials_file
@@ -246,7 +261,7 @@ def describe(error: BaseException) -> str:
         return f"the broker refuses this site's credentials ({text.removeprefix('nats: ')})"
     if isinstance(error, ServiceUnavailableError | NoRespondersError):
         return NO_JETSTREAM
-    if isinstance(error, asyncio.TimeoutError):
+    if isinstance(error, TimeoutError):
         return "the broker did not answer in time"
     return text.removeprefix("nats: ")
 
