@@ -188,6 +188,7 @@ FOUNDED = {
     "amplifier-tool-mcp",
     "amplifier-tool-memory",
     "amplifier-tool-skills",
+    "amplifier-transport-nats",
 }
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
 

@@ -118,7 +118,7 @@ def test_one_line_installs_a_working_program(environment: Environment, tmp_path:
     assert faults(found["plugins"]) == []
     there = {row["dist"] for row in (*found["plugins"], *found["modules"])}
     left_out = set(PLUGINS) - there - {"amplifier-providers"}  # that is no plugin
-    assert left_out == {"amplifier-orchestration", "amplifier-storage-jsonl"}
+    assert left_out == {"amplifier-orchestration", "amplifier-storage-jsonl", "amplifier-transport-nats"}
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"all [packages](#packages) but `{'` and `'.join(sorted(left_out))}`" in readme
     project = write(tmp_path / "project" / "bundle.md", TICKING).parent

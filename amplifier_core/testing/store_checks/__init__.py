@@ -12,7 +12,7 @@ needs a test runner; pytest can parametrise a test over `SESSION_STORE_CHECKS`, 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...documents import DocumentSearch, DocumentStore
 from ...shared_stores import ReceivingStore
@@ -24,14 +24,18 @@ from .receiving import RECEIVING_CHECKS
 from .sessions import SESSION_STORE_CHECKS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ...storage import SessionStore
     from .rules import Check
 
 INBOX_CHECKS = DELIVERY_CHECKS + ADMISSION_CHECKS + ADMINISTRATION_CHECKS
 
-OPTIONAL = {DocumentStore: DOCUMENT_CHECKS, DocumentSearch: SEARCH_CHECKS, ReceivingStore: RECEIVING_CHECKS}
+OPTIONAL: dict[type[Any], Sequence[Check]] = {
+    DocumentStore: DOCUMENT_CHECKS,
+    DocumentSearch: SEARCH_CHECKS,
+    ReceivingStore: RECEIVING_CHECKS,
+}
 """The checks of what an `Inbox` may be besides."""
 
 __all__ = [
