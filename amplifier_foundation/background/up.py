@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
 
     from ..bundle.model import Bundle, PreparedBundle
-    from ..transports.carrying import Carrier
     from .data_folder import DataFolder
     from .lifecycle import Wish
     from .retention import Retention
@@ -156,9 +155,9 @@ async def run_background(
 
     The working folder of a bundle is that of `home_of`. Unfinished work of an earlier process comes first.
     `session_observers` see every session when its modules are mounted. `control` answers other processes; `retention`
-    bounds the age of stored sessions (None: keep them). `transports` are the entries of that setting: they carry events
-    to other sites and back. Raises `SessionConflict` when another process runs background
-    sessions of one of these folders, `BundleValidationError` for a bundle without background sessions.
+    bounds the age of stored sessions (None: keep them); `transports` is the setting of that name. Raises
+    `SessionConflict` when another process runs background sessions of one of these folders, `BundleValidationError` for
+    a bundle without background sessions.
     """
     for bundle in bundles:
         if not bundle.background_sessions:
@@ -166,8 +165,7 @@ async def run_background(
             raise BundleValidationError(f"{where}: declares no background_sessions, nothing to bring up")
     control = control or Control()
     projects = [home_of(bundle, plugins, working_dir) for bundle in bundles]
-    path = socket_path()
-    facts = {"bundles": [bundle.name for bundle in bundles], "projects": projects, "socket": str(path)}
+    facts = {"bundles": [bundle.name for bundle in bundles], "projects": projects, "socket": str(socket_path())}
     async with AsyncExitStack() as stack:
         stack.enter_context(owner_lock(facts))
         for project in sorted(set(projects)):
@@ -176,8 +174,7 @@ async def run_background(
         await stack.enter_async_context(looking_after(store, SystemClock(), partial(control.report, STORE_FILE)))
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
-        router, files = EventRouter(store), FileCauses()
-        loops = stack.enter_context(SessionLoops())
+        router, files, loops = EventRouter(store), FileCauses(), stack.enter_context(SessionLoops())
         end_forks_of(asyncio.get_running_loop())
         stack.enter_context(reporting_stalls(loops.stalls, control.running))
         for bundle, project in zip(bundles, projects, strict=True):
@@ -200,30 +197,30 @@ async def run_background(
                 if await manager.is_wanted(config):
                     await manager.start(config)
             control.running.append(Up(bundle, project, root, manager, router))
-        for carrier in _make_carriers(transports, store, router, plugins, control):
-            await stack.enter_async_context(run_beside(carrier.run(), carrier.component))
-        await stack.enter_async_context(answering(path, control.handle))
+        await stack.enter_async_context(_carrying(transports, store, router, plugins, control))
+        await stack.enter_async_context(answering(socket_path(), control.handle))
         yield control.running
 
 
-def _make_carriers(
+@asynccontextmanager
+async def _carrying(
     transports: Sequence[Mapping[str, Any]],
     store: DurableStore,
     router: EventRouter,
     plugins: Plugins,
     control: Control,
-) -> list[Carrier]:
-    """Return what carries events to other sites. Raises `UnknownName`."""
-    if not transports:
-        return []
-    from ..transports import Route
-    from ..transports.carrying import Carrier
+) -> AsyncIterator[None]:
+    """Carry events to other sites and back while the block runs. Raises `UnknownName`."""
+    async with AsyncExitStack() as stack:
+        for entry in transports:
+            from ..transports import Route
+            from ..transports.carrying import Carrier
 
-    registry = plugins.registry_of("transport")
-    return [
-        Carrier(route, registry.get(route.name), store, router, SystemClock(), control.report)
-        for route in map(Route.of, transports)
-    ]
+            route = Route.of(entry)
+            factory = plugins.registry_of("transport").get(route.name)
+            carrier = Carrier(route, factory, store, router, SystemClock(), control.report)
+            await stack.enter_async_context(run_beside(carrier.run(), carrier.component))
+        yield
 
 
 def home_of(bundle: Bundle, plugins: Plugins, working_dir: Path | None = None) -> str:

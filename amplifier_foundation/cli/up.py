@@ -168,9 +168,7 @@ async def _run(
         running = await stopper.unless_asked(
             stack.enter_async_context(
                 run_background(
-                    bundles,
-                    store,
-                    plugins,
+                    *(bundles, store, plugins),
                     working_dir=working_dir,
                     observer=observe,
                     session_observers=[folder.observe],
