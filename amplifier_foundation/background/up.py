@@ -156,16 +156,15 @@ async def run_background(
     The working folder of a bundle is that of `home_of`. Unfinished work of an earlier process comes first.
     `session_observers` see every session when its modules are mounted. `control` answers other processes; `retention`
     bounds the age of stored sessions (None: keep them); `transports` is the setting of that name. Raises
-    `SessionConflict` when another process runs background sessions of one of these folders, `BundleValidationError` for
-    a bundle without background sessions.
+    `SessionConflict` when another process runs those of one of these folders, `BundleValidationError` without any.
     """
     for bundle in bundles:
         if not bundle.background_sessions:
             where = bundle.source_path or bundle.name
             raise BundleValidationError(f"{where}: declares no background_sessions, nothing to bring up")
-    control = control or Control()
+    control, path = control or Control(), socket_path()
     projects = [home_of(bundle, plugins, working_dir) for bundle in bundles]
-    facts = {"bundles": [bundle.name for bundle in bundles], "projects": projects, "socket": str(socket_path())}
+    facts = {"bundles": [bundle.name for bundle in bundles], "projects": projects, "socket": str(path)}
     async with AsyncExitStack() as stack:
         stack.enter_context(owner_lock(facts))
         for project in sorted(set(projects)):
@@ -198,7 +197,7 @@ async def run_background(
                     await manager.start(config)
             control.running.append(Up(bundle, project, root, manager, router))
         await stack.enter_async_context(_carrying(transports, store, router, plugins, control))
-        await stack.enter_async_context(answering(socket_path(), control.handle))
+        await stack.enter_async_context(answering(path, control.handle))
         yield control.running
 
 
