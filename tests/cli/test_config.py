@@ -68,6 +68,7 @@ def test_every_setting_is_shown_with_its_value_and_its_place(capsys: pytest.Capt
         ["retention.max_size", "0", "default"],
         ["retention.undo", "200MB", "default"],
         ["notify", "-", "default"],
+        ["transports", "-", "default"],
         ["max_subprocess", "4", "default"],
     ]
     assert err == ""
@@ -85,6 +86,7 @@ def test_the_json_has_every_setting_and_every_file(
         "approvals.timeout",
         *("retention.sessions", "retention.keep", "retention.max_size", "retention.undo"),
         "notify",
+        "transports",
         "max_subprocess",
     ]
     assert rows["fetch.timeout"] == {
