@@ -52,6 +52,8 @@ class Inbox:
                 await self._take(message, router)
             except UnreadableMessage as problem:
                 await self._set_aside(message, str(problem))
+            except (TypeError, ValueError) as problem:
+                await self._set_aside(message, f"the store does not take it: {problem}")
             await acknowledge()
         raise ConnectionError("the connection has ended")
 
@@ -78,7 +80,10 @@ class Inbox:
 
     async def _set_aside(self, message: Message, reason: str) -> None:
         """Record a message that nobody can read: it comes no more."""
-        logger.error("%s: a message of site '%s' is set aside: %s", self._route.name, message.site, reason)
-        body = show_hidden(redact_text(message.body[:SHOWN].decode(errors="replace")))
-        data = {"transport": self._route.name, "message": message.id, "site": message.site, "name": message.name}
-        await self._store.emit(SessionEvent(SET_ASIDE, {**data, "reason": reason, "body": body, "direction": "in"}))
+        said = {"message": message.id, "site": message.site, "name": message.name, "reason": reason}
+        said["body"] = message.body[:SHOWN].decode(errors="replace")
+        shown = {key: show_hidden(redact_text(text))[: 2 * SHOWN] for key, text in said.items()}
+        logger.error(
+            "%s: a message of site '%s' is set aside: %s", self._route.name, shown["site"][:80], shown["reason"]
+        )
+        await self._store.emit(SessionEvent(SET_ASIDE, {"transport": self._route.name, **shown, "direction": "in"}))

@@ -11,6 +11,8 @@ from amplifier_core.events import SessionEvent
 from amplifier_core.log_triggers import OF_SITE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..hookspecs import Message
 
 VERSION = 1
@@ -20,6 +22,10 @@ DEEPEST = 1_000_000
 OUTSIDE = "outside"
 """Stands for the session of an event that a program of the other site has emitted."""
 
+NESTED = 100
+"""Levels of lists and mappings in the data of an event, at most: deeper ones end the stack of those who read them."""
+
+_SITE = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _SOURCE = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
@@ -63,6 +69,8 @@ def decode(message: Message, now: datetime) -> Letter:
     except (ValueError, RecursionError):
         raise UnreadableMessage("it is not JSON") from None
     _require(isinstance(values, dict), "it is not a JSON object")
+    _require(_is_flat(values), f"it has more than {NESTED} levels")
+    _require(_is_text(_SITE, message.site), "its site has no name of one")
     _require(values.get("version") == VERSION, f"its version is {values.get('version')!r:.40}, not {VERSION}")
     event = values.get("event")
     _require(isinstance(event, dict), "it has no event")
@@ -88,6 +96,18 @@ def decode(message: Message, now: datetime) -> Letter:
         ),
         str(values.get("store")),
     )
+
+
+def _is_flat(value: Any) -> bool:
+    """Return whether a value has at most `NESTED` levels."""
+    level = [value]
+    for _ in range(NESTED):
+        level = [each for item in level if isinstance(item, dict | list) for each in _parts(item)]
+    return not level
+
+
+def _parts(item: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return item.values() if isinstance(item, dict) else item
 
 
 def _require(fits: bool, problem: str) -> None:

@@ -176,6 +176,7 @@ HOSTILE: list[tuple[bytes, str]] = [
     (b"[1]", "it is not a JSON object"),
     (json.dumps({"version": 2, "event": GOOD}).encode(), "its version is 2, not 1"),
     (json.dumps({"version": 1}).encode(), "it has no event"),
+    (b'{"version": ' + b"[" * 900 + b"]" * 900 + b"}", "it has more than 100 levels"),
     *(
         (json.dumps({"version": 1, "store": "x", "event": {**GOOD, key: value}}).encode(), reason)
         for key, value, reason in [
@@ -202,21 +203,32 @@ def test_a_message_that_is_no_event_is_refused_with_the_reason(body: bytes, reas
         decode(Message("x.1", "x", "work:a", body), NOW)
 
 
+@pytest.mark.parametrize("site", ["", "Berlin", "a b", "a\nb", "\u202e", "x" * 64])
+def test_a_site_has_the_name_of_one(site: str) -> None:
+    with pytest.raises(UnreadableMessage, match="its site has no name of one"):
+        decode(Message("x.1", site, "work:a", encode(SessionEvent("work:a", {}), "store")), NOW)
+
+
 def test_an_event_of_the_future_happens_now() -> None:
     event = SessionEvent("work:a", {}, timestamp=NOW + timedelta(days=999))
     assert decode(Message("x.1", "x", "work:a", encode(event, "store")), NOW).event.timestamp == NOW
 
 
-async def test_an_unreadable_message_is_set_aside_with_its_reason_and_comes_no_more(broker: Path) -> None:
+async def test_an_unreadable_message_is_set_aside_with_its_reason_and_comes_no_more(
+    broker: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     stranger = FolderTransport({"folder": broker})
     await stranger.open("x", ())
     body = b'{"version": 7, "token": "ghp_0123456789abcdefghijABCDEFGHIJ012345"}'
     good = json.dumps({"version": 1, "store": "x", "event": GOOD}).encode()
-    await stranger.publish([Message("x.bad", "x", "work:a", body), Message("x.e1", "x", "work:a", good)])
+    steers = Message("x.2", "x\x1b[2J\n", "work:a", good)
+    await stranger.publish([Message("x.bad", "x", "work:a", body), steers, Message("x.e1", "x", "work:a", good)])
     oslo = Member("oslo", broker, subscribe=["work:*"])
     async with carrying(oslo):
         await oslo.until(1)
-        [told] = await oslo.until(1, SET_ASIDE)
+        told, steered = await oslo.until(2, SET_ASIDE)
+        assert steered.data["site"] == "x\\x1b[2J\\n"
+        assert "\x1b" not in caplog.text
         facts = {key: told.data[key] for key in ("message", "site", "reason")}
         assert facts == {"message": "x.bad", "site": "x", "reason": "its version is 7, not 1"}
         assert "ghp_" not in told.data["body"]
