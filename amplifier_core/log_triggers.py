@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .triggers import TriggerEvent
 
 
+OF_SITE = "site:"
+"""Begins the `project` of an event that another site has sent: `site:berlin`."""
+
+
 class Router(Protocol):
     """A router of events without a log: `EventRouter()`, or one of another program."""
 
@@ -133,10 +137,14 @@ class LogTrigger(ABC):
 
 
 def find_projects(origin: Literal["project", "any"] | Sequence[str], home: Path) -> frozenset[str] | None:
-    """Return the folders whose events count: `project` is `home`, a list has folders below it; None for `any`."""
+    """Return the projects whose events count: `project` is `home`, a list has folders below it, and sites as
+    `site:berlin`; None for `any`.
+    """
     from pathlib import Path
 
     if origin == "any":
         return None
     folders = ["."] if origin == "project" else origin
-    return frozenset(str((home / Path(folder).expanduser()).resolve()) for folder in folders)
+    return frozenset(
+        each if each.startswith(OF_SITE) else str((home / Path(each).expanduser()).resolve()) for each in folders
+    )

@@ -51,6 +51,7 @@ HEAVY = {
     "httpx2",
     "mcp",
     "mcp_types",
+    "nats",
     "ollama",
     "openai",
     "opentelemetry.sdk",
@@ -134,6 +135,7 @@ RANKS = {
     "spawning": 7,
     "security": 6,
     "sessions": 5,
+    "transports": 5,
     "bundle": 4,
     "mentions": 3,
     "sources": 3,
@@ -193,6 +195,7 @@ FOUNDED = {
     "amplifier-tool-mcp",
     "amplifier-tool-memory",
     "amplifier-tool-skills",
+    "amplifier-transport-nats",
 }
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
 
@@ -220,7 +223,7 @@ OTHER_OFFERS = {
 """What plugins offer besides a module or a plugin of their own name."""
 
 MODULE_PREFIXES = ("context-", "hooks-", "loop-", "provider-", "tool-")
-PLUGIN_PREFIXES = ("runner-", "storage-", "trigger-")
+PLUGIN_PREFIXES = ("runner-", "storage-", "transport-", "trigger-")
 
 
 class Import(NamedTuple):

@@ -95,7 +95,7 @@ def test_no_block_of_the_reference_is_left_untested() -> None:  # test_readme_wa
     first, *reference = (path.read_text(encoding="utf-8") for path in READMES)
     kinds = sorted(kind for text in reference for kind in re.findall(r"^```(\w+)$", text, flags=re.M))
     expected = (
-        ["console"] * 17 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 6 + ["markdown"] * 6
+        ["console"] * 17 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 7 + ["markdown"] * 6
     )
     assert kinds == sorted(expected)
     assert set(re.findall(r"^```(\w+)$", first, flags=re.M)) == {"console", "text", "markdown"}
@@ -550,6 +550,13 @@ def test_the_notifications_of_the_readme_are_settings(folder: Path, home: Path) 
     done = run("amplifier config get notify", folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert [entry["on"][0] for entry in json.loads(done.stdout)] == ["given_up", "given_up", "approval"]
+
+
+def test_the_transports_of_the_reference_are_settings(folder: Path, home: Path) -> None:
+    home.mkdir(exist_ok=True, mode=0o700)
+    (home / "settings.yaml").write_text(block("yaml", "transports:"), encoding="utf-8")
+    done = run("amplifier config get transports", folder)
+    assert (done.returncode, '"site": "berlin"' in done.stdout) == (0, True), done.stderr
 
 
 def test_the_budgets_of_the_readme_are_budgets(project: Path, home: Path) -> None:

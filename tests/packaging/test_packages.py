@@ -118,7 +118,12 @@ def test_one_line_installs_a_working_program(environment: Environment, tmp_path:
     assert faults(found["plugins"]) == []
     there = {row["dist"] for row in (*found["plugins"], *found["modules"])}
     left_out = set(PLUGINS) - there - {"amplifier-providers"}  # that is no plugin
-    assert left_out == {"amplifier-orchestration", "amplifier-storage-jsonl", "amplifier-storage-postgres"}
+    assert left_out == {
+        "amplifier-orchestration",
+        "amplifier-storage-jsonl",
+        "amplifier-storage-postgres",
+        "amplifier-transport-nats",
+    }
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     *names, last = sorted(left_out)
     assert f"all [packages](#packages) but `{'`, `'.join(names)}` and `{last}`" in readme

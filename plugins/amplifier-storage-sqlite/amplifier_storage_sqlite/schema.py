@@ -276,9 +276,23 @@ _TWELFTH = (
     make_search_index,
 )
 
+# The ids of the events of other sites, so that each is logged once.
+_THIRTEENTH = (
+    """CREATE TABLE received (
+        id INTEGER PRIMARY KEY,
+        origin TEXT NOT NULL,
+        event_id TEXT NOT NULL,
+        sequence INTEGER NOT NULL,
+        at INTEGER NOT NULL
+    )""",
+    "CREATE UNIQUE INDEX received_once ON received (origin, event_id)",
+    "CREATE INDEX received_by_sequence ON received (sequence)",
+)
+
 Step = str | Callable[["sqlite3.Connection"], None]
 MIGRATIONS: tuple[tuple[Step, ...], ...] = (
     *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH, _ELEVENTH, _TWELFTH),
+    _THIRTEENTH,
 )
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 
