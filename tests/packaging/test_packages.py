@@ -120,6 +120,7 @@ def test_one_line_installs_a_working_program(environment: Environment, tmp_path:
     left_out = set(PLUGINS) - there - {"amplifier-providers"}  # that is no plugin
     assert left_out == {
         "amplifier-orchestration",
+        "amplifier-runner-ray",
         "amplifier-storage-jsonl",
         "amplifier-storage-postgres",
         "amplifier-transport-nats",
