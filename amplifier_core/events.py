@@ -76,7 +76,8 @@ class SessionEvent:
 
     `cause` is the id of the event before it in the chain and `depth` the length of the chain (0: from outside).
     `sequence` is its place in the store's log, or in the router's log without a store; None until it has one. `project`
-    is the working folder of its session (a real, absolute path); None for an event that a program emits for everybody.
+    is the working folder of its session (a real, absolute path), or `site:NAME` for an event of another site; None for
+    an event that a program emits for everybody.
     """
 
     name: str

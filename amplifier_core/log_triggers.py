@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .triggers import TriggerEvent
 
 
+OF_SITE = "site:"
+"""Begins the `project` of an event that another site has sent: `site:berlin`."""
+
+
 class Router(Protocol):
     """A router of events without a log: `EventRouter()`, or one of another program."""
 
@@ -72,6 +76,10 @@ class LogTrigger(ABC):
     async def ready(self) -> None:
         """Return when the trigger follows events, or has ended."""
         await self._armed.wait()
+
+    def caught_up(self) -> bool:
+        """Return whether it waits for the next event: those it has read are yielded, and stored."""
+        return self._waiting is not None and not self._waiting.done()
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
         """Yield an event for each one since the last, then for new ones; at the very first start, for new ones only.
@@ -129,10 +137,14 @@ class LogTrigger(ABC):
 
 
 def find_projects(origin: Literal["project", "any"] | Sequence[str], home: Path) -> frozenset[str] | None:
-    """Return the folders whose events count: `project` is `home`, a list has folders below it; None for `any`."""
+    """Return the projects whose events count: `project` is `home`, a list has folders below it, and sites as
+    `site:berlin`; None for `any`.
+    """
     from pathlib import Path
 
     if origin == "any":
         return None
     folders = ["."] if origin == "project" else origin
-    return frozenset(str((home / Path(folder).expanduser()).resolve()) for folder in folders)
+    return frozenset(
+        each if each.startswith(OF_SITE) else str((home / Path(each).expanduser()).resolve()) for each in folders
+    )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from amplifier_core.frozen import frozen
 from amplifier_core.hookspecs import hookspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import TypeAlias
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     TrackerFactory: TypeAlias = Callable[[Mapping[str, Any]], "WorkTracker"]
     IsReleased: TypeAlias = Callable[[str, str], bool]
     SandboxFactory: TypeAlias = Callable[[str, IsReleased, Callable[[], bool]], "Sandbox"]
+    TransportFactory: TypeAlias = Callable[[Mapping[str, Any]], "Transport"]
+    Acknowledge: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Launch(Protocol):
@@ -87,6 +90,50 @@ class WorkTracker(Protocol):
         ...
 
 
+@frozen
+class Message:
+    """An event on its way to other sites; only the foundation writes and reads `body`, which is JSON."""
+
+    id: str
+    """The same at each attempt: a broker may drop the second."""
+    site: str
+    """The site that sends it; on a received message, the one that the broker vouches for."""
+    name: str
+    """The name of the event, such as `work:done`."""
+    body: bytes
+
+
+class Transport(Protocol):
+    """Carries events to other sites and back over one connection; after any error, a new transport is made."""
+
+    async def open(self, site: str, names: Sequence[str]) -> None:
+        """Connect as `site`, which receives events of these names: exact ones, prefixes (`work:*`) or `*`.
+
+        Changes nothing at the broker.
+        """
+        ...
+
+    async def publish(self, messages: Sequence[Message]) -> Mapping[str, str]:
+        """Return when the broker has the messages durably, in their order. After an error all of them come again.
+
+        The result says by id which of them the broker will never take, and why.
+        """
+        ...
+
+    def receive(self) -> AsyncIterator[tuple[Message, Acknowledge]]:
+        """Yield the messages of the wanted names, in the order of each site; acknowledged ones come no more.
+
+        The one that is not acknowledged comes again after an error, before those behind it. Messages of `site` itself
+        and of other names are ignored. Without `names`, it yields nothing. Raises when the connection is lost. It is
+        called once.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End the connection. Idempotent; also after a failed `open`."""
+        ...
+
+
 @hookspec
 def amplifier_register_bundle(register: Register[str | Path]) -> None:
     """Offer bundles of the package: `register("foreman", Path(__file__).parent / "bundles")`.
@@ -120,4 +167,13 @@ def amplifier_register_tracker(register: Register[TrackerFactory]) -> None:
 
     A background session names it with `tracker: issue`, or `tracker: {name: issue, config: {…}}`. The factory is called
     with the config at its start, and raises `ValueError`, with the key, for one that cannot work.
+    """
+
+
+@hookspec
+def amplifier_register_transport(register: Register[TransportFactory]) -> None:
+    """Offer a transport of events to other sites: `register("transport-nats", NatsTransport)`.
+
+    The factory is called for each connection with the `config` of the setting `transports`, its secrets in place. It
+    connects to nothing, and raises `ValueError`, with the key, for a config that cannot work.
     """

@@ -51,12 +51,14 @@ HEAVY = {
     "httpx2",
     "mcp",
     "mcp_types",
+    "nats",
     "ollama",
     "openai",
     "opentelemetry.sdk",
     "pathspec",
     "psycopg",
     "pydantic",
+    "ray",
     "re2",
     "sqlite3",
     "starlette",
@@ -110,6 +112,10 @@ SPAWNERS = {
     "amplifier_tool_mcp/connection.py:_wait_for_any": "cancels them before it returns",
     "amplifier_tool_mcp/stdio.py:_run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_tool_mcp/hub.py:start": "one task a server, which the end of the session ends and awaits",
+    "amplifier_runner_ray/bridge.py:_start_host": "cancels it before it returns",
+    "amplifier_runner_ray/bridge.py:_take_request": "one task a child, which the end of the bridge cancels",
+    "amplifier_runner_ray/host.py:begin": "one task a session, which kills it in the end",
+    "amplifier_runner_ray/pieces.py:__aenter__": "`__aexit__` cancels and awaits it",
     "amplifier_tool_bash/background.py:start": "one task a command, which `close` cancels and awaits",
     "amplifier_tool_filesystem/actions.py:run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_trigger_file_watcher/trigger.py:_pause": "cancels what it waits for before it returns",
@@ -129,6 +135,7 @@ RANKS = {
     "spawning": 7,
     "security": 6,
     "sessions": 5,
+    "transports": 5,
     "bundle": 4,
     "mentions": 3,
     "sources": 3,
@@ -182,11 +189,13 @@ FOUNDED = {
     "amplifier-acp",
     "amplifier-bundle-foreman",
     "amplifier-orchestration",
+    "amplifier-runner-ray",
     "amplifier-runner-subprocess",
     "amplifier-tool-issue",
     "amplifier-tool-mcp",
     "amplifier-tool-memory",
     "amplifier-tool-skills",
+    "amplifier-transport-nats",
 }
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
 
@@ -214,7 +223,7 @@ OTHER_OFFERS = {
 """What plugins offer besides a module or a plugin of their own name."""
 
 MODULE_PREFIXES = ("context-", "hooks-", "loop-", "provider-", "tool-")
-PLUGIN_PREFIXES = ("runner-", "storage-", "trigger-")
+PLUGIN_PREFIXES = ("runner-", "storage-", "transport-", "trigger-")
 
 
 class Import(NamedTuple):

@@ -25,6 +25,7 @@ from amplifier_core import TriggerContext, hookspecs, load_plugins, storage
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.documents import DocumentSearch, DocumentStore
 from amplifier_core.prompt_commands import collect_commands, expand_command
+from amplifier_core.store_transfer import StoreTransfer
 from amplifier_core.testing import MemoryStore, check_trigger
 from amplifier_foundation import converse
 from amplifier_foundation import hookspecs as of_foundation
@@ -94,7 +95,7 @@ def test_no_block_of_the_reference_is_left_untested() -> None:  # test_readme_wa
     first, *reference = (path.read_text(encoding="utf-8") for path in READMES)
     kinds = sorted(kind for text in reference for kind in re.findall(r"^```(\w+)$", text, flags=re.M))
     expected = (
-        ["console"] * 17 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 6 + ["markdown"] * 6
+        ["console"] * 17 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 7 + ["markdown"] * 6
     )
     assert kinds == sorted(expected)
     assert set(re.findall(r"^```(\w+)$", first, flags=re.M)) == {"console", "text", "markdown"}
@@ -453,7 +454,7 @@ def test_the_defaults_of_a_background_session_are_those_of_the_code() -> None:
 
 def test_the_methods_of_a_store_are_those_of_the_code() -> None:
     of_sessions = (storage.SessionStorage, storage.SessionStore, storage.Inbox, storage.PromptDeliveries)
-    contracts = (*of_sessions, DocumentStore, DocumentSearch)
+    contracts = (*of_sessions, DocumentStore, DocumentSearch, StoreTransfer)
     for row, contract in zip(table("| contract | methods |"), contracts, strict=True):
         methods = {name for name, each in vars(contract).items() if inspect.isfunction(each) and name[0] != "_"}
         assert row[0].startswith(f"`{contract.__name__}`")
@@ -551,6 +552,13 @@ def test_the_notifications_of_the_readme_are_settings(folder: Path, home: Path) 
     assert [entry["on"][0] for entry in json.loads(done.stdout)] == ["given_up", "given_up", "approval"]
 
 
+def test_the_transports_of_the_reference_are_settings(folder: Path, home: Path) -> None:
+    home.mkdir(exist_ok=True, mode=0o700)
+    (home / "settings.yaml").write_text(block("yaml", "transports:"), encoding="utf-8")
+    done = run("amplifier config get transports", folder)
+    assert (done.returncode, '"site": "berlin"' in done.stdout) == (0, True), done.stderr
+
+
 def test_the_budgets_of_the_readme_are_budgets(project: Path, home: Path) -> None:
     places = [row[0] for row in table("| in the bundle | is the budget of |")]
     assert len(places) == 4
@@ -568,6 +576,14 @@ def test_the_commands_about_costs_and_recordings_run(folder: Path) -> None:
         done = run(command, folder)
         assert done.returncode == 0, done.stderr
         assert output == [] or done.stdout.splitlines() == output
+
+
+def test_the_commands_about_hosts_take_what_is_documented() -> None:  # tests/cli/test_hosts.py runs them
+    for command, _ in commands(block("console", "amplifier host list")):
+        name, verb, *arguments = command.split()[1:]
+        found = cli.get_command(click.Context(cli), name)
+        assert isinstance(found, click.Group)
+        assert found.commands[verb].make_context(verb, arguments)
 
 
 def test_the_commands_of_the_changelog_exist() -> None:

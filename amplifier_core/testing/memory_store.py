@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from ..events import SessionEvent
     from ..storage import DeliveryState
     from ..transcript import Message
 
@@ -52,6 +53,7 @@ class MemoryStore(MemoryInbox):
         super().__init__()
         self._records: dict[str, SessionRecord] = {}
         self._histories: dict[str, _History] = {}
+        self._received: set[tuple[str, str]] = set()
 
     async def create(self, record: SessionRecord) -> SessionRecord:
         """Store a new session; with `fork_of` but no `fork_at`, fork the whole source."""
@@ -153,6 +155,13 @@ class MemoryStore(MemoryInbox):
         for finding in found:
             self._records[session_id] = replace(self._records[session_id], **remedies[finding.kind])
         return found
+
+    async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:
+        """Append an event of another site to the log; None if it came before."""
+        if (origin, event.event_id) in self._received:
+            return None
+        self._received.add((origin, event.event_id))
+        return await self.emit(event)
 
     async def close(self) -> None:
         """Do nothing: there is no file."""

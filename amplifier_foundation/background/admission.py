@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from amplifier_core.conditions import Condition, facts_of
-from amplifier_core.errors import SessionNotFound, TriggerError
+from amplifier_core.errors import InvalidSessionId, SessionNotFound, TriggerError
 from amplifier_core.storage import Admission
 from amplifier_core.triggers import TriggerType
 from amplifier_core.utils.secrets import redact_text
@@ -150,5 +150,5 @@ async def _descends_from_queue(store: DurableStore, place: tuple[str, str], even
 async def _parent_id(store: DurableStore, session_id: str) -> str | None:
     try:
         return (await store.get(session_id)).parent_id
-    except SessionNotFound:
+    except (SessionNotFound, InvalidSessionId):
         return None

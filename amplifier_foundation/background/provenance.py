@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import AmplifierError, SessionConflict, SessionNotFound
+from amplifier_core.errors import AmplifierError, InvalidSessionId, SessionConflict, SessionNotFound
 from amplifier_core.events import SessionEvent
 from amplifier_core.ids import validate_session_id
 from amplifier_core.triggers import TriggerType
@@ -173,7 +173,7 @@ class _Causes:
     async def _record(self, session_id: str | None) -> SessionRecord | None:
         try:
             return as_it_is(await self._store.get(session_id)) if session_id else None
-        except SessionNotFound:
+        except (SessionNotFound, InvalidSessionId):
             return None
 
     async def above(self, link: Link) -> Link | None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -143,10 +144,10 @@ class Control:
             return self.asked_to_reload()
         raise ValueError(f"unknown operation {operation}")
 
-    def report_store(self, problem: str) -> None:
-        """Show the problem of the store in the status of every background session; '' for none."""
+    def report(self, component: str, problem: str) -> None:
+        """Show the problem of a shared component in the status of every background session; '' for none."""
         for each in self.running:
-            each.manager.report_shared(STORE_FILE, problem)
+            each.manager.report_shared(component, problem)
 
     def _at(self, arguments: Mapping[str, Any]) -> list[Up]:
         project = arguments.get("project")
@@ -178,34 +179,30 @@ async def run_background(
     control: Control | None = None,
     retention: Retention | None = None,
     role: Literal["up", "worker"] = "up",
+    transports: Sequence[Mapping[str, Any]] = (),
 ) -> AsyncIterator[list[Up]]:
     """Run the background sessions of `bundles` while the block runs.
 
     The working folder of a bundle is that of `home_of`. Unfinished work of an earlier process comes first.
     `session_observers` see every session when its modules are mounted. `control` answers other processes; `retention`
-    bounds the age of stored sessions (None: keep them). A `worker` handles events on a store that several hosts share,
-    and runs no triggers. Raises `SessionConflict` when another process runs background sessions of one of these
-    folders, `BundleValidationError` for a bundle without background sessions, `StorageUnsuitable` for a worker on a
-    store of one host.
+    bounds the age of stored sessions (None: keep them); `transports` is the setting of that name. A `worker` handles
+    events on a store that several hosts share, and runs no triggers. Raises `SessionConflict` when another process runs
+    background sessions of one of these folders, `BundleValidationError` for a bundle without background sessions,
+    `StorageUnsuitable` for a worker on a store of one host.
     """
     _require_background_sessions(bundles)
-    control = control or Control()
+    control, path = control or Control(), socket_path()
     projects = [home_of(bundle, plugins, working_dir) for bundle in bundles]
-    path = socket_path()
     facts = {"bundles": [bundle.name for bundle in bundles], "projects": projects, "socket": str(path)}
     async with AsyncExitStack() as stack:
         member = await _take_place(stack, store, role, bundles, projects, facts)
         if member is not None:
             await stack.enter_async_context(run_beside(control.take_part(member), "commands of other hosts"))
         await stack.enter_async_context(purging(store, SystemClock(), retention))
-        await stack.enter_async_context(looking_after(store, SystemClock(), control.report_store))
+        await stack.enter_async_context(looking_after(store, SystemClock(), partial(control.report, STORE_FILE)))
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
-        router, files = EventRouter(store), FileCauses()
-        if member is not None and any(each.shared_folder for one in bundles for each in one.background_sessions):
-            from .hosts.writes import SharedWrites
-
-            files.shared = SharedWrites(member.store)
+        router, files = EventRouter(store), _remember_files(member, bundles)
         loops = stack.enter_context(SessionLoops())
         end_forks_of(asyncio.get_running_loop())
         stack.enter_context(reporting_stalls(loops.stalls, control.running))
@@ -228,6 +225,7 @@ async def run_background(
             await stack.enter_async_context(manager)
             await _start_all(manager, bundle, member, router)
             control.running.append(Up(bundle, project, root, manager, router))
+        await stack.enter_async_context(_carrying(transports, store, router, plugins, control))
         await stack.enter_async_context(answering(path, control.handle))
         yield control.running
 
@@ -237,6 +235,15 @@ def _require_background_sessions(bundles: Sequence[Bundle]) -> None:
         if not bundle.background_sessions:
             where = bundle.source_path or bundle.name
             raise BundleValidationError(f"{where}: declares no background_sessions, nothing to bring up")
+
+
+def _remember_files(member: Member | None, bundles: Sequence[Bundle]) -> FileCauses:
+    files = FileCauses()
+    if member is not None and any(each.shared_folder for bundle in bundles for each in bundle.background_sessions):
+        from .hosts.writes import SharedWrites
+
+        files.shared = SharedWrites(member.store)
+    return files
 
 
 async def _start_all(
@@ -276,6 +283,27 @@ async def _take_place(
     for project in sorted(set(projects)):
         await store.release(project)
     return None
+
+
+@asynccontextmanager
+async def _carrying(
+    transports: Sequence[Mapping[str, Any]],
+    store: DurableStore,
+    router: EventRouter,
+    plugins: Plugins,
+    control: Control,
+) -> AsyncIterator[None]:
+    """Carry events to other sites and back while the block runs. Raises `UnknownName`."""
+    async with AsyncExitStack() as stack:
+        for entry in transports:
+            from ..transports import Route
+            from ..transports.carrying import Carrier
+
+            route = Route.of(entry)
+            factory = plugins.registry_of("transport").get(route.name)
+            carrier = Carrier(route, factory, store, router, SystemClock(), control.report)
+            await stack.enter_async_context(run_beside(carrier.run(), carrier.component))
+        yield
 
 
 def home_of(bundle: Bundle, plugins: Plugins, working_dir: Path | None = None) -> str:

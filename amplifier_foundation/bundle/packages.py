@@ -48,6 +48,7 @@ OURS = frozenset(
         "tool-skills",
         "tool-todo",
         "tool-web",
+        "transport-nats",
         "trigger-file-watcher",
         "trigger-issue",
         "trigger-manual",

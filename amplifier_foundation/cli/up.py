@@ -162,6 +162,7 @@ async def _run(
     from ..background.working_folder import WorkingFolder
     from ..settings import read_settings
 
+    settings = read_settings()
     folder, how = WorkingFolder(), "Ctrl-C" if log is None else "SIGTERM"
     for bundle in bundles:
         view.expect(bundle, home_of(bundle, plugins, working_dir))
@@ -171,14 +172,13 @@ async def _run(
         running = await stopper.unless_asked(
             stack.enter_async_context(
                 run_background(
-                    bundles,
-                    store,
-                    plugins,
+                    *(bundles, store, plugins),
                     working_dir=working_dir,
                     observer=observe,
                     session_observers=[folder.observe],
                     control=control,
-                    retention=Retention.of(read_settings()),
+                    retention=Retention.of(settings),
+                    transports=settings.get("transports") if role == "up" else (),
                     role=role,
                 )
             )

@@ -45,15 +45,25 @@ class StoredSubscription(Subscription):
         """Return whether no matching event of the log is unread."""
         return not self.lag and not any(map(self._channel.filter.wants, await self._store.events(since=self._since)))
 
+    @property
+    def count(self) -> int:
+        """How many matching events this process has published."""
+        return self._channel.count
+
+    async def wait_for_news(self, seen: int) -> None:
+        """Wait at most `LOOK_EVERY` seconds for an event after the first `seen` of `count`."""
+        if self._channel.count == seen and not self.closed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._channel.news()
+
     async def _ready(self) -> bool:
         while not self.closed:
             if length_hint(self._unread):
                 return True
-            seen = self._channel.count
-            if not await self._fetch() and self._channel.count == seen and not self.closed:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY):
-                        await self._channel.news()
+            seen = self.count
+            if not await self._fetch():
+                await self.wait_for_news(seen)
         return False
 
     async def _fetch(self) -> bool:

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import pickle
+import platform
 import socket
 import sys
 from contextlib import suppress
@@ -89,15 +90,26 @@ def run_job(own: socket.socket, blocking: socket.socket, *, is_forked: bool) -> 
         setting, packed = json.loads(_receive(own)), _receive(own)
     except LinkClosed:  # there is no job for this process
         leave(0)
-    search_path.replace_all(setting["path"])
-    os.environ.clear()
+    if setting["path"] is not None:  # else this is another machine, with modules and an environment of its own
+        search_path.replace_all(setting["path"])
+        os.environ.clear()
     os.environ.update(setting["environ"])
-    if setting["folder"]:
-        os.chdir(setting["folder"])
+    problem = _enter_folder(setting["folder"]) if setting["folder"] else ""
     limits = ProcessLimits(**setting["limits"])
     limits.set()
     gc.enable()
-    asyncio.run(_Child(packed, limits, blocking, known).run(own))
+    asyncio.run(_Child(packed, limits, blocking, known, problem).run(own))
+
+
+def _enter_folder(folder: str) -> str:
+    """Make a folder the working folder; return why it cannot be, '' if it is."""
+    try:
+        os.chdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"the working folder {folder} does not exist or is not a directory on {platform.node()}"
+    except OSError as error:
+        return f"the working folder {folder} cannot be entered on {platform.node()}: {error.strerror}"
+    return ""
 
 
 def rehearse() -> None:
@@ -157,8 +169,17 @@ def _imported_after(known: int) -> list[str]:
 class _Child:
     """The session of one job, in the loop of this process."""
 
-    def __init__(self, packed: bytes, limits: ProcessLimits, blocking: socket.socket | None, known: int = 0) -> None:
+    def __init__(
+        self,
+        packed: bytes,
+        limits: ProcessLimits,
+        blocking: socket.socket | None,
+        known: int = 0,
+        problem: str = "",
+    ) -> None:
         self._known = known
+        self._problem = problem
+        """Why the session cannot run here."""
         self._packed = packed
         self._limits = limits
         self._blocking = blocking
@@ -205,6 +226,8 @@ class _Child:
         text, error = "", None
         turns = 0
         try:
+            if self._problem:
+                raise ValueError(self._problem)
             job = self._unpack()
             turns = job.turns
             spawn = self._spawn = make_spawn(job, link, self._blocking)

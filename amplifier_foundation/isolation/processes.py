@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 import signal
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from .limits import ProcessLimits
     from .link import Serve
     from .zygotes import Ends
+
+logger = logging.getLogger("amplifier.session")
 
 _THREADS = re.compile(r"cannot be forked: importing '(.+)' starts")
 
@@ -118,6 +121,8 @@ class Child:
                 told = json.loads(line)
                 if "failed" in told:
                     self._failed = told["failed"]
+                if "note" in told:
+                    logger.warning("session %s %s", self.session_id, told["note"])
                 if "ended" in told:
                     self.ended = told
         except (ConnectionResetError, BrokenPipeError):

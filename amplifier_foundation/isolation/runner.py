@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +22,7 @@ from .error_forms import read_error
 from .jobs import Job, make_job
 from .processes import Child
 from .serving import Services
-from .zygotes import Zygotes, module_folders
+from .zygotes import Zygotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -64,7 +63,6 @@ class SubprocessRunner:
         Raises `SessionProcessEnded` and `LimitReached` for a process that ends without a result, `ValueError` for a
         folder that is none and for impossible limits.
         """
-        _check_folder(request.working_dir)
         if isinstance(build, ChildBuilder):
             return await self._run_spawn(build)
         return await self._run_request(request)
@@ -132,8 +130,8 @@ class SubprocessRunner:
 
     def _describe_setting(self, job: Job) -> dict[str, Any]:
         folder = str(Path(job.request.working_dir).absolute()) if job.request.working_dir else ""
-        path = [*module_folders(), *self._paths]
-        return {"path": path, "environ": dict(os.environ), "folder": folder, "limits": asdict(job.limits)}
+        of_process = self._zygotes.describe_process(job, self._paths)
+        return {**of_process, "folder": folder, "limits": asdict(job.limits)}
 
     async def _wait(self, spawn: Spawn, child: Child, done: asyncio.Event) -> None:
         """Wait until the session is done, or its process has ended.
@@ -168,11 +166,6 @@ async def _end(child: Child, stack: AsyncExitStack) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
                 await child.wait()
-
-
-def _check_folder(folder: str) -> None:
-    if folder and not Path(folder).is_dir():
-        raise ValueError(f"the working folder {folder} does not exist or is not a directory")
 
 
 def _packages_of(job: Job) -> Iterator[str]:

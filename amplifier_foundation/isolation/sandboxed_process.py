@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 GRACE = 5.0
 """Seconds for a cancelled call to end, and for a process to clean up; then it is killed."""
+_BEGINS = "amplifier_foundation.isolation.tool_host:begin_module"
 
 
 class ToolProcessEnded(AmplifierError, RuntimeError):
@@ -80,7 +81,7 @@ class SandboxedProcess:
         """Start Python in the sandbox. Raises the errors of the sandbox, and `OSError`."""
         needed = find_python_folders()
         path = json.dumps(choose_below(module_folders(), needed))
-        argv = [sys.executable, "-I", str(BEGIN), "module", path, str(self._theirs.fileno())]
+        argv = [sys.executable, "-I", str(BEGIN), _BEGINS, path, str(self._theirs.fileno())]
         launch = await asyncio.to_thread(self.sandbox.launch, argv, [*needed, *readable])
         try:
             # It ends with the thread of this loop, in a sandbox that can do that.

@@ -113,7 +113,7 @@ class Zygote:
         return self._control.fileno() not in ready or self._take_request()
 
     def _take_request(self) -> bool:
-        data, descriptors = _receive_descriptors(self._control)
+        data, descriptors = receive_descriptors(self._control)
         if not data:
             return False
         request = json.loads(data)
@@ -126,11 +126,11 @@ class Zygote:
             if not problem:
                 pid = self._start_child(own, blocking, output, watch)
                 self._watches[pid] = watch
-                _tell(watch, pid=pid, fresh=self._fresh)
+                tell(watch, pid=pid, fresh=self._fresh)
         except OSError as error:
             problem = f"cannot be started: {error.strerror}"
         if problem:
-            _tell(watch, failed=problem)
+            tell(watch, failed=problem)
         for each in (own, blocking, output, *([watch] if problem else [])):
             each.close()
         return True
@@ -213,7 +213,7 @@ class Zygote:
                 if status:
                     self._kill_strays(pid)
                     self._remove_groups()
-                _tell(watch, ended=status, reason=reason)
+                tell(watch, ended=status, reason=reason)
                 watch.close()
                 if not status:  # it says that it has no children, and that is looked at while nobody waits
                     self._kill_strays(pid)
@@ -308,12 +308,14 @@ def _control_process(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _tell(watch: socket.socket, **said: Any) -> None:
+def tell(watch: socket.socket, **said: Any) -> None:
+    """Say something about a child to its parent."""
     with suppress(OSError):  # nobody waits any more
         watch.sendall(json.dumps(said).encode() + b"\n")
 
 
-def _receive_descriptors(control: socket.socket) -> tuple[bytes, list[int]]:
+def receive_descriptors(control: socket.socket) -> tuple[bytes, list[int]]:
+    """Return the next request of a control socket with its descriptors; b"" at the end of the socket."""
     descriptors = array.array("i")
     room = socket.CMSG_LEN(MOST_DESCRIPTORS * descriptors.itemsize)
     data, ancillary, _, _ = control.recvmsg(65_536, room)

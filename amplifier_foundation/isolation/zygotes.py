@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -21,7 +22,9 @@ from ..settings.layer import DEFAULTS
 from .fresh import BEGIN
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from .jobs import Job
 
 MAX_SUBPROCESS: int = DEFAULTS["max_subprocess"]
 """Sessions in processes of their own at a time; the others wait."""
@@ -52,8 +55,10 @@ class Zygotes:
     Where a fork is unsafe, it starts each child by a fresh interpreter; other ways than `fork` have it do so anywhere.
     """
 
-    def __init__(self, most: int = MAX_SUBPROCESS, way: Way = "fork") -> None:
+    def __init__(self, most: int = MAX_SUBPROCESS, way: Way = "fork", environ: Mapping[str, str] | None = None) -> None:
         self.places = Places(most)
+        self.environ = environ
+        """The environment of the zygote; None: that of this process."""
         self._way = way
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
@@ -112,6 +117,17 @@ class Zygotes:
                 each.close()
         return ours
 
+    def describe_process(self, job: Job, paths: Iterable[str]) -> dict[str, Any]:
+        """Return the folders of modules and the environment for the process of a job.
+
+        Without folders (None) it keeps its own, and the environment is added to its own.
+        """
+        return {"path": [*module_folders(), *paths], "environ": dict(os.environ)}
+
+    def command(self, control: int) -> list[str]:
+        """Return the command that starts a zygote with this control socket."""
+        return [sys.executable, "-I", str(BEGIN), "zygote", json.dumps(module_folders()), str(control), self._way]
+
     def learn(self, imported: Iterable[Any], packages: Iterable[str]) -> None:
         """Have later children share what an ended one had to import, of our own and of these packages.
 
@@ -167,10 +183,10 @@ class Zygotes:
     def _start(self) -> socket.socket:
         kind = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_STREAM
         own, other = socket.socketpair(socket.AF_UNIX, kind)
-        folders = json.dumps(module_folders())
         with other:
             process = subprocess.Popen(
-                [sys.executable, "-I", str(BEGIN), "zygote", folders, str(other.fileno()), self._way],
+                self.command(other.fileno()),
+                env=self.environ,
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -48,7 +48,8 @@ def find_all(plugins: Plugins, folder: Path | None = None) -> list[Finding]:
                 "trust only bundles whose tools you know, or run amplifier in a container or as another user",
             )
         )
-    return [*found, *check_keys(), *check_files(folder), *check_ports(), *check_notifications(folder)]
+    found += [*check_keys(), *check_files(folder), *check_ports(), *check_notifications(folder)]
+    return [*found, *check_transports(plugins, folder)]
 
 
 def check_trust() -> Iterator[Finding]:
@@ -199,6 +200,21 @@ def check_notifications(folder: Path) -> Iterator[Finding]:
             )
         else:
             yield Finding("notify", "ok", f"{program or 'a webhook'} is told of {', '.join(entry['on'])}")
+
+
+def check_transports(plugins: Plugins, folder: Path) -> Iterator[Finding]:
+    """Yield whether events reach other sites; nothing where no transport is set."""
+    from ..settings import read_settings
+
+    try:
+        entries = read_settings(folder).get("transports") or []
+    except AmplifierError:  # said of `notify` already
+        return
+    if entries:
+        from ..transports.checkup import check_routes
+
+        for state, fact, remedy in check_routes(entries, plugins):
+            yield Finding("transports", "ok" if state == "ok" else "weak", fact, remedy)
 
 
 def _mode(path: Path) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.correlation import traceparent
-from amplifier_core.errors import SessionNotFound
+from amplifier_core.errors import InvalidSessionId, SessionNotFound
 
 from .lineage import above_id
 
@@ -69,7 +69,7 @@ async def _climb(store: Any, session_id: str) -> tuple[Delivery | None, str]:
             return found[0], session_id
         try:
             record = await store.get(session_id)
-        except SessionNotFound:
+        except (SessionNotFound, InvalidSessionId):
             break
         above = above_id(record)
         if above is None or record.event_id is not None:  # its delivery is purged
@@ -101,7 +101,7 @@ async def origin_of_fork(
         assert store is not None
         try:
             record = await store.get(owner)
-        except SessionNotFound:
+        except (SessionNotFound, InvalidSessionId):
             break
         if record.fork_of is None or at > (record.fork_at or 0):
             break

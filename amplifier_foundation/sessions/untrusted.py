@@ -31,6 +31,8 @@ async def find_reason(store: DurableStore, event: TriggerEvent, project: str) ->
         return _FROM_OUTSIDE[event.type]
     if event.type is TriggerType.ISSUE_EVENT and event.data.get(UNTRUSTED):
         return "an issue with text of a session that has read text of strangers woke it"
+    if "." in (event.source_session_id or ""):  # SITE.ID; no session here has such an id
+        return "an event of another site woke it"
     if event.source_session_id is not None:
         try:
             record = await store.get(event.source_session_id)

@@ -39,10 +39,13 @@ DEFAULTS: dict[str, Any] = {
     "retention": {"sessions": "90d", "keep": 20, "max_size": 0, "undo": "200MB"},
     "notify": [],
     "hosts": {"lease": 30},
+    "transports": [],
     "max_subprocess": 4,
 }
 """All settings with their defaults; the time limit is in seconds."""
 
+_OWN = {"transports"}
+"""Settings of a person, not of a project: they lead what happens here to other machines, and back."""
 _OF_OTHERS = {"modules"}
 """Sections of published programs with a name similar to one of `DEFAULTS`."""
 MAX_KEPT = 64 * 1024
@@ -154,6 +157,10 @@ def check_layer(
             del values[key]
             place = where.at((key,), key=True)
             ignored.append(warning_at(place, "AMP301", "not a setting of this program; it is ignored"))
+    for key in [key for key in values if source in ("project", "local") and key in _OWN]:
+        del values[key]
+        message = f"only your own settings name {key}; it is ignored here. Set it with: amplifier config set {key}"
+        ignored.append(warning_at(where.at((key,), key=True), "AMP303", message))
     problems = [] if is_checked else shape_problems(values, where)
     for holder, key, path in () if problems else _find_paths(values):  # settings are used in other folders too
         try:

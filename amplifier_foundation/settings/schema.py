@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from ..documents.fields import MODULE_ID, PermissionsSection, Seconds, Section, Size
+from ..documents.positions import Positions
+from ..documents.secrets import find_secrets
 
 Text = Annotated[str, Field(min_length=1)]
+
+
+def _check_event_name(name: str) -> str:
+    if "*" in name[:-1]:
+        raise ValueError("a * may only be the last character, as in 'work:*'")
+    return name
+
+
+EventName = Annotated[Text, AfterValidator(_check_event_name)]
 
 
 class Override(Section):
@@ -34,6 +45,28 @@ class Storage(Section):
     name: str = Field(pattern=MODULE_ID)
     config: dict[str, Any] = Field(default_factory=dict)
     """The factory of the storage is called with it; without `folder` and `path`, it is given the data folder."""
+
+
+class Transport(Section):
+    """A transport of events between this site and others."""
+
+    name: str = Field(pattern=MODULE_ID)
+    site: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+    """The name of this site: small letters, digits and -. Each site has its own."""
+    publish: list[EventName] = Field(default_factory=list)
+    """Events that other sites may receive: names, prefixes ('work:*') or '*'."""
+    subscribe: list[EventName] = Field(default_factory=list)
+    """Events of other sites that come into the log here."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """The transport is made with it; secrets as secret://NAME."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Transport:
+        if not self.publish and not self.subscribe:
+            raise ValueError("needs events: publish: [NAME, …], subscribe: [NAME, …], or both")
+        if secrets := find_secrets(self.config, Positions("")):
+            raise ValueError(f"config: {secrets[0].path}: {secrets[0].message}")
+        return self
 
 
 class Approvals(Section):
@@ -129,8 +162,19 @@ class SettingsFile(Section):
     notify: list[Notification] = Field(default_factory=list)
     """Who is told when background sessions need a person."""
     hosts: Hosts = Field(default_factory=Hosts)
+    transports: list[Transport] = Field(default_factory=list)
+    """Brokers that carry events between sites; each transport once. Only your own settings may name them."""
     max_subprocess: int = Field(default=0, ge=1)
     """Sessions in processes of their own that run at a time (`runner: subprocess`)."""
+
+    @field_validator("transports")
+    @classmethod
+    def _each_once(cls, transports: list[Transport]) -> list[Transport]:
+        names = [each.name for each in transports]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"'{name}' stands here twice; give one entry more servers or events")
+        return transports
 
     @field_validator("bundles")
     @classmethod

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 from amplifier_core.hook_data import RunResult
 from amplifier_core.session import AmplifierSession
+from amplifier_core.shared_stores import SharedStore
+from amplifier_core.storage import Delivery
 from amplifier_core.transcript import Transcript
 
 from ..bundle.model import Bundle
@@ -28,14 +30,22 @@ if TYPE_CHECKING:
 
 
 async def execute_request(
-    request: SpawnRequest, store: SessionStore | None = None, fence: Fence | None = None
+    request: SpawnRequest, store: SessionStore | None = None, fence: Fence | Delivery | None = None
 ) -> RunResult:
     """Run the session of a request in this process, and return what came of it; its failure is the `error`.
 
-    With a `store`, a stored session goes on with its turn, and each message is durable before the next step. A closed
-    `fence` ends its right to store anything. Raises `SpawnRefused`, `SessionConflict`, and the errors of the store.
+    With a `store`, a stored session goes on with its turn, and each message is durable before the next step. The
+    `fence` is a delivery as it was claimed from a `SharedStore`: as soon as another claim has it, nothing more is
+    stored, and `StaleEpoch` is raised. Or it is a `Fence`, whose closing ends the right to store anything.
+
+    Raises `SpawnRefused`, `SessionConflict`, the errors of the store, and `ValueError` for a delivery without a store
+    that several hosts share.
     """
-    if store is not None and fence is not None:
+    if isinstance(fence, Delivery):
+        if not isinstance(store, SharedStore):
+            raise ValueError("a delivery fences only a store that several hosts share, such as storage-postgres")
+        store = cast("SessionStore", store.fenced(fence))
+    elif store is not None and fence is not None:
         store = cast("SessionStore", FencedStore(store, fence))
     spawn = spawn_of(request, store=store)
     await prepare_spawn(spawn, resume=True)

@@ -69,6 +69,7 @@ def test_every_setting_is_shown_with_its_value_and_its_place(capsys: pytest.Capt
         ["retention.undo", "200MB", "default"],
         ["notify", "-", "default"],
         ["hosts.lease", "30", "default"],
+        ["transports", "-", "default"],
         ["max_subprocess", "4", "default"],
     ]
     assert err == ""
@@ -87,6 +88,7 @@ def test_the_json_has_every_setting_and_every_file(
         *("retention.sessions", "retention.keep", "retention.max_size", "retention.undo"),
         "notify",
         "hosts.lease",
+        "transports",
         "max_subprocess",
     ]
     assert rows["fetch.timeout"] == {

@@ -8,9 +8,15 @@ import pytest
 
 from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_core.testing import MemoryStore
-from amplifier_core.testing.store_checks import DOCUMENT_CHECKS, INBOX_CHECKS, SEARCH_CHECKS, SESSION_STORE_CHECKS
+from amplifier_core.testing.store_checks import (
+    DOCUMENT_CHECKS,
+    INBOX_CHECKS,
+    RECEIVING_CHECKS,
+    SEARCH_CHECKS,
+    SESSION_STORE_CHECKS,
+)
 
-ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS
+ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + RECEIVING_CHECKS
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)

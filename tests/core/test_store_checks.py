@@ -1,4 +1,4 @@
-"""Break each rule of an inbox about waiting, administration and documents, and see its check fail."""
+"""Break each rule of an inbox about waiting, administration, documents and receiving, and see its check fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_core.storage import Admission, Delivery, Purged
 from amplifier_core.testing import MemoryStore
-from amplifier_core.testing.store_checks import DOCUMENT_CHECKS, INBOX_CHECKS, SEARCH_CHECKS
+from amplifier_core.testing.store_checks import DOCUMENT_CHECKS, INBOX_CHECKS, RECEIVING_CHECKS, SEARCH_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CHECKS = {
     int(check.__name__.split("_")[1]): check  # type: ignore[attr-defined]
-    for check in INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS
+    for check in INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + RECEIVING_CHECKS
 }
 
 
@@ -365,6 +365,27 @@ class ShowsNoLine(MemoryStore):
         return [replace(each, snippet="") for each in await super().search_documents(*place, **chosen)]
 
 
+class ReceivesUnderItsOwnId(MemoryStore):
+    async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:
+        return await super().receive(replace(event, event_id="own"), origin)
+
+
+class ReceivesTwice(MemoryStore):
+    async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:
+        return await self.emit(event)
+
+
+class KnowsOneOrigin(MemoryStore):
+    async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:
+        return await super().receive(event, "any")
+
+
+class ForgetsWhoCame(MemoryStore):
+    async def purge(self, *, before: datetime, event_bytes: int = 0) -> Purged:
+        self._received.clear()
+        return await super().purge(before=before, event_bytes=event_bytes)
+
+
 BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (35, KnowsNoKeys, "a delivery must say its key"),
     (35, KeepsOneKey, "claim must return the delivery that is due"),
@@ -420,6 +441,10 @@ BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (79, FindsWhatIsGone, "a search must not find what no change asks for"),
     (80, ShowsNoLine, "a snippet must be around the word"),
     (81, CommitsWhatNobodyFinds, "commit must change what is found"),
+    (83, ReceivesUnderItsOwnId, "receive must keep the event as it came"),
+    (84, ReceivesTwice, "the second must be None"),
+    (84, KnowsOneOrigin, "another origin has ids of its own"),
+    (85, ForgetsWhoCame, "purge must keep the id of an event that came today"),
 ]
 
 
@@ -432,5 +457,5 @@ async def test_a_store_that_breaks_a_rule_is_told_which(
     assert rule in str(told.value)
 
 
-def test_every_rule_of_waiting_administration_and_documents_is_broken_once() -> None:
+def test_every_rule_of_waiting_administration_documents_and_receiving_is_broken_once() -> None:
     assert {number for number, *_ in BROKEN} == {number for number in CHECKS if number >= 35}

@@ -118,7 +118,12 @@ def test_one_line_installs_a_working_program(environment: Environment, tmp_path:
     assert faults(found["plugins"]) == []
     there = {row["dist"] for row in (*found["plugins"], *found["modules"])}
     left_out = set(PLUGINS) - there - {"amplifier-providers"}  # that is no plugin
-    assert left_out == {"amplifier-orchestration", "amplifier-storage-jsonl", "amplifier-storage-postgres"}
+    assert left_out == {
+        "amplifier-orchestration",
+        "amplifier-storage-jsonl",
+        "amplifier-storage-postgres",
+        "amplifier-transport-nats",
+    }
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     *names, last = sorted(left_out)
     assert f"all [packages](#packages) but `{'`, `'.join(names)}` and `{last}`" in readme
@@ -147,6 +152,7 @@ def test_a_plugin_works_alone_beside_the_root(dist: str, environment: Environmen
     others = {
         "amplifier-bundle-foreman": ([["foreman"]], ["orchestrator-foreman"]),
         "amplifier-hooks-otel": ([[]], ["hooks-otel"]),
+        "amplifier-runner-ray": ([["runner-ray", "ray"]], []),
         "amplifier-runner-subprocess": ([["runner-subprocess", "processes"]], []),
         "amplifier-sandbox": ([["sandbox", "sandbox"]], []),
         "amplifier-tool-issue": ([["issue"]], ["tool-issue"]),

@@ -5,47 +5,69 @@
         await check_store(lambda: MyStore(tmp_path / str(next(numbers))))
 
 Each check gets an empty store. A broken rule raises `AssertionError` with a sentence naming the rule. Nothing here
-needs a test runner; pytest can parametrise a test over `SESSION_STORE_CHECKS`, `INBOX_CHECKS`, `DOCUMENT_CHECKS`
-and `SEARCH_CHECKS`. `store_checks.shared` checks a store that several processes use.
+needs a test runner; pytest can parametrise a test over `SESSION_STORE_CHECKS`, `INBOX_CHECKS`, `DOCUMENT_CHECKS`,
+`SEARCH_CHECKS` and `RECEIVING_CHECKS`. `store_checks.shared` checks a store that several processes use.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...documents import DocumentSearch, DocumentStore
+from ...shared_stores import ReceivingStore
 from .administration import ADMINISTRATION_CHECKS
 from .admission import ADMISSION_CHECKS
 from .documents import DOCUMENT_CHECKS, SEARCH_CHECKS
 from .inbox import DELIVERY_CHECKS
+from .receiving import RECEIVING_CHECKS
 from .sessions import SESSION_STORE_CHECKS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ...storage import SessionStore
     from .rules import Check
 
 INBOX_CHECKS = DELIVERY_CHECKS + ADMISSION_CHECKS + ADMINISTRATION_CHECKS
 
-__all__ = ["DOCUMENT_CHECKS", "INBOX_CHECKS", "SEARCH_CHECKS", "SESSION_STORE_CHECKS", "check_store"]
+OPTIONAL: dict[type[Any], Sequence[Check]] = {
+    DocumentStore: DOCUMENT_CHECKS,
+    DocumentSearch: SEARCH_CHECKS,
+    ReceivingStore: RECEIVING_CHECKS,
+}
+"""The checks of what an `Inbox` may be besides."""
+
+__all__ = [
+    "DOCUMENT_CHECKS",
+    "INBOX_CHECKS",
+    "RECEIVING_CHECKS",
+    "SEARCH_CHECKS",
+    "SESSION_STORE_CHECKS",
+    "check_store",
+]
 
 
 async def check_store(open_store: Callable[[], Awaitable[SessionStore] | SessionStore], *, inbox: bool = True) -> None:
     """Run every check on a new store from `open_store`, and close each store. Raises `AssertionError`.
 
-    `inbox=False` leaves out the checks of an `Inbox`. An `Inbox` that is a `DocumentStore` or a `DocumentSearch` passes
-    the checks of that, too.
+    `inbox=False` leaves out the checks of an `Inbox`. An `Inbox` that is a `DocumentStore`, a `DocumentSearch` or a
+    `ReceivingStore` passes the checks of that, too.
     """
-    for check in SESSION_STORE_CHECKS + (INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS if inbox else ()):
-        opened = open_store()
-        store = await opened if inspect.isawaitable(opened) else opened
-        kind = DocumentStore if check in DOCUMENT_CHECKS else DocumentSearch if check in SEARCH_CHECKS else None
-        if kind is not None and not isinstance(store, kind):
-            await store.close()
-            break
-        await _run(check, store)
+    for check in SESSION_STORE_CHECKS + (INBOX_CHECKS if inbox else ()):
+        await _run(check, await _open(open_store))
+    for kind, checks in OPTIONAL.items() if inbox else ():
+        for check in checks:
+            store = await _open(open_store)
+            if not isinstance(store, kind):
+                await store.close()
+                break
+            await _run(check, store)
+
+
+async def _open(open_store: Callable[[], Awaitable[SessionStore] | SessionStore]) -> SessionStore:
+    opened = open_store()
+    return await opened if inspect.isawaitable(opened) else opened
 
 
 async def _run(check: Check, store: SessionStore) -> None:

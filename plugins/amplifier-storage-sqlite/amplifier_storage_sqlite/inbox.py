@@ -11,6 +11,7 @@ runs each function in one transaction.
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
@@ -19,17 +20,19 @@ from amplifier_core.storage import DeliveryCounts, Purged
 from .admission import OPEN, WAITS_AND_IS_HELD, admit, let_next, line_up, skip
 from .rows import DELIVERIES, EVENTS, StateRows, encode, pause_collection
 from .sessions import AFTER, update
-from .values import Column, loads, moment, unplain
+from .values import Column, loads, micros, moment, unplain
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from amplifier_core.events import SessionEvent
     from amplifier_core.storage import Admission, Delivery
 
     from .documents import Change
+
+REMEMBERED_FOR = timedelta(days=30)
+"""The ids of received events stay at least this long: a broker may send one again."""
 
 _CLAIM = f"""
 UPDATE deliveries
@@ -61,6 +64,9 @@ SET state = 'pending', attempts = 0, reason = NULL, available_at = :now, updated
 WHERE id = :id RETURNING {DELIVERIES.columns}
 """
 
+_RECEIVE = """INSERT INTO received (origin, event_id, sequence, at) VALUES (:origin, :event_id, :sequence, :at)
+    ON CONFLICT DO NOTHING"""
+
 _NEXT_DUE = f"""
 SELECT min(available_at) FROM deliveries
 WHERE project = :project AND queue = :queue AND {OPEN} AND waits = 0 AND state = 'pending' AND available_at > :now
@@ -91,6 +97,12 @@ _AMONG = {"pending": OPEN, "claimed": OPEN, "done": "TRUE"}
 def emit(db: sqlite3.Connection, rows: Sequence[Mapping[str, Column]]) -> list[int]:
     """Append to the log; return the sequences."""
     return [int(db.execute(f"INSERT INTO events {EVENTS.insert}", row).lastrowid or 0) for row in rows]
+
+
+def receive(db: sqlite3.Connection, row: Mapping[str, Column], origin: Column, now: int) -> int | None:
+    """Append an event of another site to the log; return its sequence, None if it came from this `origin` before."""
+    values = {"origin": origin, "event_id": row["event_id"], "sequence": last_sequence(db) + 1, "at": now}
+    return emit(db, [row])[0] if db.execute(_RECEIVE, values).rowcount else None
 
 
 def events(db: sqlite3.Connection, since: int, limit: int, wanted: Mapping[str, Column]) -> list[SessionEvent]:
@@ -260,6 +272,8 @@ def purge(db: sqlite3.Connection, before: int, event_bytes: int) -> Purged:
     recent = "SELECT sequence FROM events WHERE sequence <= ? AND timestamp >= ? ORDER BY sequence LIMIT 1"
     kept = db.execute(recent, (last, before)).fetchone()
     first = kept[0] if kept else last + 1
+    old = min(before, micros(datetime.now(UTC) - REMEMBERED_FOR))
+    db.execute("DELETE FROM received WHERE sequence < ? AND at < ?", (first, old))
     return Purged(deliveries, db.execute("DELETE FROM events WHERE sequence < ?", (first,)).rowcount)
 
 

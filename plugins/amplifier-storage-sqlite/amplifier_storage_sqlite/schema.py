@@ -276,9 +276,23 @@ _TWELFTH = (
     make_search_index,
 )
 
+# The ids of the events of other sites, so that each is logged once.
+_THIRTEENTH = (
+    """CREATE TABLE received (
+        id INTEGER PRIMARY KEY,
+        origin TEXT NOT NULL,
+        event_id TEXT NOT NULL,
+        sequence INTEGER NOT NULL,
+        at INTEGER NOT NULL
+    )""",
+    "CREATE UNIQUE INDEX received_once ON received (origin, event_id)",
+    "CREATE INDEX received_by_sequence ON received (sequence)",
+)
+
 Step = str | Callable[["sqlite3.Connection"], None]
 MIGRATIONS: tuple[tuple[Step, ...], ...] = (
     *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH, _ELEVENTH, _TWELFTH),
+    _THIRTEENTH,
 )
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 
@@ -288,13 +302,13 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
 
     Raises `StoreUnavailable` for a file of a newer version, `StoreDamaged` for another program's.
     """
-    if _checked_version(db, path) == len(MIGRATIONS):
+    if checked_version(db, path) == len(MIGRATIONS):
         return
     db.execute("PRAGMA foreign_keys = OFF")  # a migration replaces a table with references to it
     db.execute("BEGIN IMMEDIATE")
     try:
         # read again: another process may have done it while this one waited for the lock
-        upgrade(db, _checked_version(db, path))
+        upgrade(db, checked_version(db, path))
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -318,7 +332,8 @@ def upgrade(db: sqlite3.Connection, start: int = 0, stop: int | None = None) -> 
     db.execute(f"PRAGMA user_version = {stop}")
 
 
-def _checked_version(db: sqlite3.Connection, path: Path) -> int:
+def checked_version(db: sqlite3.Connection, path: Path) -> int:
+    """Return the version of a file. Raises `StoreUnavailable` for a newer one, `StoreDamaged` for no store."""
     version, owner = _number(db, "PRAGMA user_version"), _number(db, "PRAGMA application_id")
     if owner != APPLICATION_ID and _number(db, "SELECT count(*) FROM sqlite_master"):
         raise damage_error(path, "is a database of another program")

@@ -162,6 +162,12 @@ class SqliteStore(SqliteDocuments):
         rows = [EVENTS.row(event)]
         return number_events([event], await self._writer.run(lambda db: inbox.emit(db, rows)))[0]
 
+    async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:
+        """Append an event of another site to the log; None if it came before."""
+        row, column = EVENTS.row(event), plain(origin, "origin")
+        sequence = await self._writer.run(lambda db: inbox.receive(db, row, column, micros(_now())))
+        return None if sequence is None else replace(event, sequence=sequence)
+
     async def events(
         self, *, since: int = 0, limit: int = 1000, source_session_id: str | None = None
     ) -> list[SessionEvent]:

@@ -14,6 +14,7 @@ from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_core.testing.store_checks import (
     DOCUMENT_CHECKS,
     INBOX_CHECKS,
+    RECEIVING_CHECKS,
     SEARCH_CHECKS,
     SESSION_STORE_CHECKS,
     check_store,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
     from amplifier_core.transcript import Message
 
-ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS
+ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + RECEIVING_CHECKS
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)

@@ -21,7 +21,7 @@ class SessionEventConfig(BaseModel):
     ] = None
     origin: Annotated[
         Literal["project", "any"] | list[Name],
-        Field(alias="from", description="Whose events count: 'project' (its own), 'any', or a list of folders."),
+        Field(alias="from", description="Whose events count: 'project' (its own), 'any', or folders and sites."),
     ] = "project"
     condition: Annotated[
         str | None,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_core.errors import SessionConflict
+from amplifier_core.errors import SessionConflict, StaleEpoch
 from amplifier_core.hook_data import SpawnRequest
+from amplifier_core.storage import Delivery
 from amplifier_core.testing import MemoryStore
+from amplifier_core.testing.shared_memory_store import SharedMemoryStore
+from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation import execute_request
 from amplifier_foundation.spawning.own_loops import Fence
 
@@ -41,3 +44,29 @@ async def test_a_closed_fence_lets_nothing_be_stored() -> None:
     with pytest.raises(SessionConflict, match="given up"):
         await execute_request(REQUEST, store, fence)
     assert await store.find("s") == []
+
+
+async def claim(store: SharedMemoryStore, owner: str) -> Delivery:
+    """Return the waiting delivery, or the claimed one after its lease, as claimed by `owner`."""
+    claimed = await store.claim("p", "q", owner=owner, lease=0.0, session_id="s")
+    assert claimed is not None
+    return claimed
+
+
+async def test_a_claim_fences_a_shared_store() -> None:
+    store = SharedMemoryStore()
+    await store.enqueue("p", "q", "t", TriggerEvent(TriggerType.MANUAL, "t"))
+    first = await claim(store, "one@here")
+    assert (await execute_request(REQUEST, store, first)).text == "Yes."
+    second = await claim(store, "two@there")
+    told = await store.read("s")
+    with pytest.raises(StaleEpoch):
+        await execute_request(REQUEST, store, first)
+    assert list(await store.read("s")) == list(told)
+    assert (await execute_request(REQUEST, store, second)).text == "Yes."
+
+
+async def test_a_claim_fences_no_other_store() -> None:
+    delivery = Delivery("d", "p", "q", "t", TriggerEvent(TriggerType.MANUAL, "t"))
+    with pytest.raises(ValueError, match="a store that several hosts share"):
+        await execute_request(REQUEST, MemoryStore(), delivery)

@@ -1,0 +1,306 @@
+"""Carry events between stores in one process, by a transport whose broker is a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amplifier_core.clock import SystemClock
+from amplifier_core.events import SessionEvent
+from amplifier_core.storage import SessionRecord
+from amplifier_core.testing import MemoryStore
+from amplifier_core.triggers import TriggerEvent, TriggerType
+from amplifier_foundation.events import EventRouter
+from amplifier_foundation.hookspecs import Message
+from amplifier_foundation.sessions.untrusted import find_reason
+from amplifier_foundation.transports import LOST, SET_ASIDE, Route
+from amplifier_foundation.transports.carrying import Carrier, hold_route
+from amplifier_foundation.transports.checks import check_transport
+from amplifier_foundation.transports.wire import UnreadableMessage, decode, encode
+from tests.folder_transport import FolderTransport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from pathlib import Path
+
+NOW = datetime(2026, 3, 4, tzinfo=UTC)
+
+
+@pytest.fixture
+def broker(tmp_path: Path, home: Path) -> Path:
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    return folder
+
+
+class Member:
+    """A store with its router and its carrier; `problems` are the reports."""
+
+    def __init__(self, site: str, broker: Path, store: MemoryStore | None = None, **lists: Any) -> None:
+        self.store = store or MemoryStore()
+        self.router = EventRouter(self.store)
+        self.problems: list[str] = []
+        route = Route(f"transport-{site}", site, {"folder": str(broker)}, **{"publish": ["work:*"], **lists})
+        self.carrier = Carrier(
+            route,
+            FolderTransport,
+            self.store,
+            self.router,
+            SystemClock(),
+            lambda _, problem: self.problems.append(problem),
+        )
+
+    async def until(self, count: int, prefix: str = "work:") -> list[SessionEvent]:
+        """Return the events of the log when there are so many."""
+        async with asyncio.timeout(30):
+            while len(found := [each for each in await self.store.events() if each.name.startswith(prefix)]) < count:
+                await asyncio.sleep(0.002)
+        return found
+
+    async def until_connected(self) -> None:
+        async with asyncio.timeout(30):
+            while "" not in self.problems[-1:]:
+                await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def carrying(*members: Member) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each.carrier.run()) for each in members]
+        for each in members:
+            await each.until_connected()
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+async def test_the_transport_of_the_tests_keeps_the_contract(broker: Path) -> None:
+    await check_transport(lambda: FolderTransport({"folder": broker}))
+
+
+async def test_events_go_from_log_to_log_with_their_chain_and_not_back(broker: Path) -> None:
+    berlin = Member("berlin", broker, subscribe=["*"])
+    oslo = Member("oslo", broker, subscribe=["work:*"])
+    await berlin.store.emit(SessionEvent("work:before", {}))  # the first start begins at the end of the log
+    async with carrying(berlin, oslo):
+        sent = await berlin.router.emit(
+            "work:a", {"n": [1, "ü", None]}, "s-1", cause="c", depth=4, project="/home/me/app"
+        )
+        await berlin.router.emit("private:b", {})
+        await berlin.router.emit("work:c", {})
+        received, last = await oslo.until(2)
+        expected = replace(sent, project="site:berlin", source_session_id="berlin.s-1", sequence=received.sequence)
+        assert (received, last.name) == (expected, "work:c")
+        await oslo.router.emit("work:d", {})
+        names = [each.name for each in await berlin.until(4)]
+        assert names == ["work:before", "work:a", "work:c", "work:d"]
+    assert [each.name for each in await oslo.store.events()] == ["work:a", "work:c", "work:d"]
+    assert "/home/me" not in (broker / "log").read_text(), "folders stay at home"
+
+
+async def test_a_received_event_reaches_the_followers_of_the_log(broker: Path) -> None:
+    berlin, oslo = Member("berlin", broker), Member("oslo", broker, subscribe=["work:*"])
+    async with carrying(berlin, oslo), asyncio.timeout(30):
+        waiting = asyncio.ensure_future(oslo.router.wait_for_event(["work:*"]))
+        await asyncio.sleep(0)
+        await berlin.router.emit("work:a", {})
+        found = await waiting
+        assert found is not None
+        assert found.project == "site:berlin"
+
+
+async def test_what_is_in_the_log_waits_for_the_broker_and_the_state_says_how_much(broker: Path) -> None:
+    berlin, oslo = Member("berlin", broker), Member("oslo", broker, subscribe=["work:*"])
+    async with carrying(berlin, oslo):
+        away = broker.rename(broker.with_name("away"))
+        async with asyncio.timeout(30):
+            while not berlin.problems[-1]:
+                await asyncio.sleep(0.002)
+        for number in range(3):
+            await berlin.router.emit(f"work:{number}", {})
+        async with asyncio.timeout(30):
+            while "3 events of the log wait" not in berlin.problems[-1]:
+                await asyncio.sleep(0.002)
+        away.rename(broker)
+        assert [each.name for each in await oslo.until(3)] == ["work:0", "work:1", "work:2"]
+        assert berlin.problems[-1] == ""
+
+
+async def test_the_last_events_of_a_process_go_out_when_it_ends(broker: Path) -> None:
+    berlin = Member("berlin", broker)
+    async with carrying(berlin):
+        await berlin.store.emit(SessionEvent("work:last", {}))  # nobody wakes the outbox
+    assert "work:last" in (broker / "log").read_text()
+
+
+async def test_events_that_retention_removed_unsent_are_counted(broker: Path, caplog: pytest.LogCaptureFixture) -> None:
+    berlin = Member("berlin", broker)
+    async with carrying(berlin):
+        await berlin.router.emit("work:0", {})
+        while "work:0" not in (broker / "log").read_text():
+            await asyncio.sleep(0.002)
+    now = datetime.now(UTC)
+    for number in range(1, 6):
+        await berlin.store.emit(SessionEvent(f"work:{number}", {}, timestamp=now + timedelta(days=number)))
+    await berlin.store.purge(before=now + timedelta(days=4, hours=1))
+    again = Member("berlin", broker, berlin.store)
+    async with carrying(again):
+        [lost] = await again.until(1, LOST)
+    count = 4
+    assert lost.data == {"transport": "transport-berlin", "count": count}
+    assert f"retention has removed up to {count} events" in caplog.text
+    assert [name in (broker / "log").read_text() for name in ("work:4", "work:5")] == [False, True]
+
+
+GOOD: dict[str, Any] = {
+    "name": "work:a",
+    "data": {"n": 1},
+    "source_session_id": "s-1",
+    "timestamp": "2026-03-03T00:00:00+00:00",
+    "event_id": "e1",
+    "cause": None,
+    "depth": 0,
+}
+HOSTILE: list[tuple[bytes, str]] = [
+    (b"{not json", "it is not JSON"),
+    (b"\xff\xfe", "it is not JSON"),
+    (b"[" * 100_000, "it is not JSON"),
+    (b"NaN", "it is not JSON"),
+    (b"[1]", "it is not a JSON object"),
+    (json.dumps({"version": 2, "event": GOOD}).encode(), "its version is 2, not 1"),
+    (json.dumps({"version": 1}).encode(), "it has no event"),
+    (b'{"version": ' + b"[" * 900 + b"]" * 900 + b"}", "it has more than 100 levels"),
+    *(
+        (json.dumps({"version": 1, "store": "x", "event": {**GOOD, key: value}}).encode(), reason)
+        for key, value, reason in [
+            ("name", "approval:granted", "its event is not 'work:a'"),
+            ("data", [1], "the data of its event is not a JSON object"),
+            ("event_id", "../../x", "its event_id is no id"),
+            ("event_id", None, "its event_id is no id"),
+            ("cause", "a b", "its cause is no id"),
+            ("source_session_id", "a\nb", "its source_session_id is no id"),
+            ("depth", -1, "its depth is no number from 0"),
+            ("depth", True, "its depth is no number from 0"),
+            ("depth", 10**9, "its depth is no number from 0"),
+            ("timestamp", "yesterday", "its timestamp is no time"),
+            ("timestamp", "2026-03-03T00:00:00", "its timestamp has no time zone"),
+            ("timestamp", "0001-01-01T00:00:00+23:00", "its timestamp is no time"),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "reason"), HOSTILE, ids=range(len(HOSTILE)))
+def test_a_message_that_is_no_event_is_refused_with_the_reason(body: bytes, reason: str) -> None:
+    with pytest.raises(UnreadableMessage, match=reason.replace("'", ".")):
+        decode(Message("x.1", "x", "work:a", body), NOW)
+
+
+@pytest.mark.parametrize("site", ["", "Berlin", "a b", "a\nb", "\u202e", "x" * 64])
+def test_a_site_has_the_name_of_one(site: str) -> None:
+    with pytest.raises(UnreadableMessage, match="its site has no name of one"):
+        decode(Message("x.1", site, "work:a", encode(SessionEvent("work:a", {}), "store")), NOW)
+
+
+def test_an_event_of_the_future_happens_now() -> None:
+    event = SessionEvent("work:a", {}, timestamp=NOW + timedelta(days=999))
+    assert decode(Message("x.1", "x", "work:a", encode(event, "store")), NOW).event.timestamp == NOW
+
+
+async def test_an_unreadable_message_is_set_aside_with_its_reason_and_comes_no_more(
+    broker: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger = FolderTransport({"folder": broker})
+    await stranger.open("x", ())
+    body = b'{"version": 7, "token": "ghp_0123456789abcdefghijABCDEFGHIJ012345"}'
+    good = json.dumps({"version": 1, "store": "x", "event": GOOD}).encode()
+    steers = Message("x.2", "x\x1b[2J\n", "work:a", good)
+    await stranger.publish([Message("x.bad", "x", "work:a", body), steers, Message("x.e1", "x", "work:a", good)])
+    oslo = Member("oslo", broker, subscribe=["work:*"])
+    async with carrying(oslo):
+        await oslo.until(1)
+        told, steered = await oslo.until(2, SET_ASIDE)
+        assert steered.data["site"] == "x\\x1b[2J\\n"
+        assert "\x1b" not in caplog.text
+        facts = {key: told.data[key] for key in ("message", "site", "reason")}
+        assert facts == {"message": "x.bad", "site": "x", "reason": "its version is 7, not 1"}
+        assert "ghp_" not in told.data["body"]
+    again = Member("oslo", broker, subscribe=["work:*"])
+    async with carrying(again):
+        await stranger.publish([Message("x.e2", "x", "work:a", good.replace(b"e1", b"e2"))])
+        await again.until(1)
+    assert [event.event_id for event in await again.store.events()] == ["e2"]
+
+
+async def test_what_the_broker_refuses_is_set_aside_and_the_rest_goes_on(broker: Path) -> None:
+    class Small(FolderTransport):
+        async def publish(self, messages: Sequence[Message]) -> Mapping[str, str]:
+            fits = [each for each in messages if len(each.body) < 1_000]
+            await super().publish(fits)
+            return {each.id: "it is too large" for each in messages if each not in fits}
+
+    berlin = Member("berlin", broker)
+    berlin.carrier._factory = Small
+    async with carrying(berlin):
+        await berlin.store.emit(SessionEvent("work:large", {"text": "x" * 2_000}, event_id="large"))
+        await berlin.router.emit("work:small", {})
+        [told] = await berlin.until(1, SET_ASIDE)
+        assert told.data["reason"] == "the broker refuses it: it is too large"
+        while "work:small" not in (broker / "log").read_text():
+            await asyncio.sleep(0.002)
+    assert "work:large" not in (broker / "log").read_text()
+
+
+async def test_two_stores_with_one_site_name_are_told_so(broker: Path) -> None:
+    first, second = (Member("oslo", broker, subscribe=["*"]) for _ in range(2))
+    second.carrier._route = replace(second.carrier._route, name="transport-second")
+    async with carrying(first, second):
+        await first.router.emit("work:a", {})
+        async with asyncio.timeout(30):
+            while not second.problems[-1]:
+                await asyncio.sleep(0.002)
+    assert second.problems[-1].startswith("another store publishes as site 'oslo'")
+    assert first.problems == [""]
+
+
+async def test_one_process_of_a_data_folder_carries_and_another_goes_on_when_it_ends(broker: Path) -> None:
+    berlin = Member("berlin", broker)
+    with hold_route("transport-berlin") as is_held:
+        assert is_held
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(berlin.carrier.run())
+            await asyncio.sleep(0.05)
+            assert berlin.problems == []
+            task.cancel()
+    async with carrying(berlin):
+        await berlin.router.emit("work:a", {})
+
+
+async def test_a_store_that_receives_nothing_says_so(broker: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Deaf(MemoryStore):
+        receive = None  # type: ignore[assignment]
+
+    caplog.set_level(logging.CRITICAL)
+    member = Member("oslo", broker, Deaf(), subscribe=["*"])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(member.carrier.run())
+        while not member.problems:
+            await asyncio.sleep(0.002)
+        task.cancel()
+
+
+async def test_an_event_of_another_site_is_untrusted_whatever_it_says_about_itself() -> None:
+    store = MemoryStore()
+    await store.create(SessionRecord("own", project="/p"))
+    for source in ("own", None):
+        body = json.dumps({"version": 1, "store": "x", "event": {**GOOD, "source_session_id": source}}).encode()
+        event = decode(Message("x.1", "x", "work:a", body), NOW).event
+        woken = TriggerEvent(TriggerType.SESSION_EVENT, "t", source_session_id=event.source_session_id, cause="e1")
+        assert await find_reason(store, woken, "/p") == "an event of another site woke it"
