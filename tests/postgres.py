@@ -71,6 +71,7 @@ class Postgres:
         self._fsync = fsync
         self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
         self._names = (f"test{number}" for number in itertools.count(1))
         account = _account()
         if account is not None:
@@ -114,6 +115,15 @@ class Postgres:
                 start_new_session=True,  # Ctrl-C at the tests is not for the server
                 **self._as_user,  # type: ignore[call-overload]
             )
+            # a run of tests that is killed leaves no server: its end of the pipe is closed then
+            self._watcher = subprocess.Popen(
+                ["sh", "-c", 'read -r _; kill -QUIT "$0"', str(self.pid)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._as_user,  # type: ignore[call-overload]
+            )
         self._wait_until_ready()
 
     def stop(self, *, in_order: bool = True) -> None:
@@ -121,7 +131,7 @@ class Postgres:
         if self._process is not None:
             self._process.send_signal(signal.SIGINT if in_order else signal.SIGQUIT)
             self._process.wait(PATIENCE)
-            self._process = None
+            self._end()
 
     def kill(self) -> None:
         """Kill every process of the server with SIGKILL, as a power cut would end them."""
@@ -131,7 +141,7 @@ class Postgres:
                 os.kill(pid, signal.SIGKILL)
         assert self._process is not None
         self._process.wait(PATIENCE)
-        self._process = None
+        self._end()
         end = time.monotonic() + PATIENCE
         while any(_is_running(pid) for pid in processes) and time.monotonic() < end:
             time.sleep(0.005)
@@ -149,6 +159,12 @@ class Postgres:
     def execute(self, statement: str, *, database: str = "postgres") -> str:
         """Execute SQL as the superuser and return the rows, as psql prints them without a frame."""
         return self._run("psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", self._own_dsn(database), "-c", statement)
+
+    def _end(self) -> None:
+        assert self._watcher is not None
+        self._watcher.kill()
+        self._watcher.communicate()
+        self._process = self._watcher = None
 
     def _own_dsn(self, database: str) -> str:
         return self.dsn(database) + (f" port={self.port}" if self.port else "")

@@ -65,7 +65,7 @@ async def check_101_a_shared_store_has_all_methods(stores: Stores) -> None:
 async def check_106_a_name_has_one_leader(stores: Stores) -> None:
     """Its epoch grows with each new owner; the owner extends it, and resigns."""
     left, right, mark = stores.left, stores.right, stores.mark
-    names = [f"{mark}-{number:03}" for number in range(max(10, stores.size // 10))]
+    names = [f"{mark}-{number:06}" for number in range(max(10, stores.size // 10))]
     leads = await asyncio.gather(*(process.run(lead_all, names, process.name) for process in (left, right)))
     led = Counter(name for names_of_one in leads for name in names_of_one)
     require(set(led) == set(names) and set(led.values()) == {1}, f"each name must have one leader: {led}")

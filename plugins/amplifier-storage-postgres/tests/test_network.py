@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -13,18 +14,19 @@ import pytest
 
 from amplifier_core.errors import StoreUnavailable
 from amplifier_core.events import SessionEvent
-from amplifier_core.storage import SessionRecord
+from amplifier_core.storage import Admission, SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_storage_postgres import open_postgres
 from tests.postgres import Postgres, free_port, running
 from tests.stalling_proxy import StallingProxy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from amplifier_core.storage import Delivery
     from amplifier_storage_postgres.store import PostgresStore
 
+BROKEN = int(os.environ.get("BROKEN_WRITES", "60"))
 KILLS = int(os.environ.get("KILLS_OF_SERVER", "1"))
 IMPATIENT = {"timeout": 0.5, "lock_timeout": 0.3, "resolve_timeout": 10.0, "connect_timeout": 2.0}
 
@@ -148,6 +150,67 @@ async def test_a_write_whose_answer_is_lost_is_done_once(
     expected = {"enqueue": {"pending": 3}, "claim": {"pending": 1, "claimed": 1}, "commit": {"pending": 1, "done": 1}}
     assert deliveries == expected.get(what, {"pending": 2})
     assert events == {"emit": ["a"], "document": ["a"], "receive": ["a"], "commit": ["done"]}.get(what, [])
+
+
+async def test_a_network_that_breaks_all_the_time_loses_nothing_and_does_nothing_twice(
+    store: PostgresStore, dsn: str, proxy: StallingProxy
+) -> None:
+    """It is cut after any number of bytes, on the way there or back."""
+    far = open_postgres({"dsn": _through(dsn, proxy), "pool": 3, "resolve_timeout": 60})
+    await asyncio.gather(*(store.create(SessionRecord(f"s{worker}")) for worker in range(3)))
+    for number in range(BROKEN // 2):
+        admission = Admission(f"key{number % 2}") if number % 3 else None
+        await store.enqueue("/p", "queue", "trigger", _event(data={"n": number}), admission=admission)
+    is_over = threading.Event()
+
+    def cut() -> None:
+        chance = random.Random(7)
+        while not is_over.is_set():
+            side: Any = chance.choice(("client", "server"))
+            end = proxy.seen[side] + chance.randrange(1, 4000)
+            while proxy.seen[side] < end and not is_over.wait(0.001):
+                pass
+            if chance.random() < 0.5:
+                proxy.stall(to=side)
+                is_over.wait(0.002)
+            proxy.cut()
+            proxy.resume()
+
+    async def again(write: Callable[[], Awaitable[Any]]) -> Any:
+        while True:  # what was not sent is no lost answer
+            try:
+                return await write()
+            except StoreUnavailable as error:
+                assert "may not be stored" not in str(error)
+
+    async def work(worker: int) -> None:
+        done = 0
+        while True:
+            owner, session_id = f"{worker}@h", f"s{worker}"
+            claimed = await again(
+                lambda: far.claim("/p", "queue", owner=owner, lease=3600, session_id=session_id)  # noqa: B023
+            )
+            if claimed is None:
+                if not [each for each in await store.deliveries(limit=9999) if each.state in ("pending", "claimed")]:
+                    return
+                await asyncio.sleep(0.01)
+                continue
+            view, at = far.fenced(claimed), done
+            done = await again(lambda: view.append(f"s{worker}", [{"n": claimed.event.data["n"]}], at=at))  # noqa: B023
+            event = SessionEvent("done", {"n": claimed.event.data["n"]})
+            await again(lambda: far.commit(claimed, emits=[event]))  # noqa: B023
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    await asyncio.gather(*map(work, range(3)))
+    is_over.set()
+    thread.join()
+    await far.close()
+    expected = list(range(BROKEN // 2))
+    assert sorted(event.data["n"] for event in await store.events(limit=9999)) == expected
+    histories = [await store.read(f"s{worker}") for worker in range(3)]
+    assert sorted(message["n"] for history in histories for message in history) == expected
+    assert {delivery.attempts for delivery in await store.deliveries(limit=9999)} == {1}
 
 
 async def test_a_write_that_comes_after_its_successor_is_refused(store: PostgresStore, dsn: str) -> None:
