@@ -61,7 +61,7 @@ bench: $(READY)
 
 chaos: $(READY)
 	@KILLS=$(KILLS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 \
-		tests/system/test_kills.py tests/system/test_approvals.py
+		tests/system/test_kills.py tests/system/test_approvals.py $(wildcard plugins/*/tests/test_transfer.py)
 
 streams: $(READY)
 	@SCHEDULES=$(SCHEDULES) PLACES=1000 $(BIN)/python -m pytest -q -n 2 -rP -o faulthandler_timeout=0 \
