@@ -21,6 +21,7 @@
     ├── StoreError (OSError)
     │   ├── StoreUnavailable
     │   ├── StoreDamaged
+    │   ├── StoreConflict
     │   └── QueueFull
     ├── StaleEpoch (RuntimeError)
     ├── DeliveryNotFound (LookupError)
@@ -266,6 +267,10 @@ class StoreUnavailable(StoreError):
 
 class StoreDamaged(StoreError):
     """The store's file is damaged: its content is not what was written."""
+
+
+class StoreConflict(StoreError):
+    """The store cannot be copied or filled: somebody uses it, or it holds anything else."""
 
 
 class QueueFull(StoreError):

@@ -73,6 +73,10 @@ class LogTrigger(ABC):
         """Return when the trigger follows events, or has ended."""
         await self._armed.wait()
 
+    def caught_up(self) -> bool:
+        """Return whether it waits for the next event: those it has read are yielded, and stored."""
+        return self._waiting is not None and not self._waiting.done()
+
     async def watch(self) -> AsyncIterator[TriggerEvent]:
         """Yield an event for each one since the last, then for new ones; at the very first start, for new ones only.
 

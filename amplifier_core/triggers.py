@@ -152,8 +152,9 @@ class TriggerSource(Protocol):
     Its optional `async ready()` returns when `watch` misses no event any more (a polling trigger: after its first
     poll), or has ended. A start waits for it; a trigger without it counts as ready after one turn of the event loop.
 
-    Its optional `caught_up()` returns whether all that has happened so far is yielded, False while changes settle. A
-    run that is to end by itself ends when every trigger is ready and caught up, and all events are handled.
+    Its optional `caught_up()` returns whether all that has happened so far is yielded and stored, False while changes
+    settle. A run that is to end by itself ends when every trigger is ready and caught up, and all events are handled.
+    It waits a second longer for a trigger without `caught_up()`.
 
     A generator gets `StoreUnavailable` at its `yield` when the event cannot be stored. It may catch that and go on
     without the event, as a webhook does with 503; else `watch` ends, and is started again with the stored state.

@@ -25,6 +25,7 @@ from amplifier_core import TriggerContext, hookspecs, load_plugins, storage
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.documents import DocumentSearch, DocumentStore
 from amplifier_core.prompt_commands import collect_commands, expand_command
+from amplifier_core.store_transfer import StoreTransfer
 from amplifier_core.testing import MemoryStore, check_trigger
 from amplifier_foundation import converse
 from amplifier_foundation import hookspecs as of_foundation
@@ -453,7 +454,7 @@ def test_the_defaults_of_a_background_session_are_those_of_the_code() -> None:
 
 def test_the_methods_of_a_store_are_those_of_the_code() -> None:
     of_sessions = (storage.SessionStorage, storage.SessionStore, storage.Inbox, storage.PromptDeliveries)
-    contracts = (*of_sessions, DocumentStore, DocumentSearch)
+    contracts = (*of_sessions, DocumentStore, DocumentSearch, StoreTransfer)
     for row, contract in zip(table("| contract | methods |"), contracts, strict=True):
         methods = {name for name, each in vars(contract).items() if inspect.isfunction(each) and name[0] != "_"}
         assert row[0].startswith(f"`{contract.__name__}`")
@@ -568,6 +569,14 @@ def test_the_commands_about_costs_and_recordings_run(folder: Path) -> None:
         done = run(command, folder)
         assert done.returncode == 0, done.stderr
         assert output == [] or done.stdout.splitlines() == output
+
+
+def test_the_commands_about_hosts_take_what_is_documented() -> None:  # tests/cli/test_hosts.py runs them
+    for command, _ in commands(block("console", "amplifier host list")):
+        name, verb, *arguments = command.split()[1:]
+        found = cli.get_command(click.Context(cli), name)
+        assert isinstance(found, click.Group)
+        assert found.commands[verb].make_context(verb, arguments)
 
 
 def test_the_commands_of_the_changelog_exist() -> None:

@@ -1,30 +1,53 @@
 """Offer the tools for tests of plugins and modules: doubles, a virtual clock, and the contract checks.
 
-Nothing here imports a test runner.
+Nothing here imports a test runner. Every name below is imported at its first use: the checks start processes.
 """
 
 from __future__ import annotations
 
-from ..models import HookResult, ToolResult
-from .clock import VirtualClock
-from .memory_store import MemoryStore
-from .mocks import (
-    EventRecorder,
-    MockContextManager,
-    MockCoordinator,
-    MockTool,
-    ScriptedOrchestrator,
-    TestCoordinator,
-    create_test_coordinator,
-    wait_for,
-)
-from .provider_checks import check_provider
-from .runner_checks import check_runner
-from .shared_memory_store import SharedMemoryStore
-from .storage_checks import check_storage
-from .store_checks import check_store
-from .stream_checks import check_stream
-from .trigger_checks import check_trigger
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..models import HookResult, ToolResult
+    from .clock import VirtualClock
+    from .memory_store import MemoryStore
+    from .mocks import (
+        EventRecorder,
+        MockContextManager,
+        MockCoordinator,
+        MockTool,
+        ScriptedOrchestrator,
+        TestCoordinator,
+        create_test_coordinator,
+        wait_for,
+    )
+    from .provider_checks import check_provider
+    from .runner_checks import check_runner
+    from .shared_memory_store import SharedMemoryStore
+    from .storage_checks import check_storage
+    from .store_checks import check_store
+    from .store_checks.shared import check_shared_store
+    from .stream_checks import check_stream
+    from .trigger_checks import check_trigger
+
+_HOMES = {
+    "..models": ("HookResult", "ToolResult"),
+    ".clock": ("VirtualClock",),
+    ".memory_store": ("MemoryStore",),
+    ".mocks": (
+        *("EventRecorder", "MockContextManager", "MockCoordinator", "MockTool", "ScriptedOrchestrator"),
+        *("TestCoordinator", "create_test_coordinator", "wait_for"),
+    ),
+    ".provider_checks": ("check_provider",),
+    ".runner_checks": ("check_runner",),
+    ".shared_memory_store": ("SharedMemoryStore",),
+    ".storage_checks": ("check_storage",),
+    ".store_checks": ("check_store",),
+    ".store_checks.shared": ("check_shared_store",),
+    ".stream_checks": ("check_stream",),
+    ".trigger_checks": ("check_trigger",),
+}
 
 __all__ = [
     "EventRecorder",
@@ -40,6 +63,7 @@ __all__ = [
     "VirtualClock",
     "check_provider",
     "check_runner",
+    "check_shared_store",
     "check_storage",
     "check_store",
     "check_stream",
@@ -47,3 +71,15 @@ __all__ = [
     "create_test_coordinator",
     "wait_for",
 ]
+
+
+def __getattr__(name: str) -> object:
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module 'amplifier_core.testing' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home, __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

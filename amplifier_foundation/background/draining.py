@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from .manager import BackgroundSessionManager
 
 QUIET = 1.0
-"""Seconds without work until nothing more is expected."""
+"""Seconds without work until nothing more is expected of a trigger without `caught_up()`."""
+SETTLED = 0.1
+"""The same seconds where every trigger has one."""
 LOOK_EVERY = 0.05
 """Seconds."""
 
@@ -25,7 +27,8 @@ async def drain(managers: Sequence[BackgroundSessionManager]) -> bool:
     Events accepted while the triggers stop are handled too. Postponed events, and events of paused background sessions,
     stay for the next start. False when an event was given up or a trigger has failed.
     """
-    await _wait_until_idle(managers, caught_up=True, quiet=QUIET)
+    knows = all(manager.knows_when_caught_up for manager in managers)
+    await _wait_until_idle(managers, caught_up=True, quiet=SETTLED if knows else QUIET)
     await asyncio.gather(*(manager.stop_triggers() for manager in managers))
     await _wait_until_idle(managers)
     return not any(manager.has_trouble for manager in managers)

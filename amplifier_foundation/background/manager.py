@@ -332,6 +332,11 @@ class BackgroundSessionManager:
         return [watch for watches in self._watches.values() for watch in watches]
 
     @property
+    def knows_when_caught_up(self) -> bool:
+        """Whether every trigger says so itself."""
+        return all(each.knows_when_caught_up for each in self._all_watches())
+
+    @property
     def has_trouble(self) -> bool:
         """Whether an event was given up, or a component has a problem."""
         return any(each.given_up or each.problems for each in self._sessions.values())

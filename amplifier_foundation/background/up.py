@@ -201,11 +201,7 @@ async def run_background(
         await stack.enter_async_context(looking_after(store, SystemClock(), control.report_store))
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
-        router, files = EventRouter(store), FileCauses()
-        if member is not None and any(each.shared_folder for one in bundles for each in one.background_sessions):
-            from .hosts.writes import SharedWrites
-
-            files.shared = SharedWrites(member.store)
+        router, files = EventRouter(store), _remember_files(member, bundles)
         loops = stack.enter_context(SessionLoops())
         end_forks_of(asyncio.get_running_loop())
         stack.enter_context(reporting_stalls(loops.stalls, control.running))
@@ -237,6 +233,15 @@ def _require_background_sessions(bundles: Sequence[Bundle]) -> None:
         if not bundle.background_sessions:
             where = bundle.source_path or bundle.name
             raise BundleValidationError(f"{where}: declares no background_sessions, nothing to bring up")
+
+
+def _remember_files(member: Member | None, bundles: Sequence[Bundle]) -> FileCauses:
+    files = FileCauses()
+    if member is not None and any(each.shared_folder for bundle in bundles for each in bundle.background_sessions):
+        from .hosts.writes import SharedWrites
+
+        files.shared = SharedWrites(member.store)
+    return files
 
 
 async def _start_all(

@@ -251,6 +251,11 @@ class Watch:
         caught_up = getattr(self._trigger, "caught_up", None)
         return self._is_ready and not self._is_held and (caught_up is None or bool(caught_up()))
 
+    @property
+    def knows_when_caught_up(self) -> bool:
+        """Whether the trigger has a `caught_up()`."""
+        return hasattr(self._trigger, "caught_up")
+
     async def stop(self) -> None:
         """Stop the trigger; cancel it if it goes on, and log its name if it still does."""
         self.stopping = True

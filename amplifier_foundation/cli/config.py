@@ -91,18 +91,13 @@ def get(ctx: click.Context, key: str, as_json: bool) -> None:
 @click.pass_context
 def set_(ctx: click.Context, key: str, value: str, scope: Scope) -> None:
     """Set KEY to VALUE, written in YAML: a text, a number, true, {a: 1}."""
-    from ..documents.positions import Positions, show_file
-    from ..documents.yaml_reader import Unreadable, read_yaml
+    from ..documents.positions import show_file
     from ..security.trust import changing_settings
     from ..settings import InvalidSettings, read_settings, write_setting
 
     keys = _keys(key)
-    try:
-        parsed, problems = read_yaml(value, Positions("VALUE"))
-    except Unreadable:
-        parsed, problems = value, []
     _refuse_permissions(keys)
-    written = value if problems else parsed
+    written = read_value(value)
     _refuse_secret(key, keys, value, written)
     _refuse_typo(ctx, keys, written)
     with changing_settings():
@@ -131,6 +126,18 @@ def unset(key: str, scope: Scope) -> None:
     with changing_settings():
         file = unset_setting(scope, keys)
     click.echo(f"{show_file(file)}: {key} is not set any more")
+
+
+def read_value(text: str) -> Any:
+    """Return the value of a text in YAML; the text itself if it is no YAML."""
+    from ..documents.positions import Positions
+    from ..documents.yaml_reader import Unreadable, read_yaml
+
+    try:
+        value, problems = read_yaml(text, Positions("VALUE"))
+    except Unreadable:
+        return text
+    return text if problems else value
 
 
 def _refuse_permissions(keys: Keys) -> None:

@@ -42,6 +42,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.SessionConflict, CONFLICT),
     (errors.SessionExists, CONFLICT),
     (errors.StaleEpoch, CONFLICT),
+    (errors.StoreConflict, CONFLICT),
     (errors.DeliveryNotFound, NOT_FOUND),
     (errors.DeliveryConflict, CONFLICT),
     (errors.DocumentConflict, CONFLICT),

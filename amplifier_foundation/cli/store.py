@@ -1,4 +1,4 @@
-"""Run `amplifier store`: show its room, check, back up, restore, salvage and compact it."""
+"""Run `amplifier store`: show its room, check, back up, restore, salvage, compact and copy it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from .app import confirm, json_option, plugins_of, read_settings_here, yes_option
 from .exits import FAILED
 from .output import plural, print_json, print_table
+from .store_copy import copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +26,10 @@ _path = click.Path(dir_okay=False, path_type=Path, resolve_path=True)
 
 @click.group()
 def store() -> None:
-    """Look at the store: its size, checks, backups and repairs."""
+    """Look at the store: its size, checks, backups, repairs and copies."""
+
+
+store.add_command(copy)
 
 
 @store.command(

@@ -32,11 +32,13 @@ PROBES = 20
 def owner_lock(facts: dict[str, Any]) -> Iterator[None]:
     """Own the background work of the folders `facts["projects"]` while the block runs; others read `facts`.
 
-    Processes of different folders run side by side. Raises `SessionConflict` with the process that owns one of them.
+    Without folders it owns that of all. Processes of different folders run side by side. Raises `SessionConflict` with
+    the process that owns one of them.
     """
     projects = sorted(set(facts.get("projects") or ()))
     for owner in running_owners():  # also one that holds a lock by another name
-        if set(projects) & set(owner.get("projects") or ()):
+        others = owner.get("projects") or ()
+        if not projects or not others or set(projects) & set(others):
             raise _conflict(owner)
     with ExitStack() as stack:
         for project in projects or [""]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import json
 import os
 import platform
 import re
@@ -17,7 +18,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import SessionConflict
+from amplifier_core.errors import SessionConflict, StoreConflict
 from amplifier_core.ids import BEFORE_HOST, host_of
 from amplifier_core.process_forks import close_in_forks
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amplifier_core.storage import SessionRecord
+    from amplifier_core.store_transfer import StoreTransfer
 
 KEY = "process"
 """The member of a record's metadata."""
@@ -141,6 +143,31 @@ def refuse_deletion(record: SessionRecord) -> None:
             f"session '{record.session_id}' waits for your approval{what}. Answer it first: amplifier approvals list; "
             f"or {drop}",
         )
+
+
+def refuse_use(transfer: StoreTransfer) -> None:
+    """Return if nobody is known to use a store. Raises `StoreConflict`, `SessionConflict`.
+
+    The store knows the processes of other hosts. Those of this one hold locks.
+    """
+    from amplifier_core.store_transfer import read_pages
+
+    if users := transfer.users():
+        raise StoreConflict(
+            transfer.place,
+            f"is in use by {', '.join(users)}. Stop everything that uses it; a killed process counts for a while",
+        )
+    if transfer.is_empty():
+        return
+    for page in read_pages(transfer, "sessions", ("session_id", "status", "metadata")):
+        for session_id, status, metadata in page.rows:
+            process = json.loads(str(metadata)).get(KEY) if status == "running" else None
+            if isinstance(process, str) and not other_host(process) and not is_gone(process):
+                raise SessionConflict(
+                    str(session_id),
+                    f"process {describe(process)} runs session '{session_id}' in {transfer.place}. Wait until that has "
+                    f"ended",
+                )
 
 
 def describe(process: str) -> str:

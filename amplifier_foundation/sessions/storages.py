@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore, StoreAdministration
+    from amplifier_core.store_transfer import StoreTransfer
 
 DEFAULT_STORAGE = "storage-sqlite"
 
@@ -84,6 +85,28 @@ def open_administration(
             f"service that keeps them",
         )
     return administration
+
+
+def open_transfer(plugins: Plugins, storage: str | Mapping[str, Any] | None = None) -> StoreTransfer:
+    """Return the transfer of the store that `open_store` would open, without opening it.
+
+    Raises `StorageUnsuitable` for a storage without a transfer, `UnknownName`, `StorageConfigError`, `SettingsError`.
+    """
+    from amplifier_core.store_transfer import transfer_of
+
+    choice = _choose(storage)
+    factory, config = plugins.storages.get(choice.name), _config_of(choice, None)
+    try:
+        transfer = transfer_of(factory, config)
+    except (TypeError, ValueError) as error:
+        raise StorageConfigError(choice.name, str(error)) from error
+    if transfer is None:
+        raise StorageUnsuitable(
+            config.get("path") or config["folder"],
+            f"{choice.name} cannot be copied: its package offers no transfer. Use {DEFAULT_STORAGE}, or a storage that "
+            f"offers one",
+        )
+    return transfer
 
 
 def open_inbox(

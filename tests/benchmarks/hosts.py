@@ -1,170 +1,261 @@
-"""Measure the store of many hosts beside a one-row transaction of the same server, which waits for its disk too."""
+"""Measure the store of many hosts beside its own server, and beside queues that people use today.
+
+`JOBS` and `KILLS` say how many jobs are done while workers are killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
 from itertools import count
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import TYPE_CHECKING
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
-import psycopg
+import click
 
 from amplifier_core.events import SessionEvent
-from amplifier_core.storage import SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
-from amplifier_storage_postgres import open_postgres
-from tests.postgres import Postgres, running
 
-from .measure import Row, awaited, in_turns
+from .environment import peers_python
+from .jobs import OURS, WORKERS, Jobs, latency, losses, redis, seconds_per_job
+from .measure import Row, called, in_turns
+from .storing import CALLS, LONGEST, ROUNDS, SHORT, closing_store, forking, more_turns, next_turns, session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from amplifier_core.storage import Delivery
-    from amplifier_storage_postgres.store import PostgresStore
+    from tests.postgres import Postgres
 
     from .measure import Sample
 
-SHORT, LONG = 50, 100_000
-"""Messages of a history."""
-TURN_AT_MOST, FORK_AT_MOST, COMMIT_AT_MOST = 2.0, 3.0, 3.0  # goals: times a one-row transaction
-GROWTH_AT_MOST = 1.2  # goal: times the same in a short history
-PAIRS_AT_LEAST = 500  # goal: claims with their commits in a second, of all workers together
+TURN_AT_MOST = 2.0  # goal: times a one-row transaction of the same server
+FORK_AT_MOST = 3.0  # goal: times the same
+CLAIM_AT_MOST = 3.0  # goal: times the same
+COMMIT_AT_MOST = 3.0  # goal: times the same
+GROWTH_AT_MOST = 1.2  # goal: times the same of a short history
+DELIVERY_AT_MOST = 1 / 500  # goal: seconds, of all workers together
+EFFECT_AT_MOST = 0.06  # goal: seconds
 
-WORKERS, PAIRS = 4, 400
-CALLS, ROUNDS = 20, 12
-MESSAGES = [{"role": role, "content": "x" * 200} for role in ("user", "assistant")]
+DELIVERIES = int(os.environ.get("DELIVERIES", "4000"))
+EFFECTS, WARM = 40, 5
+JOBS, KILLS = int(os.environ.get("JOBS", "400")), int(os.environ.get("KILLS", "20"))
+WORK = 0.02
+"""Seconds of a job while workers are killed."""
+PATIENCE = 60
+"""Seconds in which the hosts must be there."""
+PEERS = ("procrastinate", "celery")
+PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
+BUNDLE = """---
+bundle: {name: bench}
+providers:
+  - module: provider-playbook
+    config:
+      rules:
+        - when: {user: 'work (?P<n>\\d+)'}
+          call: {tool: mark, input: {n: "{n}"}}
+        - when: {tool: mark}
+          say: done
+tools: [{module: tool-mark, source: ./mark.py}]
+background_sessions:
+  - name: worker
+    instruction_template: work {n}
+    triggers: [{type: session_event, config: {event_names: ["bench:work"]}}]
+---
+"""
+MARK = """
+import time
 
-WORKER = """
-import asyncio, sys, time
-from amplifier_storage_postgres import open_postgres
+class Mark:
+    name = "mark"
+    description = "Notes the time."
+    input_schema = {"type": "object", "properties": {"n": {"type": "string"}}}
 
-async def main():
-    store = open_postgres({"dsn": sys.argv[1]})
-    await store.last_sequence()
-    print("ready", flush=True)
-    sys.stdin.readline()
-    done = 0
-    while claimed := await store.claim("/p", "queue", owner=f"{sys.argv[2]}@h", lease=60, session_id="s"):
-        await store.commit(claimed)
-        done += 1
-    print(done, flush=True)
-    await store.close()
+    async def execute(self, input):
+        from amplifier_core import ToolResult
+        with open("effects", "a") as effects:
+            effects.write(f"{input['n']} {time.monotonic()}\\n")
+        return ToolResult(success=True, output="noted")
 
-asyncio.run(main())
+async def mount(coordinator, config):
+    await coordinator.mount("tools", Mark())
 """
 
 
 async def rows() -> AsyncIterator[Row]:
-    """Write turns, forks, claims and commits, and let several processes work off a queue."""
+    """Measure each on one server, whose commits wait for the disk."""
+    if not any(Path("/usr/lib/postgresql").glob("*/bin/postgres")):
+        click.echo("hosts: PostgreSQL is not installed", err=True)
+        return
+    from tests.postgres import running
+
     with running(fsync=True) as server:
-        dsn = server.create()
-        store = open_postgres({"dsn": dsn})
-        with psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as raw:
-            raw.execute("CREATE TABLE row (body text)")
-            async for row in _measure_store(store, raw):
-                yield row
-        await store.close()
-        yield await _measure_workers(server)
-    with running() as server:
-        yield await _measure_workers(server, "without fsync")
+        for part in (_store, _jobs, _effects, _losses):
+            with TemporaryDirectory(prefix="amp", dir="/tmp") as folder:
+                async for row in part(server, Path(folder)):
+                    yield row
 
 
-async def _measure_store(store: PostgresStore, raw: psycopg.Connection[object]) -> AsyncIterator[Row]:
-    for name, size in (("short", SHORT), ("long", LONG)):
-        await store.create(SessionRecord(name))
-        for at in range(0, size, 5000):
-            await store.append(name, MESSAGES[:1] * min(5000, size - at), at=at)
-    short, long, forked, forked_long, commit, limit = await in_turns(
-        _turn(store, "short", SHORT),
-        _turn(store, "long", LONG),
-        _fork(store, "short", SHORT),
-        _fork(store, "long", LONG),
-        await _commit(store),
-        _by_hand(raw),
-        rounds=ROUNDS,
-    )
-    one = "a one-row transaction"
-    yield Row(f"a turn after {SHORT} messages / {one}", short, limit, at_most_ratio=TURN_AT_MOST)
-    yield Row(f"a fork of {SHORT} messages / {one}", forked, limit, at_most_ratio=FORK_AT_MOST)
-    yield Row(f"a commit with an event / {one}", commit, limit, at_most_ratio=COMMIT_AT_MOST)
-    yield Row(f"a turn after {LONG:,} / {SHORT} messages", long, short, at_most_ratio=GROWTH_AT_MOST)
-    yield Row(f"a fork of {LONG:,} / {SHORT} messages", forked_long, forked, at_most_ratio=GROWTH_AT_MOST)
-    late, early = await in_turns(_read(store, "long", LONG), _read(store, "short", SHORT), rounds=ROUNDS)
-    yield Row(f"the last 50 of {LONG:,} / {SHORT} messages", late, early, at_most_ratio=GROWTH_AT_MOST)
+async def _store(server: Postgres, folder: Path) -> AsyncIterator[Row]:
+    """Measure the store alone, beside a transaction of one row."""
+    import psycopg
 
+    from amplifier_storage_postgres import open_postgres
 
-def _turn(store: PostgresStore, session_id: str, size: int) -> Sample:
-    places = count(size, len(MESSAGES))
-
-    async def append() -> None:
-        await store.append(session_id, MESSAGES, at=next(places))
-
-    return awaited(append, CALLS)
-
-
-def _fork(store: PostgresStore, source: str, at: int) -> Sample:
-    async def create() -> None:
-        await store.create(SessionRecord(uuid4().hex, fork_of=source, fork_at=at))
-
-    return awaited(create, CALLS)
-
-
-def _read(store: PostgresStore, session_id: str, size: int) -> Sample:
-    async def read() -> None:
-        await store.read(session_id, size - 50, size)
-
-    return awaited(read, CALLS)
-
-
-async def _commit(store: PostgresStore) -> Sample:
-    """Return commits of deliveries that are claimed before."""
-    await _fill(store, CALLS * (ROUNDS + 2))
-    claimed: list[Delivery] = []
-    while (one := await store.claim("/p", "queue", owner="p@h", lease=3600, session_id="short")) is not None:
-        claimed.append(one)
-
-    async def commit() -> None:
-        await store.commit(claimed.pop(), emits=[SessionEvent("done", {})], session={"status": "idle"})
-
-    return awaited(commit, CALLS)
-
-
-def _by_hand(raw: psycopg.Connection[object]) -> Sample:
-    async def insert() -> None:
-        await asyncio.to_thread(raw.execute, "INSERT INTO row VALUES (%s)", ("x" * 200,))
-
-    return awaited(insert, CALLS)
-
-
-async def _fill(store: PostgresStore, many: int) -> None:
-    for _ in range(many):
-        await store.enqueue("/p", "queue", "trigger", TriggerEvent(TriggerType.CUSTOM, "bench"))
-
-
-async def _measure_workers(server: Postgres, how: str = "") -> Row:
     dsn = server.create()
-    store = open_postgres({"dsn": dsn})
-    await _fill(store, WORKERS * PAIRS)
-    command = [sys.executable, "-c", WORKER, dsn]
-    workers = [
-        subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for number in range(WORKERS)
-    ]
-    for worker in workers:
-        assert worker.stdout is not None
-        worker.stdout.readline()
-    began = perf_counter()
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-    done = sum(int(worker.communicate()[0]) for worker in workers)
-    seconds = perf_counter() - began
-    await store.close()
-    assert done == WORKERS * PAIRS
-    what = f"a claim and its commit, {WORKERS} processes together {how}".strip()
-    return Row(what, seconds / done, at_most=None if not how else 1 / PAIRS_AT_LEAST)
+    async with closing_store(open_postgres({"dsn": dsn})) as opened:
+        store: Any = opened
+        shorts = [f"turn-{number}" for number in range(CALLS * (ROUNDS + 1))]
+        for name in (*shorts, "short"):
+            await session(store, name, SHORT)
+        await session(store, "long", LONGEST)
+        with psycopg.connect(dsn, autocommit=True) as raw:
+            raw.execute("CREATE TABLE rows (id bigserial PRIMARY KEY, body text NOT NULL)")
+            samples = [next_turns(store, iter(shorts)), more_turns(store, "long")]
+            samples += [forking(store, "short"), forking(store, "long"), *_deliveries(store)]
+            limit = called(lambda: raw.execute("INSERT INTO rows (body) VALUES (%s)", ("x" * 200,)), CALLS)
+            *ours, one_row = await in_turns(*samples, limit, rounds=ROUNDS)
+    turn, long_turn, fork, long_fork, claim, commit = ours
+    for what, figure, at_most in (
+        (f"one more turn of 2 KB, {SHORT} messages", turn, TURN_AT_MOST),
+        (f"one more turn of 2 KB, {LONGEST:,} messages", long_turn, TURN_AT_MOST),
+        (f"durable fork, {LONGEST:,} messages", long_fork, FORK_AT_MOST),
+        ("claim", claim, CLAIM_AT_MOST),
+        ("commit, with an event", commit, COMMIT_AT_MOST),
+    ):
+        yield Row(f"hosts: {what} / a one-row transaction", figure, one_row, at_most_ratio=at_most)
+    for what, long, short in (("one more turn", long_turn, turn), ("durable fork", long_fork, fork)):
+        yield Row(f"hosts: {what}, {LONGEST:,} / {SHORT} messages", long, short, at_most_ratio=GROWTH_AT_MOST)
+
+
+def _deliveries(store: Any) -> tuple[Sample, Sample]:
+    """Return samples of claims and of commits, each with a delivery of its own."""
+    queues = count()
+
+    async def enqueued() -> str:
+        queue = f"queue-{next(queues)}"
+        for _ in range(CALLS):
+            await store.enqueue("/p", queue, "trigger", TriggerEvent(TriggerType.MANUAL, "me"))
+        return queue
+
+    async def claims(queue: str) -> list[Any]:
+        return [await store.claim("/p", queue, owner="w@host", lease=60, session_id="session") for _ in range(CALLS)]
+
+    async def claim() -> float:
+        queue = await enqueued()
+        start = perf_counter()
+        await claims(queue)
+        return (perf_counter() - start) / CALLS
+
+    async def commit() -> float:
+        claimed = await claims(await enqueued())
+        start = perf_counter()
+        for delivery in claimed:
+            await store.commit(delivery, emits=[SessionEvent("work:done", {})])
+        return (perf_counter() - start) / CALLS
+
+    return claim, commit
+
+
+async def _jobs(server: Postgres, folder: Path) -> AsyncIterator[Row]:
+    """Measure a claim with its commit by several worker processes."""
+    with ExitStack() as opened:
+        taken = {each.name: await seconds_per_job(each, DELIVERIES) for each in _queues(server, folder, opened)}
+    ours = taken["ours"]
+    yield Row(f"hosts: a delivery, claimed and committed, {WORKERS} workers", ours, at_most=DELIVERY_AT_MOST)
+    yield Row("  deliveries a second", 1 / ours, unit="")
+    for name in PEERS:
+        yield Row(f"  a delivery / a job of {name}", ours, taken.get(name), note="not installed")
+
+
+def _queues(server: Postgres, folder: Path, opened: ExitStack, work: float = 0.0) -> list[Jobs]:
+    """Return queues without a job: ours, and those of the peers that are installed."""
+    peers = peers_python()
+    broker = opened.enter_context(redis(folder)) if peers else None
+    places = {"ours": (OURS, server.create()), "procrastinate": (peers, server.create()), "celery": (peers, broker)}
+    queues = [Jobs(name, python, place, folder, work) for name, (python, place) in places.items() if python and place]
+    for queue in queues:
+        opened.callback(queue.close)
+        queue.run("prepare")
+    return queues
+
+
+async def _effects(server: Postgres, folder: Path) -> AsyncIterator[Row]:
+    """Measure from an event of one host to what the woken session does on another."""
+    project = folder / "project"
+    project.mkdir()
+    (project / "bundle.md").write_text(BUNDLE, encoding="utf-8")
+    (project / "mark.py").write_text(MARK, encoding="utf-8")
+    (project / "effects").touch()
+    dsn = server.create()
+    hosts = [_start_host(project, folder / name, dsn) for name in ("amsterdam", "berlin")]
+    try:
+        ours = await _seconds_to_effect(dsn, project)
+    finally:
+        for host in hosts:
+            host.send_signal(signal.SIGTERM)
+            host.wait()
+    with ExitStack() as opened:
+        theirs = {each.name: await latency(each, EFFECTS) for each in _queues(server, folder, opened)[1:]}
+    what = "hosts: event of one to the effect of a session on another: p50"
+    yield Row(what, ours, at_most=EFFECT_AT_MOST)
+    for name in PEERS:
+        yield Row(f"  the same / a job of {name}", ours, theirs.get(name), note="not installed")
+
+
+def _start_host(project: Path, home: Path, dsn: str) -> subprocess.Popen[bytes]:
+    home.mkdir(mode=0o700)
+    settings = {"storage": {"name": "storage-postgres", "config": {"dsn": "env:DSN"}}}
+    (home / "settings.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    with (home / "log").open("wb") as log:
+        return subprocess.Popen(
+            [*PROGRAM, "-q", "up", "--trust", "bundle.md"],
+            cwd=project,
+            env={**os.environ, "AMPLIFIER_HOME": str(home), "DSN": dsn},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+
+
+async def _seconds_to_effect(dsn: str, project: Path) -> float:
+    """Return the median; the trigger sees the events since its start, so the first ones may have no effect."""
+    from amplifier_storage_postgres import open_postgres
+
+    taken: list[float | None] = []
+    async with closing_store(open_postgres({"dsn": dsn})) as opened:
+        while len(taken) < PATIENCE and (len(taken) < WARM or None in taken[-WARM:]):
+            taken.append(await _seconds_to_one(opened, project, EFFECTS + len(taken)))
+        taken = [await _seconds_to_one(opened, project, number) for number in range(EFFECTS)]
+    return median(each if each is not None else float("inf") for each in taken)
+
+
+async def _seconds_to_one(store: Any, project: Path, number: int) -> float | None:
+    """Emit an event, and return the seconds until its effect; None without one within a second."""
+    begun = time.monotonic()
+    await store.emit(SessionEvent("bench:work", {"n": number}, project=str(project)))
+    while time.monotonic() < begun + 1:
+        for line in (project / "effects").read_text(encoding="utf-8").splitlines():
+            if line.split()[0] == str(number):
+                await asyncio.sleep(0.05)  # until the session has ended
+                return float(line.split()[1]) - begun
+        await asyncio.sleep(0.001)
+    return None
+
+
+async def _losses(server: Postgres, folder: Path) -> AsyncIterator[Row]:
+    """Kill workers while they do jobs."""
+    with ExitStack() as opened:
+        for queue in _queues(server, folder, opened, WORK):
+            lost, twice = await losses(queue, JOBS, KILLS)
+            what = f"hosts: {JOBS} jobs, {KILLS} workers killed, {queue.name}"
+            yield Row(f"{what}: lost", lost, unit="", at_most=0 if queue.name == "ours" else None)
+            yield Row(f"{what}: done more than once", twice, unit="")

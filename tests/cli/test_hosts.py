@@ -144,6 +144,15 @@ def test_a_person_sees_and_steers_all_hosts_from_any_of_them(site: Site) -> None
     assert web1.poll() is None
 
 
+def test_a_worker_for_once_handles_what_waits_and_ends(site: Site) -> None:
+    for number in range(3):
+        assert site.run("office", "trigger", "fire", "clerk", "--data", f'{{"n": {number}}}').returncode == exits.OK
+    done = site.run("job", "worker", "--once")
+    assert (done.returncode, done.stdout.count("You said: serve")) == (exits.OK, 3)
+    assert site.data("office", "ps")["background_sessions"] == []
+    assert site.data("office", "host", "list") == []
+
+
 def test_the_work_of_a_host_that_is_gone_is_adopted(site: Site) -> None:
     gone = site.start("web1", "up")
     gone.kill()

@@ -1,9 +1,11 @@
-"""Run `amplifier store` on real files: info, check, backup, restore, salvage, compact."""
+"""Run `amplifier store` on real files: info, check, backup, restore, salvage, compact, copy."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 
 from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.sessions.lock import owner_lock
+from amplifier_foundation.sessions.presence import this_process
+from amplifier_storage_sqlite import open_sqlite
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -102,7 +106,7 @@ def test_nothing_is_restored_unasked_or_while_background_sessions_run(told: Told
     before = (home / "amplifier.db").stat().st_ino
     code, _, err = told("store", "restore")
     assert (code, "use --yes" in err) == (exits.USAGE, True)
-    with owner_lock({"bundles": ["watcher"]}):
+    with owner_lock({"bundles": ["watcher"], "projects": ["/p"]}):
         code, _, err = told("store", "restore", "--yes")
     assert (code, "runs watcher" in err) == (exits.CONFLICT, True)
     assert (home / "amplifier.db").stat().st_ino == before
@@ -146,3 +150,81 @@ def test_a_storage_without_an_administration_says_so(told: Told, monkeypatch: py
     code, _, err = told("store", "info")
     assert code == exits.USAGE
     assert "storage-jsonl offers no administration" in err
+
+
+@pytest.fixture
+def copied(told: Told, session: str, tmp_path: Path) -> Path:
+    path = tmp_path / "copy.db"
+    assert told("store", "copy", "sqlite", str(path))[0] == exits.OK
+    return path
+
+
+def test_a_store_is_copied_and_used_in_place_of_the_old_one(told: Told, session: str, tmp_path: Path) -> None:
+    path = tmp_path / "copy.db"
+    code, out, err = told("store", "copy", "sqlite", str(path))
+    assert code == exits.OK
+    assert re.search(r"^messages +2 +[0-9a-f]{16}$", out, re.M)
+    assert "copying messages: 2\n" in err
+    assert "Everything is copied, and the same. The old store stays as it is: " in err
+    advice = re.search(r"^Use the new one with: amplifier (.+)$", err, re.M)
+    assert advice is not None
+    assert told(*shlex.split(advice[1]))[0] == exits.OK
+    assert told("run", "again", "--resume", session)[0] == exits.OK
+    assert data(told("session", "show", session, "--json"))["turn_count"] == 2
+    assert "Use the new one" not in told("store", "copy", "settings", str(tmp_path / "third.db"))[1]
+
+
+def test_the_totals_of_a_copy_are_json(told: Told, copied: Path, home: Path) -> None:
+    code, out, err = told("store", "copy", "settings", str(copied), "--json")
+    assert code == exits.OK
+    found = json.loads(out)["data"]
+    assert (found["from"], found["to"]) == (str(home / "amplifier.db"), str(copied))
+    assert (found["was_there"], found["left_out"], found["totals"]["messages"]["rows"]) == (True, [], 2)
+    assert "Everything" not in err
+
+
+def test_a_copy_of_a_changed_store_goes_elsewhere(told: Told, session: str, copied: Path) -> None:
+    assert told("run", "again", "--resume", session)[0] == exits.OK
+    code, _, err = told("store", "copy", "sqlite", str(copied))
+    assert (code, "is not empty, and holds no copy of this store" in err) == (exits.CONFLICT, True)
+
+
+def test_a_store_in_use_is_not_copied(told: Told, session: str, home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy.db"
+    with owner_lock({"bundles": ["watcher"], "projects": ["/p"]}):
+        code, _, err = told("store", "copy", "sqlite", str(path))
+    assert (code, "runs watcher" in err) == (exits.CONFLICT, True)
+    store = open_sqlite({"path": home / "amplifier.db"})
+    asyncio.run(store.update(session, status="running", metadata={"process": this_process()}))
+    asyncio.run(store.close())
+    code, _, err = told("store", "copy", "sqlite", str(path))
+    assert (code, f"runs session '{session}'" in err) == (exits.CONFLICT, True)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("nowhere", "copy.db"), exits.NOT_FOUND, "unknown storage 'nowhere'"),
+        (("old.db", "copy.db"), exits.TRY_AGAIN, "old.db: is not there"),
+        (("sqlite", "settings"), exits.USAGE, "FROM and TO are the same store"),
+        (("sqlite", "link.db"), exits.USAGE, "FROM and TO are the same store"),
+        (("sqlite", "jsonl"), exits.USAGE, "storage-jsonl cannot be copied: its package offers no transfer"),
+        (("sqlite", "copy.db", "--to-config", "speed=1"), exits.USAGE, "unknown key 'speed'"),
+        (("sqlite", "copy.db", "--to-config", "path"), exits.USAGE, "'path' has no value"),
+        (("sqlite",), exits.USAGE, "Missing argument 'TO'"),
+    ],
+)
+@pytest.mark.usefixtures("session")
+def test_a_copy_between_stores_that_cannot_be_is_refused(
+    told: Told, home: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    Path("link.db").symlink_to(home / "amplifier.db")
+    found, _, err = told("store", "copy", *arguments)
+    assert (found, message in err) == (code, True), err
+    assert not Path("copy.db").exists()
+
+
+def test_a_quiet_copy_shows_no_progress(told: Told, session: str, tmp_path: Path) -> None:
+    code, _, err = told("--quiet", "store", "copy", "sqlite", str(tmp_path / "copy.db"))
+    assert (code, "copying" in err) == (exits.OK, False)

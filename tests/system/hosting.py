@@ -247,6 +247,11 @@ class Farm:
         open_ones = [await self.store.deliveries(queue=QUEUE, state=each, limit=1) for each in ("pending", "claimed")]
         return not any(open_ones)
 
+    async def is_at_work(self, host: Host) -> bool:
+        """Return whether a host has claimed something."""
+        claimed = await self.store.deliveries(queue=QUEUE, state="claimed", limit=100)
+        return any(each.owners[-1].startswith(f"{host.pid}-") for each in claimed)
+
     async def leader(self) -> str | None:
         """Return the process that leads the timers."""
         leases = await self.store.leases()
@@ -271,8 +276,8 @@ class Farm:
         assert sorted(one for one in told if one in ours) == sorted(ours), "told once"
         ticks = await self.store.deliveries(queue="farm/clock", limit=1_000_000)
         assert len({each.event.dedupe_key for each in ticks}) == len(ticks), "fired once"
-        epochs = max((each.epoch for each in found), default=0)
-        return {"done": len(found), "ticks": len(ticks), "epochs": epochs, "overlap": self._overlap()}
+        again = sum(each.epoch - 1 for each in found)
+        return {"done": len(found), "ticks": len(ticks), "taken_over": again, "overlap": self._overlap()}
 
     def _overlap(self) -> float:
         """Return the longest time in seconds that two sessions worked on the same thing."""

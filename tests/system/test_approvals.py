@@ -28,6 +28,7 @@ from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.cli.up import keep_counts
 from amplifier_foundation.cli.view import RunView
 from amplifier_foundation.settings import write_setting
+from tests import forks
 
 TOOL = """
 import os, signal
@@ -150,11 +151,13 @@ class Shop:
     def order(self) -> None:
         assert self.run("trigger", "fire", "orders").code == exits.OK
 
-    def up(self, **environment: str) -> int:
-        command = [sys.executable, "-m", "amplifier_foundation", "up", "--once"]
-        given = {**os.environ, **environment}
-        ran = subprocess.run(command, cwd=self.folder, env=given, capture_output=True, timeout=60, check=False)
-        return ran.returncode
+    def up(self) -> int:
+        """Handle everything, as a new start of the program does, in this process."""
+        return self.run("up", "--once").code
+
+    def up_as_process(self, **environment: str) -> int:
+        """Handle everything, in a process that may be killed."""
+        return forks.run(("up", "--once"), cwd=self.folder, env={**os.environ, **environment}).returncode
 
     def install_killer(self) -> str:
         """Write a plugin that kills the process at a step of the store; return its place."""
@@ -169,10 +172,10 @@ class Shop:
         found: list[dict[str, Any]] = self.json("approvals", "list")
         return found
 
-    def ask(self) -> dict[str, Any]:
+    def ask(self, up: Callable[[], int] | None = None) -> dict[str, Any]:
         """Let the session come to its question, and return it."""
         self.order()
-        assert self.up() == exits.OK
+        assert (up or self.up)() == exits.OK
         [asked] = self.waiting()
         return asked
 
@@ -198,14 +201,14 @@ def test_a_call_that_nobody_can_be_asked_about_waits_and_runs_once_when_it_is_ap
     runner: str, project: Path, home: Path
 ) -> None:
     shop = Shop(project, ONE_CALL, runner=runner)
-    asked = shop.ask()
+    asked = shop.ask(shop.up_as_process)
     assert (asked["tool"], asked["arguments"], shop.ledger()) == ("bash", {"command": "./deploy.sh now"}, [])
     assert asked["background_session"] == "orders"
     assert [each["role"] for each in asked["messages"]][-1] == "assistant"
-    assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, [], [asked])
+    assert (shop.up_as_process(), shop.ledger(), shop.waiting()) == (exits.OK, [], [asked])
     approved = shop.run("approvals", "approve", asked["id"][:4])
     assert "at the next: amplifier up" in approved.out
-    assert (shop.up(), shop.ledger(), shop.waiting()) == (exits.OK, ["./deploy.sh now"], [])
+    assert (shop.up_as_process(), shop.ledger(), shop.waiting()) == (exits.OK, ["./deploy.sh now"], [])
     assert shop.answer(asked["session_id"]) == "ran ./deploy.sh now"
     again = shop.run("approvals", "approve", asked["id"])
     assert again.code == exits.CONFLICT
@@ -406,7 +409,7 @@ def test_a_waiting_session_is_neither_resumed_nor_deleted_and_its_forks_are_free
 
 
 async def test_of_two_answers_at_once_one_counts_and_the_other_is_told(shop: Shop) -> None:
-    asked = await asyncio.to_thread(shop.ask)
+    asked = await asyncio.to_thread(shop.ask, shop.up_as_process)
     store = open_inbox(load_plugins(environ={}))
     try:
         [approval] = await read_all(store, datetime.now(UTC))
@@ -472,13 +475,13 @@ def test_a_call_whose_process_is_killed_while_it_runs_is_not_run_again(shop: Sho
     asked = shop.ask()
     shop.json("approvals", "approve", asked["id"])
     (shop.folder / "die").touch()
-    assert (shop.up(), shop.ledger()) == (-signal.SIGKILL, ["./deploy.sh now"])
+    assert (shop.up_as_process(), shop.ledger()) == (-signal.SIGKILL, ["./deploy.sh now"])
     shop.up()
     assert shop.ledger() == ["./deploy.sh now"]
 
 
 async def test_the_live_table_counts_the_questions_from_before_its_start(shop: Shop) -> None:
-    asked = await asyncio.to_thread(shop.ask)
+    asked = await asyncio.to_thread(shop.ask, shop.up_as_process)
     view = RunView(Console(file=StringIO(), force_terminal=True, width=200, legacy_windows=False))
     view.expect(await load_bundle(str(shop.folder / "bundle.md")), asked["project"])
     running: Any = SimpleNamespace(
@@ -530,11 +533,11 @@ def test_a_kill_at_any_step_loses_no_question_and_runs_no_call_twice(shop: Shop,
     path = shop.install_killer()
     for number in chosen_steps():
         shop.order()
-        killed = shop.up(KILL_AT=f"{number}:{when}", PYTHONPATH=path) == -signal.SIGKILL
+        killed = shop.up_as_process(KILL_AT=f"{number}:{when}", PYTHONPATH=path) == -signal.SIGKILL
         assert (shop.up(), shop.ledger()) == (exits.OK, []), f"killed {when} step {number}"
         [asked] = shop.waiting()
         shop.json("approvals", "approve", asked["id"])
-        killed = shop.up(KILL_AT=f"{number}:{when}", PYTHONPATH=path) == -signal.SIGKILL or killed
+        killed = shop.up_as_process(KILL_AT=f"{number}:{when}", PYTHONPATH=path) == -signal.SIGKILL or killed
         while shop.up() == exits.OK and (anew := shop.waiting()):  # the model asks for an interrupted call again
             assert len(shop.ledger()) <= 1
             shop.json("approvals", "deny", anew[0]["id"])

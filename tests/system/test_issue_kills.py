@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +14,10 @@ from amplifier_core import load_plugins
 from amplifier_foundation import open_inbox
 from amplifier_foundation.sessions.documents import documents_of
 from amplifier_tool_issue import Tracker
+from tests import forks
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 KILLER = """
@@ -99,11 +99,7 @@ class Crew:
 
     def up(self, kill_at: str = "none:0:before") -> subprocess.CompletedProcess[str]:
         """Run the background sessions until nothing waits."""
-        argv = [sys.executable, "-m", "amplifier_foundation", "-q", "up", "--once"]
-        environment = {**self.environment, "KILL_AT": kill_at}
-        return subprocess.run(
-            argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
+        return forks.run(("-q", "up", "--once"), cwd=self.folder, env={**self.environment, "KILL_AT": kill_at})
 
     async def file(self) -> None:
         """Make the issues."""

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ import pytest
 
 from amplifier_core import TriggerEvent, TriggerType, load_plugins
 from amplifier_foundation import open_inbox
+from tests import forks
 from tests.programs import require
-
-PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 
 KILLER = """
 import os, signal
@@ -147,11 +145,7 @@ class Project:
 
     def run(self, *arguments: str, kill_at: str = "none:0:before") -> subprocess.CompletedProcess[str]:
         """Run the program."""
-        environment = {**self.environment, "KILL_AT": kill_at}
-        argv = [*PROGRAM, "-q", *arguments]
-        return subprocess.run(
-            argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
+        return forks.run(("-q", *arguments), cwd=self.folder, env={**self.environment, "KILL_AT": kill_at})
 
     async def fire(self, number: int = 7, task: str = "write it") -> None:
         """Give it one event."""

@@ -6,7 +6,7 @@
 
 Each check gets an empty store. A broken rule raises `AssertionError` with a sentence naming the rule. Nothing here
 needs a test runner; pytest can parametrise a test over `SESSION_STORE_CHECKS`, `INBOX_CHECKS`, `DOCUMENT_CHECKS`
-and `SEARCH_CHECKS`.
+and `SEARCH_CHECKS`. `store_checks.shared` checks a store that several processes use.
 """
 
 from __future__ import annotations

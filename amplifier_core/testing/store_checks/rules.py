@@ -29,4 +29,4 @@ async def refuses(attempt: Awaitable[object], error: type[Exception], what: str)
 
 def collect_checks(names: Mapping[str, Any]) -> tuple[Check, ...]:
     """Return the checks of a module, in the order of their numbers."""
-    return tuple(names[name] for name in sorted(names) if name.startswith("check_"))
+    return tuple(names[name] for name in sorted(names) if name[:6] == "check_" and name[6].isdigit())

@@ -99,8 +99,16 @@ class Member:
         await self.store.present(self.process, facts)
 
     async def clear_dead(self, projects: Collection[str]) -> None:
-        """Free the claims of processes of this host that are gone, and forget those processes."""
-        mine = [each.process for each in await self.store.processes() if each.host == self.host]
+        """Free the claims of processes of this host that are gone, and forget those processes.
+
+        A machine with a copy of this data folder has the same host: its processes are left to their leases.
+        """
+        name = self.facts.get("name")
+        mine = [
+            each.process
+            for each in await self.store.processes()
+            if each.host == self.host and each.facts.get("name") == name
+        ]
         dead = [process for process in mine if process != self.process and is_gone(process)]
         if not dead:
             return

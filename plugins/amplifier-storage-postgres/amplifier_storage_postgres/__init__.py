@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from .administration import PostgresAdministration
     from .store import PostgresStore
+    from .transfer import PostgresTransfer
 
-__all__ = ["administer_postgres", "amplifier_register_storage", "open_postgres"]
+__all__ = ["administer_postgres", "amplifier_register_storage", "open_postgres", "transfer_postgres"]
 
 
 def administer_postgres(config: Mapping[str, Any]) -> PostgresAdministration:
@@ -23,6 +24,14 @@ def administer_postgres(config: Mapping[str, Any]) -> PostgresAdministration:
     from .settings import read_settings
 
     return PostgresAdministration(read_settings(config))
+
+
+def transfer_postgres(config: Mapping[str, Any]) -> PostgresTransfer:
+    """Return the transfer of the store that `open_postgres` would open. Raises `ValueError`."""
+    from .settings import read_settings
+    from .transfer import PostgresTransfer
+
+    return PostgresTransfer(read_settings(config))
 
 
 def open_postgres(config: Mapping[str, Any]) -> PostgresStore:
@@ -37,6 +46,7 @@ def open_postgres(config: Mapping[str, Any]) -> PostgresStore:
 
 
 open_postgres.administer = administer_postgres  # type: ignore[attr-defined]  # as amplifier_core.store_administration says
+open_postgres.transfer = transfer_postgres  # type: ignore[attr-defined]  # as amplifier_core.store_transfer says
 
 
 @hookimpl

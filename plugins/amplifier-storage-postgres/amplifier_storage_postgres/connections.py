@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+from weakref import ref
 
 import psycopg
 from psycopg import sql
@@ -42,6 +43,8 @@ class TimedConnection(psycopg.Connection[Any]):
     """A connection that is given up when an answer takes longer than `patience` seconds, however quiet the network."""
 
     patience: float | None = None
+    in_fork: object = None
+    """Lives as long as the connection."""
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         """Do as psycopg does, at most for `patience` seconds."""
@@ -67,6 +70,7 @@ def connect(settings: Settings, *, patience: float | None = None, dsn: str | Non
         made = TimedConnection.connect(dsn or settings.dsn, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         raise connect_error(settings.place, error) from None
+    made.in_fork = close_in_forks(_InFork(made))
     try:
         made.patience = patience or settings.timeout + 5
         text = "; ".join(f"SET {name} = {round(seconds * 1000)}" for name, seconds in limits.items())
@@ -103,10 +107,10 @@ class Pool:
         self.settings = settings
         self._prefix = sql.Identifier(settings.schema).as_string() + "."
         self._closed = False
-        self._in_fork = close_in_forks(_InFork(self))
         self._begin()
 
     def _begin(self) -> None:
+        self._process = os.getpid()
         self._changed = threading.Condition()
         self._idle: list[Slot] = []
         self._slots: list[Slot] = []
@@ -143,6 +147,8 @@ class Pool:
 
     def close(self) -> None:
         """Close all connections, after the running statements; idempotent."""
+        if self._process != os.getpid():
+            self._begin()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -155,17 +161,10 @@ class Pool:
         for slot in idle:
             slot.close()
 
-    def leave_to_parent(self) -> None:
-        """Forget the connections of the parent in its fork; what the fork sends would reach the parent's server."""
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for slot in self._slots:
-            if slot.connection is not None and not slot.connection.closed:
-                os.dup2(nothing, slot.connection.pgconn.socket, inheritable=False)
-        os.close(nothing)
-        self._begin()
-
     def _take(self) -> Slot:
         """Return a slot, waiting for one as long as a statement may take."""
+        if self._process != os.getpid():  # a fork, where no other thread runs yet
+            self._begin()
         with self._changed:
             free = lambda: self._closed or self._idle or len(self._slots) < self.settings.pool  # noqa: E731
             if not self._changed.wait_for(free, self.settings.timeout):
@@ -220,7 +219,7 @@ class Pool:
                     slot.close()
                 elif error.sqlstate not in AGAIN or time.monotonic() > end:
                     raise
-            if time.monotonic() > end:
+            if time.monotonic() > end or self._closed:
                 raise lost_error(self.settings.place, lost or TimeoutError(), self.settings.resolve_timeout)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -230,13 +229,18 @@ class Pool:
 
 
 class _InFork:
-    """Have a pool leave its connections to the parent, in forks."""
+    """Let go of a connection in forks, without a word to the server: it belongs to the parent."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, connection: TimedConnection) -> None:
+        self._connection = ref(connection)
 
     def close(self) -> None:
-        self._pool.leave_to_parent()
+        """Replace the socket by nothing."""
+        connection = self._connection()
+        if connection is not None and not connection.closed:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, connection.pgconn.socket, inheritable=False)
+            os.close(nothing)
 
 
 def _is_lost(slot: Slot, error: psycopg.Error) -> bool:

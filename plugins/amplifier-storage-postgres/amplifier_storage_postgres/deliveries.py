@@ -69,11 +69,15 @@ def encode_states(event: TriggerEvent) -> dict[str, Any]:
     return changed
 
 
+def state_digest(key: object) -> str:
+    """Return the digest that stands for a key of a state."""
+    return blake2b(str(key).encode(), digest_size=16).hexdigest()
+
+
 def state_of(state: Mapping[str, Any], *, merge: bool) -> dict[str, Any]:
     """Return a state, or changes of it, for the database. Raises `TypeError`."""
     rows = encode_state(state, merge=merge)
-    digests = (blake2b(str(key).encode(), digest_size=16).hexdigest() for key, _ in rows)
-    encoded: dict[str, Any] = {"rows": [(digest, *row) for digest, row in zip(digests, rows, strict=True)]}
+    encoded: dict[str, Any] = {"rows": [(state_digest(key), key, value) for key, value in rows]}
     return encoded if merge else {**encoded, "whole": True}
 
 

@@ -63,7 +63,7 @@ def encode_change(change: DocumentChange, projects: Projects) -> dict[str, Any]:
     if change.searched:
         words = fold_words(join_members(change.data, change.searched))
         members = dumps(list(change.searched), "searched")
-        encoded |= {"members": members, "words": words, "place": _lexeme_of(project, collection)}
+        encoded |= {"members": members, "words": words, "place": lexeme_of(project, collection)}
     return encoded
 
 
@@ -106,7 +106,7 @@ def search(
         "project": project,
         "collection": collection,
         "most": MOST_MATCHES,
-        "queries": [_query(each, _lexeme_of(project, collection)) for each in asked],
+        "queries": [_query(each, lexeme_of(project, collection)) for each in asked],
         "phrases": [json.dumps([word for word in each if " " in word]) for each in asked],
     }
     found = [row[0] for row in pool.read(_MATCHES, values)]
@@ -136,7 +136,7 @@ def _query(words: Sequence[str], place: str) -> str:
     return " & ".join([f"'{place}'", *terms])
 
 
-def _lexeme_of(project: str, collection: str) -> str:
+def lexeme_of(project: str, collection: str) -> str:
     """Return the lexeme that stands for a place; no word begins with '_'."""
     return "_" + sha256(f"{project}\0{collection}".encode()).hexdigest()[:32]
 

@@ -144,7 +144,7 @@ def _conflict(facts: Any) -> SessionConflict:
 
 _REFUSALS: dict[str, Callable[[Any], Exception]] = {
     "AM000": lambda facts: LateWrite(),
-    "AM001": lambda facts: StaleEpoch(unplain(facts["id"]), facts["epoch"]),
+    "AM001": lambda facts: StaleEpoch(unplain(facts["id"]), facts["epoch"], facts.get("kind", "delivery")),
     "AM002": _conflict,
     "AM003": lambda facts: SessionExists(facts["session"]),
     "AM004": lambda facts: SessionNotFound(facts["session"]),

@@ -321,7 +321,8 @@ BEGIN
         PERFORM 1 FROM @.leases WHERE name = a #>> '{leader,0}' AND owner = a #>> '{leader,1}'
             AND epoch = (a #>> '{leader,2}')::bigint AND until > @.clock() FOR SHARE;
         IF NOT FOUND THEN
-            PERFORM @.fail('AM001', jsonb_build_object('id', a #> '{leader,0}', 'epoch', a #> '{leader,2}'));
+            PERFORM @.fail('AM001', jsonb_build_object('id', a #> '{leader,0}', 'epoch', a #> '{leader,2}',
+                'kind', 'lease'));
         END IF;
     END IF;
     PERFORM @.save_state(one.project, one.trigger, a -> 'state');

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.shared_stores import Lease, Presence, host_of
 
-from .deliveries import encode_events, span
+from .deliveries import encode_events, indexed, span
 from .part import Part
 from .rows import number_events
 from .values import dumps, loads, moment, plain, unplain
@@ -76,7 +76,7 @@ class PostgresHosts(Part):
     async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:
         """Append an event of another site to the log once."""
         events = encode_events([event], self._runner.projects)
-        given = {"origin": plain(origin), "id": plain(event.event_id), "events": events}
+        given = {"origin": indexed(origin, "origin"), "id": indexed(event.event_id, "event_id"), "events": events}
         sequences = await self._runner.write("receive", given)
         return None if sequences is None else number_events([event], sequences)[0]
 

@@ -58,8 +58,7 @@ class Hints:
 
     def tell(self) -> None:
         """Let others know soon that something was stored."""
-        if self._process != os.getpid():
-            self._begin()
+        self._leave_parent()
         if self._sender is None:
             with self._lock:
                 if self._sender is None:
@@ -69,6 +68,7 @@ class Hints:
 
     def listen(self, told: Callable[[], None]) -> Callable[[], None]:
         """Call `told` after each hint of another store; return a function that ends this."""
+        self._leave_parent()
         mark = object()
         with self._lock:
             self._listeners[mark] = told
@@ -87,6 +87,11 @@ class Hints:
             listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
+
+    def _leave_parent(self) -> None:
+        """Begin anew in a fork: the threads are the parent's."""
+        if self._process != os.getpid():
+            self._begin()
 
     def _forget(self, mark: object) -> None:
         with self._lock:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from .connections import Pool, TimedConnection
 
 MIGRATIONS = ("version1.sql",)
-"""The n-th brings tables of version n - 1 to version n. Released ones are never changed."""
+"""The n-th brings tables of version n - 1 to version n. Released ones are never changed.
+
+Functions are made anew with each version: a change of `functions.sql` is a version, too, perhaps without a table.
+"""
 
 _VERSIONS = """SELECT current_setting('server_version_num')::int, EXISTS (
     SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -28,12 +31,17 @@ _LONGEST = 600.0
 """Seconds that a migration may take."""
 
 
-def migrate(pool: Pool) -> None:
+UNFINISHED_COPY = "unfinished_copy"
+"""The table with the state of a copy into this schema; it is there until the copy is finished."""
+
+
+def migrate(pool: Pool, *, copying: bool = False) -> None:
     """Bring the schema to this version, in one transaction; of several processes one does it.
 
-    Raises `StoreUnavailable` for a newer schema, and for a server that is too old.
+    Raises `StoreUnavailable` for a newer schema, for a server that is too old and, unless `copying`, for an unfinished
+    copy.
     """
-    if _read_version(pool) == len(MIGRATIONS):
+    if _read_version(pool, copying=copying) == len(MIGRATIONS):
         return
     settings = pool.settings._replace(timeout=_LONGEST, lock_timeout=_LONGEST)
     with connect(settings) as db:
@@ -68,7 +76,7 @@ def _upgrade(pool: Pool, db: TimedConnection, start: int) -> None:
     db.execute(pool.expand("UPDATE @.version SET version = %s"), (len(MIGRATIONS),))
 
 
-def _read_version(pool: Pool) -> int:
+def _read_version(pool: Pool, *, copying: bool = True) -> int:
     """Return the version of the tables, 0 without any."""
     place = pool.settings.place
     [(server, found)] = pool.read(_VERSIONS, (pool.settings.schema,))
@@ -76,7 +84,13 @@ def _read_version(pool: Pool) -> int:
         raise StoreUnavailable(place, "the server is too old. Use PostgreSQL 13 or newer")
     if not found:
         return 0
-    [(version,)] = pool.read("SELECT version FROM @.version")
+    [(version, is_unfinished)] = pool.read(
+        f"SELECT version, to_regclass('@.{UNFINISHED_COPY}') IS NOT NULL FROM @.version"
+    )
+    if is_unfinished and not copying:
+        raise StoreUnavailable(
+            place, "holds an unfinished copy. Finish it with: amplifier store copy FROM TO; or drop the schema"
+        )
     if version > len(MIGRATIONS):
         raise StoreUnavailable(
             place,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from amplifier_core.utils.secrets import hide_secret
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -105,6 +107,9 @@ def _parse(key: str, value: Any) -> dict[str, Any]:
             f"storage-postgres: {key}: a password does not belong into a configuration. Set an environment variable to "
             f"the connection string and name that, for example: {key}: env:AMPLIFIER_DSN; or keep it in ~/.pgpass"
         )
+    for secret in ("password", "sslpassword"):
+        if parts.get(secret):
+            hide_secret(str(parts[secret]))
     return parts
 
 

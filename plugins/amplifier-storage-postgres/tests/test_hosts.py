@@ -20,6 +20,8 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_storage_postgres import open_postgres
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from amplifier_core.storage import Delivery
     from amplifier_storage_postgres.store import PostgresStore
 
@@ -154,6 +156,68 @@ async def test_deliveries_of_one_key_are_one_at_a_time_and_none_is_stuck(
     assert sum(map(len, done.values())) == 2 * many + 1
 
 
+@pytest.fixture
+async def slow(dsn: str) -> AsyncIterator[PostgresStore]:
+    """A store whose writes are in one transaction that is still open."""
+    store = open_postgres({"dsn": dsn, "pool": 1})
+    store._runner.hints.tell = lambda: None  # type: ignore[method-assign]  # its only connection is busy
+    await store._runner.rows("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
+    [slot] = store._runner.pool._slots
+    assert slot.connection is not None
+    slot.connection.execute("BEGIN")
+    yield store
+    await store.close()
+
+
+def _commit(slow: PostgresStore) -> None:
+    [slot] = slow._runner.pool._slots
+    assert slot.connection is not None
+    slot.connection.execute("COMMIT")
+
+
+async def _done_or_waiting(store: PostgresStore, task: asyncio.Task[Any]) -> None:
+    """Return when the task is done, or waits for a lock in the database."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    while not task.done() and await store._runner.rows(waiting) == [(0,)]:
+        await asyncio.sleep(0.01)
+
+
+async def test_two_enqueues_at_once_of_one_key_line_up(store: PostgresStore, slow: PostgresStore) -> None:
+    """Neither sees the delivery of the other: both would be claimed at once."""
+    await _enqueue(slow, admission=Admission("key"))
+    async with asyncio.TaskGroup() as tasks:
+        second = tasks.create_task(_enqueue(store, admission=Admission("key")))
+        await _done_or_waiting(store, second)
+        _commit(slow)
+    first = await _claimed(store)
+    assert await _claim(store) is None
+    await store.commit(first)
+    assert (await _claimed(store)).delivery_id == second.result().delivery_id
+
+
+async def test_an_enqueue_during_a_commit_of_its_key_is_not_stuck(store: PostgresStore, slow: PostgresStore) -> None:
+    """It would wait for a delivery whose end has already looked for the next one."""
+    await _enqueue(store, admission=Admission("key"))
+    await slow.commit(await _claimed(store))
+    async with asyncio.TaskGroup() as tasks:
+        second = tasks.create_task(_enqueue(store, admission=Admission("key")))
+        await _done_or_waiting(store, second)
+        _commit(slow)
+    assert (await _claimed(store)).delivery_id == second.result().delivery_id
+
+
+async def test_two_deletions_at_once_leave_no_messages(store: PostgresStore, slow: PostgresStore) -> None:
+    """Each would leave the shared messages to the other."""
+    await store.create(SessionRecord("source"))
+    await store.append("source", [{}, {}], at=0)
+    await store.create(SessionRecord("fork", fork_of="source"))
+    await slow.delete("fork")
+    async with asyncio.TaskGroup() as tasks:
+        await _done_or_waiting(store, tasks.create_task(store.delete("source")))
+        _commit(slow)
+    assert await store._runner.rows("SELECT count(*) FROM @.messages") == [(0,)]
+
+
 async def test_the_writes_of_a_zombie_are_refused(store: PostgresStore, dsn: str) -> None:
     """And those of the rightful owner are not in conflict with them."""
     await store.create(SessionRecord("worker"))
@@ -213,6 +277,9 @@ asyncio.run(main())
 
 async def test_several_processes_make_the_tables_at_once(database: str, start: Start) -> None:
     script = """
+import amplifier_storage_postgres.store
+say("ready")
+sys.stdin.readline()
 store = open_postgres({"dsn": sys.argv[1]})
 async def main():
     await store.create(SessionRecord(f"s{os.getpid()}"))
@@ -221,6 +288,13 @@ asyncio.run(main())
 say("made")
 """
     processes = [start(script, database) for _ in range(4)]
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
     assert [process.communicate()[0] for process in processes] == ["made\n"] * 4
     store = open_postgres({"dsn": database})
     assert len(await store.sessions()) == 4
@@ -230,7 +304,7 @@ say("made")
 async def test_a_hint_comes_from_another_store_and_not_from_the_own(store: PostgresStore, dsn: str) -> None:
     other = open_postgres({"dsn": dsn})
     heard = threading.Semaphore(0)
-    end = other.listen(lambda: heard.release() and None)
+    end = other.listen(heard.release)
     assert await asyncio.to_thread(heard.acquire, timeout=20)  # it listens, and may have missed something
     await store.emit(SessionEvent("a", {}))
     assert await asyncio.to_thread(heard.acquire, timeout=20)
@@ -244,7 +318,7 @@ async def test_a_hint_comes_from_another_store_and_not_from_the_own(store: Postg
 
 async def test_a_listener_connects_again(store: PostgresStore, dsn: str) -> None:
     heard = threading.Semaphore(0)
-    end = store.listen(lambda: heard.release() and None)
+    end = store.listen(heard.release)
     assert await asyncio.to_thread(heard.acquire, timeout=20)
     end_of_it = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE query LIKE 'LISTEN%' AND datname = current_database()"""
@@ -269,7 +343,7 @@ async def test_one_owner_leads_at_a_time(store: PostgresStore) -> None:
     second = await store.lead("timers", owner="two@b", lease=60)
     assert second is not None
     assert second.epoch == 2
-    with pytest.raises(StaleEpoch):
+    with pytest.raises(StaleEpoch, match="lease timers was taken over"):
         await _enqueue(store, leader=again)
     assert await store.deliveries() == []
     await _enqueue(store, leader=second)
@@ -393,16 +467,22 @@ async def test_a_fork_of_the_process_has_connections_of_its_own(dsn: str, start:
 store = open_postgres({"dsn": sys.argv[1]})
 async def write(name):
     await store.create(SessionRecord(name))
+async def server_process():
+    return await store._runner.rows("SELECT pg_backend_pid()")
 asyncio.run(write("before"))
+own = asyncio.run(server_process())
+store._runner.hints.tell = lambda: None
 child = os.fork()
 if child == 0:
     try:
         asyncio.run(write("of-the-fork"))
+        assert asyncio.run(server_process()) != own
         os._exit(0)
     except BaseException as error:
         say(repr(error))
         os._exit(1)
 say(os.waitpid(child, 0)[1])
+assert asyncio.run(server_process()) == own
 asyncio.run(write("after"))
 async def read():
     return sorted([record.session_id for record in await store.sessions()])

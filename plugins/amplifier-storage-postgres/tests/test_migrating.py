@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 from amplifier_storage_postgres.connections import Pool
 from amplifier_storage_postgres.schema import migrate
 from amplifier_storage_postgres.settings import read_settings
-from tests.postgres import postgres
 
 if TYPE_CHECKING:
     from tests.postgres import Postgres
-
-__all__ = ["postgres"]  # a fixture
 
 AT_ONCE = 6
 DATABASES = 5

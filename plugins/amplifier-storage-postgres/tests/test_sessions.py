@@ -49,6 +49,7 @@ async def test_any_text_is_kept_everywhere(store: PostgresStore) -> None:
     enqueued = await store.enqueue(ODD, ODD, ODD, event, admission=Admission(ODD, settle_key=ODD))
     assert enqueued is not None
     assert enqueued.event == replace(event, state=None)
+    wanted: dict[str, Any]
     for wanted in ({"event_id": ODD}, {"cause": ODD}, {"project": ODD}, {"queue": ODD}):
         assert await store.deliveries(**wanted) == [enqueued]
     claimed = await store.claim(ODD, ODD, owner=ODD, lease=60, session_id="s")

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from .administration import SqliteAdministration
     from .store import SqliteStore
+    from .transfer import SqliteTransfer
 
-__all__ = ["administer_sqlite", "amplifier_register_storage", "open_sqlite"]
+__all__ = ["administer_sqlite", "amplifier_register_storage", "open_sqlite", "transfer_sqlite"]
 
 FILE_NAME = "amplifier.db"
 """The file of a folder."""
@@ -30,6 +31,13 @@ def administer_sqlite(config: Mapping[str, Any]) -> SqliteAdministration:
     return SqliteAdministration(*_settings(config))
 
 
+def transfer_sqlite(config: Mapping[str, Any]) -> SqliteTransfer:
+    """Return the transfer of the store that `open_sqlite` would open. Raises `ValueError`."""
+    from .transfer import SqliteTransfer
+
+    return SqliteTransfer(*_settings(config))
+
+
 def open_sqlite(config: Mapping[str, Any]) -> SqliteStore:
     """Open the store in the file `config["path"]`, or in `amplifier.db` of `config["folder"]`; make a missing one.
 
@@ -42,6 +50,7 @@ def open_sqlite(config: Mapping[str, Any]) -> SqliteStore:
 
 
 open_sqlite.administer = administer_sqlite  # type: ignore[attr-defined]  # as amplifier_core.store_administration says
+open_sqlite.transfer = transfer_sqlite  # type: ignore[attr-defined]  # as amplifier_core.store_transfer says
 
 
 @hookimpl

@@ -288,13 +288,13 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
 
     Raises `StoreUnavailable` for a file of a newer version, `StoreDamaged` for another program's.
     """
-    if _checked_version(db, path) == len(MIGRATIONS):
+    if checked_version(db, path) == len(MIGRATIONS):
         return
     db.execute("PRAGMA foreign_keys = OFF")  # a migration replaces a table with references to it
     db.execute("BEGIN IMMEDIATE")
     try:
         # read again: another process may have done it while this one waited for the lock
-        upgrade(db, _checked_version(db, path))
+        upgrade(db, checked_version(db, path))
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -318,7 +318,8 @@ def upgrade(db: sqlite3.Connection, start: int = 0, stop: int | None = None) -> 
     db.execute(f"PRAGMA user_version = {stop}")
 
 
-def _checked_version(db: sqlite3.Connection, path: Path) -> int:
+def checked_version(db: sqlite3.Connection, path: Path) -> int:
+    """Return the version of a file. Raises `StoreUnavailable` for a newer one, `StoreDamaged` for no store."""
     version, owner = _number(db, "PRAGMA user_version"), _number(db, "PRAGMA application_id")
     if owner != APPLICATION_ID and _number(db, "SELECT count(*) FROM sqlite_master"):
         raise damage_error(path, "is a database of another program")

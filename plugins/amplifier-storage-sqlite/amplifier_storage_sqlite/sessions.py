@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
     from .values import Column
 
-_NAMES = (*SESSIONS.names, "history")
-COLUMNS = ", ".join((*_NAMES, "digest"))
-_in_order = itemgetter(*_NAMES)
+NAMES = (*SESSIONS.names, "history")
+"""The columns under the checksum, in its order."""
+COLUMNS = ", ".join((*NAMES, "digest"))
+_in_order = itemgetter(*NAMES)
 AFTER = "\uffff"
 """Appended to a prefix, this sorts after every id with the prefix: ids are ASCII."""
 _INSERT = (
-    f"INSERT INTO sessions ({COLUMNS}) VALUES ({', '.join(':' + name for name in _NAMES)}, :digest) "
+    f"INSERT INTO sessions ({COLUMNS}) VALUES ({', '.join(':' + name for name in NAMES)}, :digest) "
     "ON CONFLICT (session_id) DO NOTHING"
 )
 
@@ -175,7 +176,7 @@ def load_row(db: sqlite3.Connection, session_id: str) -> dict[str, Any]:
         if db.execute("SELECT 1 FROM sessions NOT INDEXED WHERE session_id = ?", (session_id,)).fetchone():
             raise IndexDamage(f"the index of the session ids does not know '{session_id}'")
         raise SessionNotFound(session_id)
-    return dict(zip(_NAMES, _verify(row), strict=True))
+    return dict(zip(NAMES, _verify(row), strict=True))
 
 
 def change(db: sqlite3.Connection, row: Mapping[str, Any], changes: Mapping[str, Column]) -> None:

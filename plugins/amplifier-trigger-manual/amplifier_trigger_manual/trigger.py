@@ -42,6 +42,10 @@ class ManualTrigger:
         manual = event.type is TriggerType.MANUAL
         return None if manual else f"it is fired by hand, and this is a {event.type.value} event"
 
+    def caught_up(self) -> bool:
+        """Return True: it yields nothing."""
+        return True
+
     async def watch(self) -> AsyncIterator[TriggerEvent]:
         """Yield nothing until `stop`."""
         await self._stopped.wait()

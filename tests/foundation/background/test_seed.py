@@ -363,3 +363,16 @@ async def test_a_chain_of_events_is_followed_to_its_end(open_bench: OpenBench, s
         fed.feed(1)
         assert await drain([bench.manager])
         assert await bench.states() == ["done", "done"]
+
+
+async def test_the_end_waits_no_longer_where_every_trigger_knows_that_it_is_caught_up(
+    open_bench: OpenBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_foundation.background.draining.QUIET", 3600.0)
+    after = {"type": "session_event", "config": {"event_names": ["first:*"]}}
+    async with open_bench() as bench, asyncio.timeout(PATIENCE):
+        await bench.start(triggers=[{"type": "manual"}], on_complete_emit="first:done")
+        await bench.start(name="next", triggers=[after])
+        await bench.manager.fire("queue", {"n": 1})
+        assert await drain([bench.manager])
+        assert await bench.states() == ["done", "done"]

@@ -67,3 +67,13 @@ def test_one_at_a_time_talks_in_a_session(home: Path) -> None:
             with pytest.raises(SessionConflict, match=told), session_lock("a-1"):
                 raise AssertionError("two talk in it")
     assert list((home / "locks" / "sessions").iterdir()) == []
+
+
+@pytest.mark.usefixtures("home")
+def test_an_owner_of_the_whole_data_folder_runs_alone() -> None:
+    for first, second, told in (["/a"], [], "in /a"), ([], ["/a"], "in this data folder"):
+        refused = pytest.raises(SessionConflict, match=told)
+        with owner_lock({"projects": first}), refused, owner_lock({"projects": second}):
+            pass
+    with owner_lock({"projects": ["/a"]}), owner_lock({"projects": ["/b"]}):
+        pass
