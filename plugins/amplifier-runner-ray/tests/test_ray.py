@@ -228,8 +228,9 @@ async def test_a_cancelled_run_ends_after_its_process(runner: SubprocessRunner, 
 async def test_a_run_that_is_cancelled_while_it_waits_for_a_place_ends_at_once(folder: Path) -> None:
     full = RayCluster(RayConfig(address="local", cpus=1_000_000))
     try:
-        running = asyncio.create_task(spawn(SubprocessRunner(full), folder, MemoryStore(), "waiting"))
-        while not full.pids():
+        runner = SubprocessRunner(full)
+        running = asyncio.create_task(spawn(runner, folder, MemoryStore(), "waiting"))
+        while not await runner.stop("waiting"):
             await asyncio.sleep(0.01)
         running.cancel()
         assert isinstance((await running).error, asyncio.CancelledError)
