@@ -112,7 +112,7 @@ SPAWNERS = {
     "amplifier_tool_mcp/connection.py:_wait_for_any": "cancels them before it returns",
     "amplifier_tool_mcp/stdio.py:_run_to_end": "waits for it, also when it is cancelled itself",
     "amplifier_tool_mcp/hub.py:start": "one task a server, which the end of the session ends and awaits",
-    "amplifier_runner_ray/bridge.py:_start_host": "cancels it before it returns",
+    "amplifier_runner_ray/bridge.py:_relay": "cancels it before it returns",
     "amplifier_runner_ray/bridge.py:_take_request": "one task a child, which the end of the bridge cancels",
     "amplifier_runner_ray/host.py:begin": "one task a session, which kills it in the end",
     "amplifier_runner_ray/pieces.py:__aenter__": "`__aexit__` cancels and awaits it",

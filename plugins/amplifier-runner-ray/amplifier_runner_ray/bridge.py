@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core import __version__
 from amplifier_foundation.isolation.zygote import receive_descriptors
+from amplifier_foundation.isolation.zygotes import Ends
 
 from .cluster import LOCAL
 from .host import WATCH, Host
@@ -36,8 +37,10 @@ PATIENCE = 10.0
 """Seconds that a bridge without a cluster lives: those who ask meanwhile get the reason at once."""
 PENDING = 15.0
 """Seconds that a session waits for a place on a node without a word."""
-LOST = 30.0
-"""Seconds without an answer until a host is given up; it has killed its session by then."""
+SILENT = 20.0
+"""Seconds without an answer until a host is killed; one that runs has killed its session by then."""
+DYING = 10.0
+"""Seconds for Ray to kill a host, before its session counts as lost."""
 AGAIN = 1.0
 """Seconds between two tries to reach a host."""
 IDLE = 60.0
@@ -58,8 +61,8 @@ def begin_bridge(control: str, asked: str) -> None:
     bridge = Bridge(socket.socket(fileno=int(control)), json.loads(asked))
     try:
         asyncio.run(bridge.serve())
-    finally:
         disconnect()
+    finally:
         os._exit(0)  # without a wait for a thread that still waits for Ray
 
 
@@ -128,28 +131,42 @@ class Bridge:
 
     async def _relay(self, sockets: Sequence[socket.socket], preload: list[str]) -> None:
         """Carry one child from its beginning to its end."""
-        async with Pieces(sockets) as own:
-            problem = await asyncio.shield(self._connected)
-            if problem:
-                _tell(own, failed=f"cannot be started: {problem}")
-                return
-            from ray.exceptions import RayError
-
-            host = None
+        async with Pieces(sockets, (WATCH, b"K")) as own:
+            gone: asyncio.Future[Any] = asyncio.ensure_future(own.killed.wait())
             try:
-                host = await self._begin_host(own, preload)
-                if host is not None:
-                    await _carry(own, host)
-                    self._keep(host)
-            except* (RayError, HostLost, OSError) as errors:
-                self._end_host(host)
-                _tell(own, failed=f"{'was lost' if host is not None else 'cannot be started'}: {describe(errors)}")
+                await asyncio.wait([self._connected, gone], return_when=asyncio.FIRST_COMPLETED)
+                if gone.done():
+                    return
+                if problem := self._connected.result():
+                    _tell(own, failed=f"cannot be started: {problem}")
+                else:
+                    await self._run_child(own, preload, gone)
+            finally:
+                gone.cancel()
 
-    async def _begin_host(self, own: Pieces, preload: list[str]) -> Any:
-        """Return a host that has begun a child, a free one or a new one; None when nobody waits for it any more."""
+    async def _run_child(self, own: Pieces, preload: list[str], gone: asyncio.Future[Any]) -> None:
         from ray.exceptions import RayError
 
-        while (host := self._take_idle() or await self._start_host(own)) is not None:
+        host = None
+        try:
+            host = await self._begin_host(own, preload, gone)
+            if host is not None:
+                await _carry(own, host)
+                self._keep(host)
+        except* (RayError, HostLost, OSError) as errors:
+            self._end_host(host)
+            if errors.subgroup(HostLost) is not None:
+                await asyncio.sleep(DYING)
+            _tell(own, failed=f"{'was lost' if host is not None else 'cannot be started'}: {describe(errors)}")
+
+    async def _begin_host(self, own: Pieces, preload: list[str], gone: asyncio.Future[Any]) -> Any:
+        """Return a host that has begun a child, a free one or a new one; None when nobody waits for it any more.
+
+        `gone` says so.
+        """
+        from ray.exceptions import RayError
+
+        while (host := self._take_idle() or await self._start_host(own, gone)) is not None:
             is_new = host not in self._used
             self._used.add(host)
             try:
@@ -165,14 +182,13 @@ class Bridge:
                 return host
         return None
 
-    async def _start_host(self, own: Pieces) -> Any:
+    async def _start_host(self, own: Pieces, gone: asyncio.Future[Any]) -> Any:
         """Return a new host, or one that has come free meanwhile; None when nobody waits for it any more."""
         import ray
 
         reserved = {"num_cpus": self._asked["cpus"], "resources": self._asked["resources"]}
         host: Any = ray.remote(Host).options(max_restarts=0, **reserved).remote()
         ready = asyncio.wrap_future(host.__ray_ready__.remote().future())
-        gone = asyncio.ensure_future(own.closed[WATCH].wait())
         free: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(free)
         try:
@@ -183,7 +199,6 @@ class Bridge:
                 await asyncio.wait({ready, gone, free}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             is_ready = ready.done()
-            gone.cancel()
             if free in self._waiting:
                 self._waiting.remove(free)
             if not is_ready:
@@ -219,7 +234,7 @@ async def _carry(own: Pieces, host: Any) -> None:
     """Carry bytes in both directions until the child is gone. Raises `ExceptionGroup`."""
     async with asyncio.TaskGroup() as group:
         sending = group.create_task(_send(own, host))
-        number, living = 0, set(range(len(own.closed)))
+        number, living = 0, set(range(len(Ends._fields)))
         while living:
             number += 1
             pieces = await _ask(host.read, number)
@@ -242,14 +257,14 @@ async def _ask(method: Any, *arguments: Any) -> Any:
     from ray.exceptions import ActorUnavailableError
 
     try:
-        async with asyncio.timeout(LOST):
+        async with asyncio.timeout(SILENT):
             while True:
                 try:
                     return await asyncio.wrap_future(method.remote(*arguments).future())
                 except ActorUnavailableError:
                     await asyncio.sleep(AGAIN)
     except TimeoutError:
-        raise HostLost(f"its node has not answered for {LOST:g} s") from None
+        raise HostLost(f"its node has not answered for {SILENT + DYING:g} s") from None
 
 
 def _kill(host: Any) -> None:

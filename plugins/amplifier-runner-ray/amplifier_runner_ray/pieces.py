@@ -22,9 +22,10 @@ MOST = 32
 class Pieces:
     """Some stream sockets of this process in an event loop; `async with` closes them in the end."""
 
-    def __init__(self, sockets: Sequence[socket.socket]) -> None:
-        self.closed = [asyncio.Event() for _ in sockets]
-        """Set as soon as the other end of that socket is closed."""
+    def __init__(self, sockets: Sequence[socket.socket], killing: Piece = (-1, b"")) -> None:
+        self.killed = asyncio.Event()
+        """Set as soon as the other end sends the bytes of `killing` over its socket, or closes that."""
+        self._killing = killing
         self._sockets = sockets
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -75,6 +76,9 @@ class Pieces:
     async def _read(self, number: int, reader: asyncio.StreamReader) -> None:
         with suppress(OSError):
             while data := await reader.read(SIZE):
+                if number == self._killing[0] and self._killing[1] in data:
+                    self.killed.set()
                 await self._waiting.put((number, data))
-        self.closed[number].set()
+        if number == self._killing[0]:
+            self.killed.set()
         await self._waiting.put((number, b""))

@@ -101,6 +101,15 @@ async def begin(at: Host) -> None:
     await at.begin(__version__, [])
 
 
+async def end(at: Host) -> None:
+    """Kill the session of a host, and wait until its sockets are closed."""
+    await at.write(99, [(WATCH, b"K")])
+    assert at._guarding is not None
+    await at._guarding
+    for _ in range(3):  # the loop closes sockets in its next turns
+        await asyncio.sleep(0)
+
+
 async def read_until(at: Host, told: bytes, number: int = 0) -> tuple[int, bytes]:
     """Read from the watch socket until it says this; return the number of the last pieces, and what it said."""
     said = b""
@@ -122,6 +131,7 @@ async def test_what_a_call_asked_for_comes_once_when_the_call_is_repeated() -> N
     await place.write(2, [(WATCH, b"K")])
     _, said = await read_until(place, b"ended", number)
     assert json.loads(said.splitlines()[-1])["ended"] == 9
+    await end(place)
 
 
 def _message(data: bytes) -> bytes:
@@ -136,7 +146,9 @@ async def test_a_host_that_nobody_reads_from_kills_its_session(monkeypatch: pyte
     pid = json.loads(said)["pid"]
     while Path("/proc", str(pid)).exists():
         await asyncio.sleep(0.01)
+    monkeypatch.setattr(host, "CUT", 60.0)
     await begin(place)  # it serves the next one
+    await end(place)
 
 
 async def test_a_host_with_another_version_refuses() -> None:
