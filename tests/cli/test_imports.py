@@ -63,3 +63,9 @@ def test_a_turn_without_mentions_and_background_sessions_imports_neither(folder:
     unused = {"amplifier_foundation.mentions.loading", "amplifier_foundation.bundle.event_names", "html"}
     unused |= {"amplifier_foundation.cli.running.panel", "amplifier_foundation.cli.running.talking"}
     assert modules_of("run", "hello", folder=folder) & ((HEAVY - {"tempfile"}) | unused) == set()
+
+
+def test_who_has_no_transport_imports_nothing_of_them(folder: Path) -> None:
+    (folder / "bundle.md").write_text(BUNDLE.replace("---\n", "---\nbackground_sessions: [{name: s}]\n", 1))
+    loaded = modules_of("up", "--once", folder=folder)
+    assert [each for each in loaded if each.startswith(("amplifier_foundation.transports", "nats"))] == []

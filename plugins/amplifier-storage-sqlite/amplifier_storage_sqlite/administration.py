@@ -35,6 +35,7 @@ _KINDS = {
     "sqlite_sequence": "events",
     "triggers": "trigger states",
     "trigger_states": "trigger states",
+    "received": "received ids",
     "document_texts": "documents",
     **{f"document_index{part}": "documents" for part in ("", "_config", "_data", "_docsize", "_idx")},
 }
