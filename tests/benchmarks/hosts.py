@@ -136,9 +136,12 @@ async def _store(server: Postgres, folder: Path) -> AsyncIterator[Row]:
         ("commit, with an event", commit, COMMIT_AT_MOST),
     ):
         yield Row(f"hosts: {what} / a one-row transaction", figure, one_row, at_most_ratio=at_most)
-    ends = (f"the last {TAIL} messages", long_tail, tail)
-    for what, long, short in (("one more turn", long_turn, turn), ("durable fork", long_fork, fork), ends):
-        yield Row(f"hosts: {what}, {LONGEST:,} / {SHORT} messages", long, short, at_most_ratio=GROWTH_AT_MOST)
+    for what, few, long, short in (
+        ("one more turn", SHORT, long_turn, turn),
+        ("durable fork", SHORT, long_fork, fork),
+        (f"the last {TAIL} messages", TAIL, long_tail, tail),
+    ):
+        yield Row(f"hosts: {what}, {LONGEST:,} / {few} messages", long, short, at_most_ratio=GROWTH_AT_MOST)
 
 
 def _reading(store: Any, name: str, start: int) -> Sample:
