@@ -17,7 +17,9 @@ import inspect
 import os
 import sys
 import traceback
+from contextlib import suppress
 from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
@@ -38,7 +40,10 @@ def find_function(name: str) -> Any:
 
 
 async def serve(commands: TextIO, answers: TextIO) -> None:
-    """Open the store of the first line, and execute the commands one after another until the lines end."""
+    """Open the store of the first line, and execute the commands one after another until the lines end.
+
+    A command that runs then is cancelled: nobody waits for it.
+    """
     first = commands.readline()
     if not first:
         return
@@ -49,9 +54,21 @@ async def serve(commands: TextIO, answers: TextIO) -> None:
         print(_describe_error(error), file=answers, flush=True)
         return
     print(write_json({"result": os.getpid()}), file=answers, flush=True)
-    while line := await asyncio.to_thread(commands.readline):
-        print(await execute_command(store, read_json(line)), file=answers, flush=True)
-    await store.close()
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    loop, serving = asyncio.get_running_loop(), asyncio.current_task()
+    assert serving is not None
+
+    def read() -> None:
+        for line in commands:
+            loop.call_soon_threadsafe(lines.put_nowait, line)
+        loop.call_soon_threadsafe(serving.cancel)  # whatever it does
+
+    Thread(target=read, daemon=True).start()
+    try:
+        while True:
+            print(await execute_command(store, read_json(await lines.get())), file=answers, flush=True)
+    finally:
+        await store.close()
 
 
 async def execute_command(store: Any, command: Mapping[str, Any]) -> str:
@@ -86,7 +103,8 @@ def main() -> None:
     """Serve stdin; what the store prints goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    asyncio.run(serve(sys.stdin, answers))
+    with suppress(asyncio.CancelledError):
+        asyncio.run(serve(sys.stdin, answers))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,6 @@ AREAS = (
     "editors",
     "flows",
     "foreman",
-    "hosts",
 )
 
 

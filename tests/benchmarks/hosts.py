@@ -27,7 +27,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from .environment import peers_python
 from .jobs import OURS, WORKERS, Jobs, latency, losses, redis, seconds_per_job
-from .measure import Row, called, in_turns
+from .measure import Row, awaited, called, in_turns
 from .storing import CALLS, LONGEST, ROUNDS, SHORT, closing_store, forking, more_turns, next_turns, session
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ GROWTH_AT_MOST = 1.2  # goal: times the same of a short history
 DELIVERY_AT_MOST = 1 / 500  # goal: seconds, of all workers together
 EFFECT_AT_MOST = 0.06  # goal: seconds
 
+TAIL = 50
+"""Messages that a context asks for."""
 DELIVERIES = int(os.environ.get("DELIVERIES", "4000"))
 EFFECTS, WARM = 40, 5
 JOBS, KILLS = int(os.environ.get("JOBS", "400")), int(os.environ.get("KILLS", "20"))
@@ -117,13 +119,15 @@ async def _store(server: Postgres, folder: Path) -> AsyncIterator[Row]:
         for name in (*shorts, "short"):
             await session(store, name, SHORT)
         await session(store, "long", LONGEST)
+        await session(store, "tail", TAIL)
         with psycopg.connect(dsn, autocommit=True) as raw:
             raw.execute("CREATE TABLE rows (id bigserial PRIMARY KEY, body text NOT NULL)")
             samples = [next_turns(store, iter(shorts)), more_turns(store, "long")]
             samples += [forking(store, "short"), forking(store, "long"), *_deliveries(store)]
+            samples += [_reading(store, "tail", 0), _reading(store, "long", LONGEST - TAIL)]
             limit = called(lambda: raw.execute("INSERT INTO rows (body) VALUES (%s)", ("x" * 200,)), CALLS)
             *ours, one_row = await in_turns(*samples, limit, rounds=ROUNDS)
-    turn, long_turn, fork, long_fork, claim, commit = ours
+    turn, long_turn, fork, long_fork, claim, commit, tail, long_tail = ours
     for what, figure, at_most in (
         (f"one more turn of 2 KB, {SHORT} messages", turn, TURN_AT_MOST),
         (f"one more turn of 2 KB, {LONGEST:,} messages", long_turn, TURN_AT_MOST),
@@ -132,8 +136,16 @@ async def _store(server: Postgres, folder: Path) -> AsyncIterator[Row]:
         ("commit, with an event", commit, COMMIT_AT_MOST),
     ):
         yield Row(f"hosts: {what} / a one-row transaction", figure, one_row, at_most_ratio=at_most)
-    for what, long, short in (("one more turn", long_turn, turn), ("durable fork", long_fork, fork)):
-        yield Row(f"hosts: {what}, {LONGEST:,} / {SHORT} messages", long, short, at_most_ratio=GROWTH_AT_MOST)
+    for what, few, long, short in (
+        ("one more turn", SHORT, long_turn, turn),
+        ("durable fork", SHORT, long_fork, fork),
+        (f"the last {TAIL} messages", TAIL, long_tail, tail),
+    ):
+        yield Row(f"hosts: {what}, {LONGEST:,} / {few} messages", long, short, at_most_ratio=GROWTH_AT_MOST)
+
+
+def _reading(store: Any, name: str, start: int) -> Sample:
+    return awaited(lambda: store.read(name, start, start + TAIL), CALLS)
 
 
 def _deliveries(store: Any) -> tuple[Sample, Sample]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -356,7 +360,29 @@ def open_slow(config: Mapping[str, Any]) -> Any:
         async def last_sequence(self) -> None:
             await asyncio.Event().wait()
 
+        async def close(self) -> None:
+            pass
+
     return Slow()
+
+
+def test_a_process_with_a_store_ends_with_the_process_that_started_it() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "amplifier_core.testing.store_process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(json.dumps({"factory": f"{__name__}:open_slow", "config": {}}), file=process.stdin, flush=True)
+        assert process.stdout.readline()
+        waiting: dict[str, Any] = {"call": "last_sequence", "arguments": [], "named": {}, "fence": None}
+        print(json.dumps(waiting), file=process.stdin, flush=True)
+        process.stdin.close()
+        assert process.wait(60) == 0
 
 
 async def test_a_store_that_hangs_is_killed_and_named() -> None:
