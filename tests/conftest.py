@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import canary
+from tests import canary, forks
 
 LEVEL = logging.getLogger().level
 """The level of the log before any test."""
@@ -66,16 +65,7 @@ def amplifier(home: Path) -> Run:
     """Run the program as a process of its own and return how it ended."""
 
     def run(*arguments: str, cwd: Path | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "amplifier_foundation", *arguments],
-            cwd=cwd or Path.cwd(),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "AMPLIFIER_HOME": str(home)},
-            check=False,
-        )
+        return forks.run(arguments, cwd=cwd, env={**os.environ, "AMPLIFIER_HOME": str(home)}, input=stdin)
 
     return run
 

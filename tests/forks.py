@@ -32,6 +32,8 @@ PACKAGES = (
     *("amplifier_trigger_manual", "amplifier_trigger_session_event"),
 )
 """What the server imports at its start, with all modules."""
+SDKS = ("anthropic", "google.genai", "openai")
+"""What the providers import for a turn."""
 _LOCK = Lock()
 
 

@@ -36,6 +36,7 @@ from amplifier_foundation.bundle.first_provider import choose_provider
 from amplifier_foundation.bundle.load import read_bundle
 from amplifier_foundation.bundle.registry import BundleRegistry
 from amplifier_foundation.cli import cli, exits, invoke
+from tests import forks
 from tests.other_programs import CLAUDE_ID, claude_session, codex_session
 
 ROOT = Path(__file__).parents[1]
@@ -77,8 +78,9 @@ def folder(project: Path, home: Path) -> Path:
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     words = shlex.split(command)
-    program = [sys.executable, "-m", "amplifier_foundation"] if words[0] == "amplifier" else [words[0]]
-    return subprocess.run([*program, *words[1:]], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    if words[0] == "amplifier":
+        return forks.run(words[1:], cwd=folder)
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:

@@ -27,7 +27,7 @@ async def drain(managers: Sequence[BackgroundSessionManager]) -> bool:
     Events accepted while the triggers stop are handled too. Postponed events, and events of paused background sessions,
     stay for the next start. False when an event was given up or a trigger has failed.
     """
-    knows = all(manager.knows_when_caught_up for manager in managers)
+    knows = all(watch.knows_when_caught_up for manager in managers for watch in manager.list_watches())
     await _wait_until_idle(managers, caught_up=True, quiet=SETTLED if knows else QUIET)
     await asyncio.gather(*(manager.stop_triggers() for manager in managers))
     await _wait_until_idle(managers)

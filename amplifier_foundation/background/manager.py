@@ -316,9 +316,8 @@ class BackgroundSessionManager:
         """
         if caught_up and not await self._engine.router.is_read():
             return False
-        if caught_up and any(
-            each.name not in each.background.problems and not each.is_caught_up for each in self._all_watches()
-        ):
+        watches = self.list_watches() if caught_up else ()
+        if any(each.name not in each.background.problems and not each.is_caught_up for each in watches):
             return False
         at_work = [each for each in self._sessions.values() if not each.stopping and not each.paused]
         running = [each for each in at_work if each.running or each.allowance.until is None]
@@ -326,15 +325,11 @@ class BackgroundSessionManager:
 
     async def stop_triggers(self) -> None:
         """Stop every trigger; the workers go on."""
-        await asyncio.gather(*(watch.stop() for watch in self._all_watches()))
+        await asyncio.gather(*(watch.stop() for watch in self.list_watches()))
 
-    def _all_watches(self) -> list[Watch]:
+    def list_watches(self) -> list[Watch]:
+        """Return those of all background sessions."""
         return [watch for watches in self._watches.values() for watch in watches]
-
-    @property
-    def knows_when_caught_up(self) -> bool:
-        """Whether every trigger says so itself."""
-        return all(each.knows_when_caught_up for each in self._all_watches())
 
     @property
     def has_trouble(self) -> bool:

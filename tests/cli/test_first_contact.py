@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amplifier_foundation.settings.keys import find_key, keep_key
+from tests import forks
 from tests.wire import anthropic, openai
 from tests.wire.server import Answer, WireServer
 
@@ -27,17 +27,10 @@ def _fresh(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def amplifier(*arguments: str, code: int = 0, stdin: str = "", **environ: str) -> tuple[str, str]:
     """Give a command that ends with this code; return stdout and stderr."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "amplifier_foundation", *arguments),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **environ},
-    )
-    out, err = await process.communicate(stdin.encode())
-    assert process.returncode == code, err.decode()
-    assert KEY not in out.decode() + err.decode()
-    return out.decode(), err.decode()
+    done = await asyncio.to_thread(forks.run, arguments, env={**os.environ, **environ}, input=stdin, imports=forks.SDKS)
+    assert done.returncode == code, done.stderr
+    assert KEY not in done.stdout + done.stderr
+    return done.stdout, done.stderr
 
 
 def keys_sent(server: WireServer) -> set[str]:

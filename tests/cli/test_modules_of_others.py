@@ -6,11 +6,12 @@ import asyncio
 import importlib.util
 import json
 import shutil
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests import forks
 
 ECOSYSTEM = Path(__file__).parents[1] / "ecosystem"
 
@@ -43,13 +44,8 @@ def load(name: str) -> ModuleType:
 
 
 async def amplifier(*arguments: str) -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "amplifier_foundation", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+    done = await asyncio.to_thread(forks.run, arguments)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.usefixtures("home")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import forks
 from tests.wire import anthropic, openai
 from tests.wire.server import Answer, WireServer
 
@@ -42,10 +43,9 @@ async def start(*arguments: str) -> asyncio.subprocess.Process:
 
 async def amplifier(*arguments: str, code: int = 0) -> tuple[str, str]:
     """Give a command that ends with this code; return stdout and stderr."""
-    process = await start(*arguments)
-    out, err = await process.communicate()
-    assert process.returncode == code, err.decode()
-    return out.decode(), err.decode()
+    done = await asyncio.to_thread(forks.run, arguments, imports=forks.SDKS)
+    assert done.returncode == code, done.stderr
+    return done.stdout, done.stderr
 
 
 async def run(*arguments: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from anthropic.types import MessageParam
 from openai.types.responses import ResponseInputParam
 from pydantic import TypeAdapter
 
+from tests import forks
 from tests.other_programs import (
     CLAUDE_ID,
     CODEX_ID,
@@ -48,15 +48,9 @@ NAME, ID = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}"), re.compile(r"[a-zA-Z0-9_
 
 
 async def amplifier(*arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "amplifier_foundation", *arguments),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    return out.decode()
+    done = await asyncio.to_thread(forks.run, arguments, imports=forks.SDKS)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def write_claude(folder: Path, project: str) -> tuple[Path, str, list[str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.programs import require
 
 BUNDLE = """---
@@ -67,8 +68,7 @@ def _worker(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def amplifier(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "amplifier_foundation", *arguments]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return forks.run(arguments)
 
 
 def is_confined(done: subprocess.CompletedProcess[str], project: Path) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amplifier_foundation.cli import exits, invoke
+from tests import forks
 
 BUNDLE = """---
 bundle: {name: talk}
@@ -58,8 +58,7 @@ def of_project(project: Path) -> Path:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "amplifier_foundation", *arguments]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    return forks.run(arguments)
 
 
 def test_a_person_types_commands_and_a_model_loads_skills(terminals: Any, of_project: Path, project: Path) -> None:

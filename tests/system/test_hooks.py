@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -13,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_foundation.cli import exits, invoke
+from tests import forks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,10 +60,7 @@ class Shop:
         return json.loads(out.getvalue())["data"]
 
     def up(self) -> None:
-        command = [sys.executable, "-m", "amplifier_foundation", "up", "--once"]
-        ran = subprocess.run(
-            command, cwd=self.folder, env=os.environ, capture_output=True, text=True, timeout=60, check=False
-        )
+        ran = forks.run(("up", "--once"), cwd=self.folder)
         assert ran.returncode == exits.OK, ran.stderr
 
     def order(self) -> None:
@@ -120,8 +115,7 @@ def test_a_script_that_changes_stops_the_deliveries_until_it_is_trusted(
     (project / "guard.sh").write_text("cat >/dev/null\n")
     with redirect_stdout(StringIO()):
         assert invoke(["trigger", "fire", "orders"]) == exits.OK
-    command = [sys.executable, "-m", "amplifier_foundation", "up", "--once"]
-    ran = subprocess.run(command, cwd=project, env=os.environ, capture_output=True, text=True, timeout=60, check=False)
+    ran = forks.run(("up", "--once"), cwd=project)
     assert ran.returncode == exits.WAITING
     assert "has changed since it was trusted (guard.sh)" in ran.stderr
     assert not (project / "note.txt").exists()
@@ -139,8 +133,7 @@ def test_a_session_that_rewrites_the_script_of_a_hook_never_has_it_run(
     with redirect_stdout(StringIO()):
         codes = [invoke(each) for each in (["trust", "-y"], *[["trigger", "fire", "orders"]] * 2)]
     assert codes == [exits.OK] * 3
-    command = [sys.executable, "-m", "amplifier_foundation", "up", "--once"]
-    ran = subprocess.run(command, cwd=project, env=os.environ, capture_output=True, text=True, timeout=60, check=False)
+    ran = forks.run(("up", "--once"), cwd=project)
     assert "hook.sh has changed since the session began" in ran.stderr
     [orders] = shop.json("ps")["background_sessions"]
     assert (orders["done"], orders["waiting"]) == (1, 1), "the second one waits for trust"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import forks
 from tests.wire import ollama
 from tests.wire.server import Answer, Request, WireServer
 from tests.wire.services import SERVICES
@@ -30,15 +30,9 @@ You look.
 
 async def run(*arguments: str) -> Any:
     """Run a turn in a process of its own, and return what it prints."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "amplifier_foundation", "run", *arguments, "--json"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    return json.loads(out)["data"]
+    done = await asyncio.to_thread(forks.run, ("run", *arguments, "--json"), imports=forks.SDKS)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["data"]
 
 
 @pytest.mark.parametrize(("name", "sees"), [*((name, True) for name in SERVICES), ("ollama", False), ("chat", False)])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -18,6 +16,7 @@ from amplifier_core import load_plugins
 from amplifier_core.storage import SessionRecord
 from amplifier_foundation import open_store
 from amplifier_foundation.cli import exits, invoke
+from tests import forks
 
 TOOL = """
 import asyncio, os, signal
@@ -101,8 +100,7 @@ class Shop:
         assert self.run("trigger", "fire", "orders").returncode == exits.OK
 
     def up(self) -> int:
-        command = [sys.executable, "-m", "amplifier_foundation", "up", "--once"]
-        return subprocess.run(command, cwd=self.folder, capture_output=True, timeout=60, check=False).returncode
+        return forks.run(("up", "--once"), cwd=self.folder).returncode
 
     def dead(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.run("trigger", "dead", "--json").stdout)["data"]

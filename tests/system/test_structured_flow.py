@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import forks
 from tests.wire.server import Answer, Request, WireServer
 from tests.wire.services import SERVICES, Service
 
@@ -101,15 +101,9 @@ def folder(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def amplifier(*arguments: str) -> Any:
     """Give a command to a process of its own, and return the data that it prints."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "amplifier_foundation", *arguments, "--json"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    return json.loads(out)["data"]
+    done = await asyncio.to_thread(forks.run, (*arguments, "--json"), imports=forks.SDKS)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["data"]
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests import forks
+
 PATIENCE = 60.0
 """Seconds for any answer; a loaded machine needs a part of them."""
 SCHEMA = Path(__file__).with_name("schema.unstable.json")
@@ -365,16 +367,7 @@ class Editors:
 
     def run(self, *arguments: str, folder: Path, stdin: str = "") -> str:
         """Run another command of the program, and return what it prints."""
-        done = subprocess.run(
-            [sys.executable, "-m", "amplifier_foundation", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env=self.environment,
-            timeout=PATIENCE,
-            check=False,
-        )
+        done = forks.run(arguments, cwd=folder, env=self.environment, input=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

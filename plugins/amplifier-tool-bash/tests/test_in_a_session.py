@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.programs import require
 
 BUNDLE = r"""---
@@ -45,11 +44,8 @@ def test_commands_run_by_the_permissions_of_the_session(
     (work / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "data").mkdir(mode=0o700)
     (tmp_path / "data" / "settings.yaml").write_text(settings)
-    done = subprocess.run(
-        [sys.executable, "-m", "amplifier_foundation", "run", f"do {command}"],
-        env={**os.environ, "AMPLIFIER_HOME": str(tmp_path / "data"), "AMPLIFIER_TRUST": "1"},
-        cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "data"), "AMPLIFIER_TRUST": "1"}
+    done = forks.run(("run", f"do {command}"), cwd=work, env=environment)
     if code is not None:
         assert done.returncode == code, done.stderr
     assert (work / "made").exists() is made

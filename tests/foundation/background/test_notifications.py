@@ -21,6 +21,7 @@ from amplifier_foundation import Activity
 from amplifier_foundation.background import notify_targets
 from amplifier_foundation.background.notifications import Notifications
 from amplifier_foundation.cli import exits, invoke
+from tests import forks
 
 DELIVERY = SimpleNamespace(delivery_id="d-1", session_id="s-1")
 WRITE = """
@@ -293,8 +294,7 @@ def test_up_tells_of_an_event_given_up_unless_the_project_that_says_so_is_not_tr
     (project / "bundle.md").write_text(BUNDLE, encoding="utf-8")
 
     def amplifier(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "amplifier_foundation", *arguments]
-        return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120, check=False)
+        return forks.run(arguments, cwd=project)
 
     amplifier("trust", "bundle.md", "--yes")
     folder = home if scope == "user" else project / ".amplifier"

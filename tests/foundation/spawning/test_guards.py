@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from amplifier_foundation.spawning.inheritance import child_config
+from tests import forks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,10 +74,7 @@ def test_the_guards_of_an_agent_and_of_its_parent_both_hold(tmp_path: Path, runn
     environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home"), "AMPLIFIER_TRUST": "1"}
 
     def run(prompt: str) -> str:
-        command = [sys.executable, "-m", "amplifier_foundation", "run", "--json", prompt]
-        ran = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
+        ran = forks.run(("run", "--json", prompt), cwd=tmp_path, env=environment)
         assert ran.returncode == 0, ran.stderr
         return str(json.loads(ran.stdout)["data"])
 
