@@ -252,9 +252,7 @@ class BackgroundSessionManager:
         self._engine.clear_problem(background, background.queue)
 
     async def _on_parent_stop(self) -> None:
-        leaving = [
-            session_id for session_id, background in self._sessions.items() if background.config.stop_on_parent_stop
-        ]
+        leaving = [session_id for session_id, each in self._sessions.items() if each.config.stop_on_parent_stop]
         await asyncio.gather(*(self.stop(session_id) for session_id in leaving))
 
     async def stop(self, session_id: str, *, grace: float = 10.0) -> bool:

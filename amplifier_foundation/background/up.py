@@ -30,6 +30,7 @@ from .control import answering, socket_path
 from .data_folder import watching_data_folder
 from .descriptors import report_exhaustion
 from .file_causes import FileCauses
+from .hosts.leading import Leadership
 from .hosts.sharing import joining, shared_store, sharing
 from .manager import STORE_FILE, BackgroundSessionManager
 from .queue_view import QUEUES, BundleQueues
@@ -293,7 +294,7 @@ async def _carrying(
     plugins: Plugins,
     control: Control,
 ) -> AsyncIterator[None]:
-    """Carry events to other sites and back while the block runs. Raises `UnknownName`."""
+    """Carry events to other sites and back while the block runs, of several hosts on one. Raises `UnknownName`."""
     async with AsyncExitStack() as stack:
         for entry in transports:
             from ..transports import Route
@@ -302,7 +303,12 @@ async def _carrying(
             route = Route.of(entry)
             factory = plugins.registry_of("transport").get(route.name)
             carrier = Carrier(route, factory, store, router, SystemClock(), control.report)
-            await stack.enter_async_context(run_beside(carrier.run(), carrier.component))
+            if control.member is None:
+                await stack.enter_async_context(run_beside(carrier.run(), carrier.component))
+                continue
+            leadership = Leadership(control.member, carrier.component)
+            await stack.enter_async_context(run_beside(leadership.run(), "leadership"))
+            await stack.enter_async_context(run_beside(leadership.run_led(carrier.run), carrier.component))
         yield
 
 

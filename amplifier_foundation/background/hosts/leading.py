@@ -1,4 +1,4 @@
-"""Hold the leadership of a bundle's triggers: of all hosts, one runs the triggers that are not bound to a host."""
+"""Hold a leadership: of all hosts, one runs the triggers of a bundle that are not bound to a host, and each transport."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreUnavailable
 
+from ..tasks import run_beside
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+    from typing import Any
 
     from amplifier_core.shared_stores import Lease
 
@@ -19,14 +22,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def leader_name(project: str, bundle: str) -> str:
-    """Return the name of the lease of a bundle's triggers."""
-    return f"triggers of {bundle} in {project}"
-
-
 @dataclass(slots=True)
 class Leadership:
-    """Whether this process leads the triggers of one bundle in one project.
+    """Whether this process leads what has this name: the triggers of a bundle in a project, or a transport.
 
     It is given up `OWN_SHARE` of a lease after the last renewal, by the monotonic clock: it has ended here before
     another process can take it. A process does not lead while one that started later runs the bundle with another
@@ -34,9 +32,11 @@ class Leadership:
     """
 
     member: Member
-    project: str
-    bundle: str
-    digest: str
+    name: str
+    """The name of the lease."""
+    project: str = ""
+    bundle: str = ""
+    digest: str = ""
     changed: Callable[[Leadership], None] = lambda leadership: None
     """Called after each change."""
     lease: Lease | None = None
@@ -45,10 +45,17 @@ class Leadership:
     _held: asyncio.Event = field(default_factory=asyncio.Event)
     _lost: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def name(self) -> str:
-        """The name of the lease."""
-        return leader_name(self.project, self.bundle)
+    @classmethod
+    def of_triggers(cls, member: Member, project: str, bundle: str, digest: str) -> Leadership:
+        """Return that of the triggers of a bundle."""
+        return cls(member, f"triggers of {bundle} in {project}", project, bundle, digest)
+
+    async def run_led(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do the work whenever this process leads, and cancel it when it leads no longer, until cancelled."""
+        while True:
+            await self._held.wait()
+            async with run_beside(work(), self.name):
+                await self._lost.wait()
 
     async def run(self) -> None:
         """Take and renew the lease until cancelled; then resign."""
@@ -86,7 +93,7 @@ class Leadership:
     async def _find_newer(self) -> str:
         present = await self.member.others()
         mine = next((each for each in await self.member.store.processes() if each.process == self.member.process), None)
-        for each in present:
+        for each in present if self.bundle else ():
             digest = (each.facts.get("bundles") or {}).get(self.bundle)
             runs_here = self.project in (each.facts.get("projects") or ()) and each.facts.get("role") == "up"
             if runs_here and digest not in (None, self.digest) and mine is not None and each.started > mine.started:

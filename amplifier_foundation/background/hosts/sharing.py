@@ -57,6 +57,6 @@ async def sharing(member: Member | None, bundle: Bundle, project: str) -> AsyncI
     elif member.role == "worker":
         yield Share(member)
     else:
-        leadership = Leadership(member, project, bundle.name, bundle.digest)
+        leadership = Leadership.of_triggers(member, project, bundle.name, bundle.digest)
         async with run_beside(leadership.run(), "leadership"):
             yield Share(member, leadership)

@@ -89,7 +89,7 @@ class Hosts:
         router = EventRouter(store)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(taking_part(member, [self._project]))
-            leadership = Leadership(member, self._project, bundle.bundle.name, bundle.bundle.digest)
+            leadership = Leadership.of_triggers(member, self._project, bundle.bundle.name, bundle.bundle.digest)
             if role == "up":
                 await stack.enter_async_context(run_beside(leadership.run(), "leadership"))
             share = Share(member, leadership if role == "up" else None)

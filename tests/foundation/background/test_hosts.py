@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +17,13 @@ from amplifier_core.testing import VirtualClock
 from amplifier_core.testing.shared_memory_store import SharedMemoryStore
 from amplifier_foundation.background.file_causes import FileCauses, Writer
 from amplifier_foundation.background.hosts.clock import StoreClock
+from amplifier_foundation.background.hosts.leading import Leadership
 from amplifier_foundation.background.hosts.people import adopt_host, change_elsewhere, describe_hosts
 from amplifier_foundation.background.hosts.writes import SharedWrites
+from amplifier_foundation.background.tasks import run_beside
 
 from .bench import FedTrigger, Feeds
-from .hosts import LEASE, Hosts
+from .hosts import LEASE, HostBench, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -350,3 +354,28 @@ async def test_a_file_that_a_session_of_another_host_wrote_has_that_session_as_i
     assert (found.source_session_id, found.cause, found.depth) == ("s-1", "event-1", 3)
     path.write_text("changed by somebody else")
     assert await paris.attribute(hosts.store, place, event) == event
+
+
+async def test_what_one_host_does_for_all_moves_with_the_leadership(hosts: Hosts, make_bundle: Bundles) -> None:
+    bundle, at_work = make_bundle("family"), list[str]()
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle) as paris:
+
+        async def carry(host: HostBench) -> None:
+            at_work.append(host.member.host)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                at_work.remove(host.member.host)
+
+        async with AsyncExitStack() as stack:
+            for host in (berlin, paris):
+                leadership = Leadership(host.member, "transport x")
+                await stack.enter_async_context(run_beside(leadership.run(), "leadership"))
+                await stack.enter_async_context(run_beside(leadership.run_led(partial(carry, host)), "carrying"))
+            await berlin.holds(lambda: at_work == ["berlin"])
+            berlin.cut.set()
+            await hosts.clock.advance(LEASE * 0.8)
+            assert at_work == []
+            await paris.holds(lambda: at_work == ["paris"], step=0.5)
+            berlin.cut.clear()
+        assert at_work == []
