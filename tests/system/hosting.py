@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 PROGRAM = [sys.executable, "-m", "amplifier_foundation"]
 LEASE = 2.0
 """Seconds; a person's hosts have 30."""
+STEP = 0.05
+"""Seconds between two marks of the tool."""
 PATIENCE = 120.0
 QUEUE = "farm/worker"
 BUNDLE = """---
@@ -280,16 +282,19 @@ class Farm:
         return {"done": len(found), "ticks": len(ticks), "taken_over": again, "overlap": self._overlap()}
 
     def _overlap(self) -> float:
-        """Return the longest time in seconds that two sessions worked on the same thing."""
+        """Return the longest time in seconds that a session went on with what a later one had begun.
+
+        A frozen process does nothing: its time counts from its first step after the other has begun.
+        """
         runs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for line in (self.project / "marks").read_text().splitlines():
             number, host, pid, call, at = line.split()
             runs[number][f"{host} {pid} {call}"].append(float(at))
         longest = 0.0
         for calls in runs.values():
-            spans = sorted((min(times), max(times)) for times in calls.values())
-            for (_, end), (begin, _) in itertools.pairwise(spans):
-                longest = max(longest, end - begin)
+            for earlier, later in itertools.pairwise(sorted(calls.values())):
+                late = [at for at in earlier if at > later[0]]
+                longest = max(longest, late[-1] - late[0] + STEP if late else 0.0)
         return longest
 
 
@@ -311,7 +316,7 @@ def allows_namespaces() -> bool:
 
 def _add_namespace(name: str, number: int) -> str:
     """Make a namespace with a line of its own to this one; return the address of this end."""
-    net = f"10.{200 + os.getpid() % 50}.{number}"
+    net = f"10.{128 + os.getpid() % 127}.{os.getpid() // 127 % 63 * 4 + number}"
     subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
     _ip("netns", "add", name)
     _ip("link", "add", f"{name}-0", "type", "veth", "peer", "name", f"{name}-1", "netns", name)
