@@ -1,4 +1,4 @@
-"""Hold a leadership: one of all hosts runs the triggers of a bundle that are not bound to a host, and each transport."""
+"""Hold a leadership: one of all hosts runs the triggers of a bundle that belong to no host, and each transport."""
 
 from __future__ import annotations
 
