@@ -131,6 +131,17 @@ async def expand_references(config: dict[str, Any]) -> dict[str, Any]:
     return expanded
 
 
+def expand_references_now(config: dict[str, Any]) -> dict[str, Any]:
+    """Do as `expand_references` does in the calling thread, which may have to wait for a keyring."""
+    names = set(_find_references(config))
+    if not names:
+        return config
+    from ..settings.keys import find_key
+
+    expanded: dict[str, Any] = _replace_references(config, {name: find_key(name) for name in sorted(names)})
+    return expanded
+
+
 async def _run_beside(function: Any, name: str) -> str:
     """Call a function in a thread: a keyring may wait for a person."""
     import asyncio

@@ -1,7 +1,8 @@
 """Open the store of an installed plugin, chosen and configured by the settings.
 
 The settings say `storage: NAME`, or `storage: {name: NAME, config: {…}}`. The storage's factory is called with that
-config and with `folder`, the data folder, unless the config itself says a `folder` or a `path`.
+config and with `folder`, the data folder, unless the config itself says a `folder` or a `path`. A value `secret://NAME`
+of the config stands for a kept key.
 """
 
 from __future__ import annotations
@@ -133,8 +134,12 @@ def require_inbox(
 
 
 def _config_of(choice: Choice, path: Path | None) -> dict[str, Any]:
-    """Return the configuration of a storage with the place of its files."""
+    """Return the configuration of a storage with the place of its files, and keys in place of `secret://NAME`."""
     config = dict(choice.config)
+    if "secret://" in str(config):
+        from ..bundle.credentials import expand_references_now
+
+        config = expand_references_now(config)
     if path is not None:
         return {**{key: value for key, value in config.items() if key != "folder"}, "path": str(path)}
     if not {"folder", "path"} & config.keys():

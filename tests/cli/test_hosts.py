@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from amplifier_foundation.cli import exits
@@ -193,3 +194,43 @@ def test_a_store_of_one_host_has_no_hosts_and_no_workers(command: list[str], tmp
     assert done.returncode in (exits.NOT_FOUND, exits.USAGE)
     assert "storage-postgres" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_password_of_the_database_is_a_kept_key(site: Site) -> None:
+    server = site.dsn.partition("host=")[2].partition(" ")[0]
+    done = subprocess.run(
+        [*PROGRAM, "auth", "login", "AMPLIFIER_DB"],
+        cwd=site.folder,
+        env=site.environment("web1"),
+        input="let-me-in\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == exits.OK, done.stderr
+    with psycopg.connect(site.dsn, autocommit=True) as db:
+        db.execute("CREATE ROLE clerk LOGIN PASSWORD 'let-me-in'")
+        db.execute(f'GRANT CREATE, CONNECT ON DATABASE "{db.info.dbname}" TO clerk')
+        rules = Path(server, "data", "pg_hba.conf")
+        before = rules.read_text()
+        rules.write_text("local all clerk scram-sha-256\n" + before)
+        db.execute("SELECT pg_reload_conf()")
+    try:
+        config = {"dsn": site.dsn.replace("user=postgres", "user=clerk"), "password": "secret://AMPLIFIER_DB"}
+        settings = {"storage": {"name": "storage-postgres", "config": config}}
+        environment = site.environment("web1")
+        (site.folder / "web1" / "settings.yaml").write_text(json.dumps(settings))
+        listing = [*PROGRAM, "host", "list"]
+        run = subprocess.run(listing, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert (run.returncode, run.stdout) == (exits.OK, "")
+        (site.folder / "web1" / "keys.json").unlink(missing_ok=True)
+        forget = [*PROGRAM, "auth", "logout", "AMPLIFIER_DB"]
+        subprocess.run(forget, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        run = subprocess.run(listing, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert run.returncode != exits.OK
+        assert "amplifier auth login AMPLIFIER_DB" in run.stderr
+    finally:
+        rules.write_text(before)
+        with psycopg.connect(site.dsn, autocommit=True) as db:
+            db.execute("SELECT pg_reload_conf()")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 KEYS: dict[str, Any] = {
     "dsn": "env:AMPLIFIER_DSN",
     "listen_dsn": None,
+    "password": None,
     "schema": "amplifier",
     "pool": 8,
     "connect_timeout": 5.0,
@@ -65,17 +66,30 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         raise ValueError(f"storage-postgres: pool: {given['pool']!r} is not a number of connections from 1 to 100")
     seconds = {key: _seconds(key, given[key]) for key in KEYS if key.endswith("timeout")}
     connecting = seconds.pop("connect_timeout")
-    dsn = _complete(_parse("dsn", given["dsn"]), connecting, seconds["timeout"])
+    password = _password(given["password"])
+    dsn = _complete({**_parse("dsn", given["dsn"]), **password}, connecting, seconds["timeout"])
     listening = given["listen_dsn"]
+    if listening:
+        listening = _complete({**_parse("listen_dsn", listening), **password}, connecting, 30.0)
     return Settings(
         dsn=make_conninfo(**dsn),
-        listen_dsn=make_conninfo(**_complete(_parse("listen_dsn", listening), connecting, 30.0) if listening else dsn),
+        listen_dsn=make_conninfo(**(listening or dsn)),
         schema=given["schema"],
         pool=given["pool"],
         projects=_projects(given["projects"]),
         place=_describe(dsn, given["schema"]),
         **seconds,
     )
+
+
+def _password(given: Any) -> dict[str, str]:
+    """Return the part of a connection string with a password, {} without one."""
+    if given is None:
+        return {}
+    if not isinstance(given, str) or not given:
+        raise ValueError("storage-postgres: password: name the kept key, for example: secret://AMPLIFIER_DB")
+    hide_secret(given)
+    return {"password": given}
 
 
 def _seconds(key: str, value: Any) -> float:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.errors import StoreUnavailable
+from amplifier_core.utils.secrets import redact_text
 from amplifier_storage_postgres import administer_postgres, open_postgres
 from amplifier_storage_postgres.settings import KEYS, read_settings
 
@@ -135,3 +136,12 @@ def test_importing_the_plugin_imports_neither_psycopg_nor_asyncio(start: Start) 
     names = "{'psycopg', 'asyncio', 'pydantic'}"
     check = f"import sys, amplifier_storage_postgres; print(sorted({names} & set(sys.modules)))"
     assert start(script, check).communicate()[0] == "[]\n"
+
+
+def test_a_kept_password_is_that_of_every_connection() -> None:
+    config = {"dsn": "host=db user=me", "listen_dsn": "host=direct user=me", "password": "hunter2"}
+    settings = read_settings(config)
+    assert all("password=hunter2" in dsn.split() for dsn in (settings.dsn, settings.listen_dsn))
+    assert "hunter2" not in f"{settings!r} {settings.place} {redact_text('it said hunter2')}"
+    with pytest.raises(ValueError, match="password: name the kept key"):
+        read_settings({**config, "password": 5})
