@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 KEYS: dict[str, Any] = {
     "dsn": "env:AMPLIFIER_DSN",
-    "listen_dsn": None,
     "password": None,
+    "listen_dsn": None,
     "schema": "amplifier",
     "pool": 8,
     "connect_timeout": 5.0,
