@@ -30,7 +30,6 @@ from .control import answering, socket_path
 from .data_folder import watching_data_folder
 from .descriptors import report_exhaustion
 from .file_causes import FileCauses
-from .hosts.leading import Leadership
 from .hosts.sharing import joining, shared_store, sharing
 from .manager import STORE_FILE, BackgroundSessionManager
 from .queue_view import QUEUES, BundleQueues
@@ -306,6 +305,8 @@ async def _carrying(
             if control.member is None:
                 await stack.enter_async_context(run_beside(carrier.run(), carrier.component))
                 continue
+            from .hosts.leading import Leadership
+
             leadership = Leadership(control.member, carrier.component)
             await stack.enter_async_context(run_beside(leadership.run(), "leadership"))
             await stack.enter_async_context(run_beside(leadership.run_led(carrier.run), carrier.component))

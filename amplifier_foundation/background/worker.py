@@ -46,7 +46,6 @@ from ..spawning.life import record_changes, run_spawn
 from .attempt_ends import AttemptEnd
 from .attempts import make_inbox, prepare_attempt, put_aside
 from .budgets import BUDGET
-from .hosts.claims import keep_claim
 from .state import Running
 from .watch import STORE_PAUSE, first_cause
 
@@ -204,6 +203,8 @@ class Worker:
 
     async def _renew(self, delivery: Delivery) -> None:
         if self.engine.member is not None:
+            from .hosts.claims import keep_claim
+
             await keep_claim(self.engine.member, delivery, self.asked)
         while True:
             await self.engine.clock.sleep(self.engine.lease / 3)

@@ -69,3 +69,12 @@ def test_who_has_no_transport_imports_nothing_of_them(folder: Path) -> None:
     (folder / "bundle.md").write_text(BUNDLE.replace("---\n", "---\nbackground_sessions: [{name: s}]\n", 1))
     loaded = modules_of("up", "--once", folder=folder)
     assert [each for each in loaded if each.startswith(("amplifier_foundation.transports", "nats"))] == []
+
+
+@pytest.mark.parametrize("command", [("up", "--once"), ("ps",), ("logs", "-n", "5"), ("why", "last")])
+def test_a_host_alone_imports_nothing_of_many_hosts(command: tuple[str, ...], folder: Path) -> None:
+    (folder / "bundle.md").write_text(BUNDLE.replace("---\n", "---\nbackground_sessions: [{name: s}]\n", 1))
+    loaded = modules_of(*command, folder=folder)
+    heavy = {each for each in loaded if each.startswith("amplifier_foundation.background.hosts.")}
+    assert heavy <= {"amplifier_foundation.background.hosts.sharing"}
+    assert "amplifier_core.shared_stores" not in loaded

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..tasks import run_beside
-from .leading import Leadership
-from .member import Member, describe_process, taking_part
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -17,6 +15,8 @@ if TYPE_CHECKING:
     from amplifier_core.storage import SessionStore
 
     from ...bundle.model import Bundle
+    from .leading import Leadership
+    from .member import Member
 
 
 @dataclass(slots=True)
@@ -42,6 +42,7 @@ async def joining(
 ) -> AsyncIterator[Member]:
     """Be one of the hosts while the block runs. Raises `StoreUnavailable`."""
     from ...settings import read_settings
+    from .member import Member, describe_process, taking_part
 
     facts = describe_process({bundle.name: bundle.digest for bundle in bundles}, projects)
     member = Member(store, role, float(read_settings().get("hosts.lease")), facts=facts)
@@ -57,6 +58,8 @@ async def sharing(member: Member | None, bundle: Bundle, project: str) -> AsyncI
     elif member.role == "worker":
         yield Share(member)
     else:
+        from .leading import Leadership
+
         leadership = Leadership.of_triggers(member, project, bundle.name, bundle.digest)
         async with run_beside(leadership.run(), "leadership"):
             yield Share(member, leadership)
