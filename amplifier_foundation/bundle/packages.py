@@ -32,6 +32,7 @@ OURS = frozenset(
         "provider-openai",
         "provider-playbook",
         "provider-replay",
+        "runner-ray",
         "runner-subprocess",
         "storage-jsonl",
         "storage-postgres",

@@ -20,7 +20,7 @@ from amplifier_foundation.security.trust import inspect_bundle, trust_content
 from amplifier_foundation.sessions.lock import owner_lock
 from amplifier_foundation.settings import write_setting
 
-PARTS = ["trust", "permissions", "acp", "processes", "sandbox", "keys", "files", "ports", "notify"]
+PARTS = ["trust", "permissions", "acp", "processes", "ray", "sandbox", "keys", "files", "ports", "notify"]
 
 
 @pytest.fixture(autouse=True)

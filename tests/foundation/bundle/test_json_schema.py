@@ -141,7 +141,7 @@ def test_names_that_yaml_takes_for_numbers_are_accepted_where_they_load(schema: 
 
 def test_keys_say_what_they_mean_and_names_that_are_installed_are_proposed(schema: dict[str, Any]) -> None:
     session = schema["$defs"]["BackgroundSessionConfig"]["properties"]
-    assert session["pool_size"]["description"] == "Events handled at the same time."
+    assert session["pool_size"]["description"] == "Events handled at the same time, on each host."
     assert "'enum': ['tool-filesystem']" in repr(schema["properties"]["tools"])
     assert "'enum': ['loop-basic']" in repr(schema["$defs"]["SessionSection"]["properties"]["orchestrator"])
     assert "trigger-timer" in repr(schema["$defs"]["TriggerConfig"]["properties"]["module"])
