@@ -21,6 +21,10 @@ ODD = "half \ud83d and \udcff, NUL \0, quote \" ' \\, é \u2028 😀 \uffff"
 _PAGE = 500
 
 
+FAR = SessionEvent("far", {"text": ODD}, None, WHEN, event_id="event-of-berlin")
+"""An event of another site."""
+
+
 async def fill(store: Any, messages: int = 60) -> None:
     """Store one of everything that a store keeps, with histories of `messages` messages in all."""
     await _fill_sessions(store, messages)
@@ -28,6 +32,7 @@ async def fill(store: Any, messages: int = 60) -> None:
     await store.save_trigger_state(PROJECT, "timer", {"": 0, "key": ODD, ODD: {"deep": [1, 2.5, None]}})
     await store.save_trigger_state("/other", "timer", {"key": 1})
     await _fill_documents(store)
+    await store.receive(FAR, "berlin")
     for number in range(3):
         await store.emit(SessionEvent(f"step:{number}", {"text": ODD}, "root", WHEN, event_id=f"purged-{number}"))
     await store.purge(before=datetime.now(UTC) - timedelta(days=1), event_bytes=0)
@@ -146,6 +151,7 @@ async def _go_on(store: Any) -> AsyncIterator[tuple[str, Any]]:
             await store.commit(claimed)
     dead = (await store.deliveries(queue="dead"))[0]
     yield "redelivered", _facts(await store.redeliver(dead.delivery_id, now=LATER))
+    yield "received again", await store.receive(FAR, "berlin") is None
     emitted = await store.emit(SessionEvent("next", {}, "root"))
     yield "next sequence", emitted.sequence
     yield "appended", await store.append("early", [{"role": "user", "content": "on"}], at=3)

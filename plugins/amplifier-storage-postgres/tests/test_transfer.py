@@ -42,7 +42,7 @@ MADE_ANEW = {
 """Columns that follow from others, or end with the copy."""
 OF_PROCESSES = {"version", "leases", "processes", "operations", "begun", "rates"}
 """Tables about processes at work; none is at work during a copy."""
-LEFT_OUT = ("deliveries.owners", "deliveries.only_on", "received.origin", "received.event_id", "received.at")
+LEFT_OUT = ("deliveries.owners", "deliveries.only_on")
 """Fields that a SQLite file does not keep."""
 
 COPY_AND_DIE = """

@@ -76,6 +76,7 @@ KINDS = {
     ),
     "documents": Kind("documents", DOCUMENTS.names, ("project", "collection", "key"), len(DOCUMENTS.names)),
     "searched": Kind("document_texts", ("project", "collection", "key", "members"), ("id",)),
+    "received": Kind("received", ("origin", "event_id", "at"), ("origin", "event_id")),
 }
 
 
@@ -225,7 +226,20 @@ def _import_searched(db: sqlite3.Connection, kind: str, rows: Sequence[Mapping[s
         searching.keep(db, place, searching.Text(plain(row["members"]), words))
 
 
-_IMPORTS = {"log": _import_log, "trigger_states": _import_states, "searched": _import_searched}
+def _import_received(db: sqlite3.Connection, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Keep the ids of events of other sites, each beside its event in the log, as far as that is there."""
+    insert = """INSERT INTO received (origin, event_id, at, sequence) VALUES (:origin, :event_id, :at,
+        coalesce((SELECT sequence FROM events WHERE event_id = :event_id), 0))"""
+    for row in rows:
+        db.execute(insert, {name: plain(value, name) for name, value in row.items()})
+
+
+_IMPORTS = {
+    "log": _import_log,
+    "trigger_states": _import_states,
+    "searched": _import_searched,
+    "received": _import_received,
+}
 
 
 def _is_empty(db: sqlite3.Connection) -> bool:

@@ -31,6 +31,7 @@ MADE_ANEW = {
     "document_texts": {"words": "the words of its document", "id": "a number in the order of arrival"},
     "deliveries": {"lease_until": "a claim ends with the copy", **dict.fromkeys(("event_id", "cause"), "of its event")},
     "triggers": {"id": "a number for the name"},
+    "received": {"id": "a number in the order of arrival", "sequence": "that of its event"},
 }
 """Columns that do not move, and why; `digest` is the checksum of its row."""
 
