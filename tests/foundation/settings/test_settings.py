@@ -93,6 +93,7 @@ def test_later_sources_win_and_each_value_knows_its_own(write: Write, monkeypatc
         "fetch": {"timeout": 1},
         "retention": DEFAULTS["retention"],
         "notify": [],
+        "hosts": {"lease": 30},
         "transports": [],
         "max_subprocess": 4,
     }
