@@ -17,7 +17,6 @@ import sys
 import threading
 from collections import deque
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core import __version__
@@ -26,6 +25,7 @@ from amplifier_foundation.isolation.zygotes import Ends
 
 from .cluster import LOCAL
 from .host import WATCH, Host
+from .leftovers import end_leftovers, own_folder
 from .pieces import Pieces
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ DYING = 10.0
 AGAIN = 1.0
 """Seconds between two tries to reach a host."""
 IDLE = 60.0
-FOLDER = "amp-ray-"
-"""The beginning of the name of a folder with a cluster of its own; the process id follows."""
 SHARED_MEMORY = 100 * 2**20
 """Bytes of shared memory of such a cluster: it carries no large objects."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -287,12 +285,10 @@ def connect(address: str) -> None:
         remedy = "start one with 'ray start --head', or set RAY_ADDRESS to HOST:PORT, or to 'local' for one of its own"
         raise ConnectionError(f"no Ray cluster is known; {remedy}")
     if address == LOCAL:
-        for stale in Path("/tmp").glob(f"{FOLDER}*"):
-            if not Path("/proc", stale.name.removeprefix(FOLDER)).exists():
-                shutil.rmtree(stale, ignore_errors=True)
+        end_leftovers()
         own_token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ.update(own_token)
-        quiet |= {"include_dashboard": False, "object_store_memory": SHARED_MEMORY, "_temp_dir": str(_own_folder())}
+        quiet |= {"include_dashboard": False, "object_store_memory": SHARED_MEMORY, "_temp_dir": str(own_folder())}
     elif ":" in address and "://" not in address:
         host, _, port = address.rpartition(":")
         socket.create_connection((host, int(port)), timeout=10).close()  # Ray itself tries for minutes
@@ -305,11 +301,7 @@ def disconnect() -> None:
     """End the hosts, and a cluster of its own."""
     if "ray" in sys.modules:
         sys.modules["ray"].shutdown()
-    shutil.rmtree(_own_folder(), ignore_errors=True)
-
-
-def _own_folder() -> Path:
-    return Path("/tmp", f"{FOLDER}{os.getpid()}")  # a short path: sockets lie below
+    shutil.rmtree(own_folder(), ignore_errors=True)
 
 
 def describe(error: BaseException) -> str:

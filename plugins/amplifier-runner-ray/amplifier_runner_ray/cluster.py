@@ -21,6 +21,8 @@ from amplifier_foundation.documents.fields import Section
 from amplifier_foundation.isolation.fresh import BEGIN
 from amplifier_foundation.isolation.zygotes import Zygotes, module_folders
 
+from .leftovers import end_leftovers
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -82,6 +84,11 @@ class RayCluster(Zygotes):
 
     def prepare(self) -> None:
         """Have nothing ready here: a child that waits would keep a processor of the cluster. The nodes have."""
+
+    def close(self) -> None:
+        """End the bridge, with what a killed one before it left."""
+        super().close()
+        end_leftovers()
 
     def command(self, control: int) -> list[str]:
         """Return the command that starts a bridge."""

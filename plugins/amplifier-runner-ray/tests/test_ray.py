@@ -124,7 +124,7 @@ async def wait_until_dead(pid: int) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
     """The one cluster of these tests; at its end, no process and no file of it is left."""
-    before = processes_of_ray()
+    before, folders = processes_of_ray(), set(Path("/tmp").glob("amp-ray-*"))
     os.environ["WANTED"], os.environ["PRIVATE"] = "for all", "for nobody"
     cluster = RayCluster(RayConfig(address="local", cpus=0.25, environment=["WANTED"]))
     try:
@@ -136,7 +136,8 @@ def cluster() -> Iterator[RayCluster]:
     assert telemetry == []
     for pid in processes_of_ray() - before:
         asyncio.run(wait_until_dead(pid))
-    assert [each for each in Path("/tmp").glob("amp-ray-*") if not is_alive(int(each.name.rpartition("-")[2]))] == []
+    left = set(Path("/tmp").glob("amp-ray-*")) - folders
+    assert [each for each in left if not is_alive(int(each.name.rpartition("-")[2]))] == []
 
 
 @pytest.fixture
