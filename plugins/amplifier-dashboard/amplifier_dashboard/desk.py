@@ -28,6 +28,8 @@ class Desk:
     """The folder in which the page was started."""
     read_only: bool = False
     changes: Changes = field(default_factory=lambda: Changes())
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What views keep between two readings, by the name of their module."""
 
 
 class Changes:
