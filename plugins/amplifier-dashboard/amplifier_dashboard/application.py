@@ -54,8 +54,18 @@ class Application:
                 message["headers"] = [*message["headers"], *(each for each in added if each[0] not in known)]
             await send(message)
 
+        read = 0
+
+        async def receive_some() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > LARGEST_FORM:
+                raise HTTPException(413, f"a form has at most {LARGEST_FORM} bytes")
+            return message
+
         refusal = self._guard.refuse(Request(scope))
-        await (refusal or self._inner)(scope, receive, send_guarded)
+        await (refusal or self._inner)(scope, receive_some, send_guarded)
 
     def close(self) -> None:
         """End the live pages: they come back to the next server by themselves."""
@@ -112,8 +122,6 @@ def _show(desk: Desk, guard: Guard, views: list[View], view: View) -> Callable[[
 
 def _do(desk: Desk, guard: Guard, act: Act) -> Callable[[Request], Awaitable[Response]]:
     async def do(request: Request) -> Response:
-        if int(request.headers.get("content-length") or 0) > LARGEST_FORM:
-            raise HTTPException(413, f"a form has at most {LARGEST_FORM} bytes")
         async with request.form(max_part_size=LARGEST_FORM) as form:
             values = {name: str(value) for name, value in form.items()}
         if not guard.is_form(request, values.pop("form_token", "")):
