@@ -49,6 +49,7 @@ HEAVY = {
     "httpcore",
     "httpx",
     "httpx2",
+    "jinja2",
     "mcp",
     "mcp_types",
     "nats",
@@ -189,6 +190,7 @@ BUILT_ON = {
 FOUNDED = {
     "amplifier-acp",
     "amplifier-bundle-foreman",
+    "amplifier-dashboard",
     "amplifier-orchestration",
     "amplifier-runner-ray",
     "amplifier-runner-subprocess",
@@ -200,7 +202,7 @@ FOUNDED = {
 }
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
 
-APPLICATIONS = {"amplifier-acp"}
+APPLICATIONS = {"amplifier-acp", "amplifier-dashboard"}
 """Plugins that are a command of their own name."""
 OTHER_OFFERS = {
     "amplifier-bundle-foreman": {

@@ -1,0 +1,1 @@
+"""Offer the page as a server beside `up`."""
