@@ -32,10 +32,9 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, **options: 
 
     The printed link lets one browser in, once, within a day; that browser stays known for 30 days.
     """
-    import getpass
-
     from amplifier_foundation.cli.app import plugins_of, project_here, use_inbox
     from amplifier_foundation.cli.up import Stopper
+    from amplifier_foundation.operations.acting import person_here
 
     from .desk import Desk
     from .server import make_link, serving
@@ -47,7 +46,7 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, **options: 
     plugins = plugins_of(ctx)
     with Stopper() as stopper:
         async with use_inbox(plugins) as store:
-            desk = Desk(store, plugins, getpass.getuser(), project_here(), config.read_only)
+            desk = Desk(store, plugins, person_here("dashboard").name, project_here(), config.read_only)
             async with serving(desk, config) as address:
                 link = make_link(address)
                 click.echo(link)
