@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview",)
+VIEWS = ("overview", "deliveries", "dead_letters")
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 
