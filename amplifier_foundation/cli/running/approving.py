@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.approval import ApprovalTimeoutError
 
+from ...spawning.turn_facts import asking
 from .terminal import plain, tell
-from .watching import asking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
