@@ -87,7 +87,7 @@ async def read_overview(store: DurableStore, processes: Processes, *, everything
     hosts = await _add_hosts(store, rows)
     for counted in [each for each in await store.delivery_counts() if each.queue != RUNS]:
         add_counts(_row_of(rows, counted.project, counted.queue), counted)
-    claimed = await views_of(store).delivery_page(states=("claimed",), limit=1_000)
+    claimed = await views_of(store).delivery_page(states=["claimed"], limit=1_000)
     for each in [each for each in claimed if each.queue != RUNS]:
         work = {"session_id": each.session_id, "since": format_time(each.updated), "host": _host_of(each)}
         _row_of(rows, each.project, each.queue)["at_work"].append(work)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_foundation.cli.logs import Following
 from amplifier_foundation.cli.view import MARKS
+from amplifier_foundation.operations.history import Following
 
 if TYPE_CHECKING:
-    from amplifier_foundation.cli.delivery_history import HistoryEntry
+    from amplifier_foundation.operations.history import HistoryEntry
 
     from .desk import Desk
 

@@ -9,11 +9,12 @@ from amplifier_core.errors import DeliveryNotFound
 from amplifier_core.events import SessionEvent
 from amplifier_core.ids import host_of
 from amplifier_core.utils.secrets import redact_all
-from amplifier_foundation.background.provenance import explain, walk
-from amplifier_foundation.cli.delivery_history import read_history
+from amplifier_foundation.background.provenance import walk
 from amplifier_foundation.documents.json_text import dump_json
-from amplifier_foundation.operations.acting import Actor
+from amplifier_foundation.operations.acting import Actor, describe_act
 from amplifier_foundation.operations.deliveries import drop_deliveries, find_uncertain, retry_deliveries
+from amplifier_foundation.operations.explaining import explain
+from amplifier_foundation.operations.history import read_history
 from amplifier_foundation.operations.running import wake
 from amplifier_foundation.sessions.lineage import describe_event
 
@@ -23,9 +24,11 @@ from ..steps import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from amplifier_core.storage import Delivery
     from amplifier_foundation.background.provenance import Link
+    from amplifier_foundation.operations.explaining import Explanation
     from amplifier_foundation.sessions.once import Decision
 
     from ..desk import Desk
@@ -44,7 +47,9 @@ class ChainRow(NamedTuple):
     depth: int
     link: Link
     words: str
-    asked: bool
+    acts: Sequence[tuple[datetime, str]]
+    """What people did to it, and when."""
+    is_asked: bool
 
 
 async def show_delivery(desk: Desk, place: Place) -> Page:
@@ -79,16 +84,17 @@ async def find_delivery(desk: Desk, delivery_id: str) -> Delivery:
     return found[0]
 
 
-def _chain(first: Link, asked: Delivery) -> Iterator[ChainRow]:
+def _chain(explanation: Explanation, asked: Delivery) -> Iterator[ChainRow]:
     depths: dict[int, int] = {}
-    for above, link in walk(first):
+    for above, link in walk(explanation.first):
         depths[id(link)] = depth = depths[id(above)] + 1 if above is not None else 0
         words = ""
         if link.event is not None:
             event = link.event
             words = f"event {event.name}" if isinstance(event, SessionEvent) else describe_event(event)
+        acts = [(each.timestamp, describe_act(each.data)) for each in explanation.acts.get(link.key, ())]
         is_asked = link.delivery is not None and link.delivery.delivery_id == asked.delivery_id
-        yield ChainRow(depth, link, words, is_asked)
+        yield ChainRow(depth, link, words, acts, is_asked)
 
 
 async def retry(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
