@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview", "deliveries", "dead_letters")
+VIEWS = ("overview", "background", "deliveries", "dead_letters", "hosts")
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 
