@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview", "background", "deliveries", "dead_letters", "hosts")
+VIEWS = ("overview", "background", "deliveries", "dead_letters", "timers", "cost", "hosts")
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 
