@@ -9,8 +9,7 @@
     toasts.append(toast);
     setTimeout(() => toast.remove(), failed ? 12000 : 5000);
   }
-  async function send(form, button) {
-    const values = new FormData(form, button);
+  async function send(form, values) {
     values.set("form_token", document.documentElement.dataset.formToken);
     const answer = await fetch(form.action, { method: "POST", body: values, headers: { Accept: "application/json" } });
     const told = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
@@ -23,8 +22,9 @@
     if (!("act" in form.dataset)) return;
     event.preventDefault();
     const button = event.submitter;
+    const values = new FormData(form, button);  // before the button is disabled: then it would have no value
     if (button) button.disabled = true;
-    try { await send(form, button); } catch { say("The server does not answer.", true); }
+    try { await send(form, values); } catch { say("The server does not answer.", true); }
     if (button) button.disabled = false;
   });
   window.amplifier = { say };
