@@ -99,7 +99,7 @@ SPAWNERS = {
     "amplifier_acp/editor_session.py:prompt": "waits for it, also when it is cancelled itself",
     "amplifier_acp/editor_session.py:stop": "the end of the turn cancels it",
     "amplifier_acp/following.py:_compare": "one task a question, cancelled by an answer elsewhere, and the end",
-    "amplifier_acp/hosting.py:wait": "it ends with the turn, or is cancelled before it returns",
+    "amplifier_foundation/spawning/hosting.py:wait": "it ends with the turn, or is cancelled before it returns",
     "amplifier_acp/peer.py:_dispatch": "one task a request, which the end of `serve` cancels and awaits",
     "amplifier_acp/peer.py:_start": "one task a notification, which the end of `serve` cancels and awaits",
     "amplifier_acp/peer.py:serve": "cancels them and waits for them before it returns",
