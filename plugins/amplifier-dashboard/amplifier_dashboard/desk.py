@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
 
+    from .talks import Talks
+
 LOOK = 0.15
 """Seconds between two looks at a store that tells of no changes."""
 
@@ -28,6 +30,13 @@ class Desk:
     """The folder in which the page was started."""
     read_only: bool = False
     changes: Changes = field(default_factory=lambda: Changes())
+    talks: Talks = field(init=False)
+    """The turns that people begin in the page."""
+
+    def __post_init__(self) -> None:
+        from .talks import Talks
+
+        self.talks = Talks()
 
 
 class Changes:

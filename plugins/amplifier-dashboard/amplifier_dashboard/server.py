@@ -51,7 +51,7 @@ async def serving(desk: Desk, host: str = "127.0.0.1", port: int = PORT) -> Asyn
     server = uvicorn.Server(config)
     config.load()
     server.lifespan = config.lifespan_class(config)
-    async with desk.changes.following(desk.store):
+    async with desk.changes.following(desk.store), desk.talks.running():
         await server.startup([bound])
         try:
             yield f"http://{host}:{port}/?token={guard.token}"
