@@ -45,9 +45,7 @@ async def read_entries(
     return [
         Entry(
             before + place + 1,
-            render_message(
-                record, before + place + 1, messages[place], prefix=prefix, forks=forks and settled[place]
-            ),
+            render_message(record, before + place + 1, messages[place], prefix=prefix, forks=forks and settled[place]),
         )
         for place in range(start - before, len(messages))
     ]
@@ -142,6 +140,6 @@ def mark_lines(diff: str) -> list[tuple[str, str]]:
     """Return the lines of a unified diff without secrets, each with its kind: `come`, `gone`, `place` or `same`."""
     kinds = {"+": "come", "-": "gone", "@": "place"}
     lines = redact_text(diff).splitlines()[2:]
-    shown = [(kinds.get(line[:1], "same"), line) for line in lines[:CUT // 10]]
+    shown = [(kinds.get(line[:1], "same"), line) for line in lines[: CUT // 10]]
     left = len(lines) - len(shown)
     return [*shown, ("place", f"… {left} more lines")] if left else shown

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview",)
+VIEWS = ("overview", "sessions", "session", "session_trace", "session_files", "talk")
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 

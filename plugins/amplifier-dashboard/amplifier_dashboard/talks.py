@@ -11,7 +11,7 @@ import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.approval import ApprovalTimeoutError
 from amplifier_core.errors import SessionConflict, SessionNotFound
@@ -95,7 +95,9 @@ class Talk:
 
         assert self._host is not None and self._conversation is not None  # it is open
         try:
-            reporter = FactReporter(lambda fact: self._serving.call_soon_threadsafe(self.written.take, fact), waits=True)
+            reporter = FactReporter(
+                lambda fact: self._serving.call_soon_threadsafe(self.written.take, fact), waits=True
+            )
             reporter.attach(self._conversation.session)
             self._turn = RunningTurn(self._host, self._conversation, text)
             await self._turn.wait()
@@ -105,6 +107,10 @@ class Talk:
             await self._host.end()
             self.written.take({"type": "end"})
             self._ended.set()
+
+    def _hear(self, fact: dict[str, Any]) -> None:
+        """Take a fact of the session's own loop."""
+        self._serving.call_soon_threadsafe(self.written.take, fact)
 
     async def stop(self) -> None:
         """Ask the turn to end as cancelled, and withdraw its question; the session can go on later."""

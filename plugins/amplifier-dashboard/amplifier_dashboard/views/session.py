@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
@@ -22,6 +22,8 @@ from ..written import follow_written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from markupsafe import Markup
 
     from amplifier_core.storage import Delivery, SessionRecord
 
@@ -44,7 +46,7 @@ async def session(desk: Desk, place: Place) -> Page:
         start = max(number, first)
         if to is not None and start >= to:
             return []
-        return await read_entries(desk, record, start, to, forks=not is_run(record))
+        return await read_entries(desk, record, start, to, forks=not desk.read_only and not is_run(record))
 
     talk = desk.talks.find(record.session_id)
     parts = {
@@ -78,7 +80,7 @@ def title_of(record: SessionRecord) -> str:
     return record.name or record.session_id
 
 
-async def read_facts(desk: Desk, record: SessionRecord) -> dict[str, Any]:
+async def read_facts(desk: Desk, record: SessionRecord) -> dict[str, Markup]:
     """Return the parts `state`, `facts` and `below`."""
     from amplifier_foundation.background.worktrees import read_worktree
 
@@ -101,7 +103,13 @@ async def read_facts(desk: Desk, record: SessionRecord) -> dict[str, Any]:
         "made": [as_it_is(each) for each in made[:MADE]],
         "has_more": len(made) > MADE,
     }
-    return {name: render_block(TEMPLATE, name, values) for name in ("state", "facts", "below")}
+    drawn = {name: render_block(TEMPLATE, name, values) for name in ("facts", "below")}
+    return {"state": render_state(desk, record), **drawn}
+
+
+def render_state(desk: Desk, record: SessionRecord) -> Markup:
+    """Return the part `state`: the status, and the error."""
+    return render_block(TEMPLATE, "state", {"record": record, "read_only": desk.read_only})
 
 
 async def _read_cause(desk: Desk, record: SessionRecord) -> Delivery | None:
@@ -111,7 +119,7 @@ async def _read_cause(desk: Desk, record: SessionRecord) -> Delivery | None:
     return found[0] if found else None
 
 
-def render_asked(desk: Desk, record: SessionRecord) -> Any:
+def render_asked(desk: Desk, record: SessionRecord) -> Markup:
     """Return the part `asked`: the question of a turn that runs in this process."""
     talk = desk.talks.find(record.session_id)
     question = talk.question if talk is not None else None
@@ -165,7 +173,7 @@ async def cancel(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
             session_id=record.session_id,
         )  # fmt: skip
         return Reply("The turn is cancelled.")
-    from amplifier_foundation.operations.turns import cancel_turn
+    from amplifier_foundation.operations.sessions import cancel_turn
 
     done = await cancel_turn(desk.store, actor(desk), record.session_id)
     return Reply("The turn is cancelled." if done else "No turn runs in this session.")

@@ -43,7 +43,7 @@ async def sessions(desk: Desk, place: Place) -> Page:
 
 
 async def read_page(desk: Desk, chosen: dict[str, str], before: str | None, limit: int) -> list[SessionRecord]:
-    """Return sessions with a status, a project and words, the last changed first, after the one with the id `before`."""
+    """Return sessions of a status, a project and with words, the last changed first; those after `before`."""
     statuses = [each for each in STATUSES if each == chosen.get("status")]
     project, text = chosen.get("project"), chosen.get("q", "").lower()
     if (session_page := getattr(desk.store, "session_page", None)) is not None:
