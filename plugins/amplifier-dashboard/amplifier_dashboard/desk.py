@@ -30,6 +30,8 @@ class Desk:
     """The folder in which the page was started."""
     read_only: bool = False
     changes: Changes = field(default_factory=lambda: Changes())
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What views keep between two readings, by the name of their module."""
     talks: Talks = field(init=False)
     """The turns that people begin in the page."""
 

@@ -12,8 +12,13 @@ from markupsafe import Markup, escape
 from amplifier_core.utils.secrets import redact_text
 from amplifier_foundation.documents.times import format_time
 
+from .links import background_path, shorten_home
+from .states import show_state
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from amplifier_foundation.sessions.usage import Usage
 
 
 @cache
@@ -28,6 +33,7 @@ def environment() -> Environment:
         finalize=_hide,
     )
     made.filters.update(when=when, count=count)
+    made.filters.update(state=show_state, folder=shorten_home, dollars=dollars, background=background_path)
     return made
 
 
@@ -52,6 +58,15 @@ def when(moment: datetime | str | None) -> Markup:
         return Markup("<span>-</span>")
     text = moment if isinstance(moment, str) else format_time(moment.astimezone(UTC))
     return Markup('<time datetime="{0}">{0}</time>').format(escape(text))
+
+
+def dollars(usage: Usage | None) -> str:
+    """Return the cost of a usage; `-` without requests, `?` for an unknown cost."""
+    from amplifier_foundation.sessions.costs import format_cost
+
+    if usage is None or not usage.requests:
+        return "-"
+    return format_cost(usage) or "?"
 
 
 def count(number: int | None) -> str:
