@@ -11,7 +11,7 @@ import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core.approval import ApprovalTimeoutError
 from amplifier_core.errors import SessionConflict, SessionNotFound
