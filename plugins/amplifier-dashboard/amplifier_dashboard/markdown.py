@@ -33,7 +33,7 @@ def render_markdown(text: str) -> Markup:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("js-default", {"html": False, "linkify": False}).disable("image")
+    parser = MarkdownIt("js-default", {"html": False, "linkify": False, "breaks": True}).disable("image")
     parser.add_render_rule("link_open", _open_link)
     return parser
 

@@ -72,7 +72,7 @@ def _draw_bars(spans: Sequence[Span]) -> list[Bar]:
     timed = [each for each in spans if each.start is not None and each.seconds is not None]
     begin = min((each.start or 0.0 for each in timed), default=0.0)
     end = max(((each.start or 0.0) + (each.seconds or 0.0) for each in timed), default=begin)
-    scale = (WIDTH - LEFT - 90) / max(end - begin, 0.001)
+    scale = (WIDTH - LEFT - 160) / max(end - begin, 0.001)
     return [
         Bar(
             each,
