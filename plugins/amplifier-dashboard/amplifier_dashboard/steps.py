@@ -1,0 +1,72 @@
+"""Follow what background sessions do, step by step, for all pages that show it: the lines of `amplifier logs`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplifier_foundation.cli.logs import Following
+from amplifier_foundation.cli.view import MARKS
+
+if TYPE_CHECKING:
+    from amplifier_foundation.cli.delivery_history import HistoryEntry
+
+    from .desk import Desk
+
+RECENT = 60
+"""The newest deliveries, searched for new steps."""
+KEPT = 500
+_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
+_COLOURS = {
+    "dim": "soft",
+    "blue": "accent",
+    "magenta": "accent",
+    "yellow": "wait",
+    "cyan": "busy",
+    "green": "good",
+    "red": "bad",
+}
+
+
+class Step(NamedTuple):
+    """One step of a delivery or a background session.
+
+    `number` grows from step to step; it is the time in microseconds, so that it grows over restarts of the server too.
+    """
+
+    number: int
+    entry: HistoryEntry
+
+    @property
+    def sign(self) -> str:
+        """The sign of its kind."""
+        return MARKS[self.entry.kind][0]
+
+    @property
+    def colour(self) -> str:
+        """The class of its kind."""
+        return _COLOURS[MARKS[self.entry.kind][1]]
+
+
+@dataclass(slots=True)
+class _Steps:
+    following: Following
+    seen: int = -1
+    last: deque[Step] = field(default_factory=lambda: deque(maxlen=KEPT))
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+async def read_steps(desk: Desk) -> list[Step]:
+    """Return the last steps of all background sessions, in their order."""
+    kept = desk.kept.setdefault("steps", _Steps(Following(desk.store)))
+    assert isinstance(kept, _Steps)
+    async with kept.lock:
+        if kept.seen != desk.changes.count:
+            kept.seen = desk.changes.count
+            for entry in await kept.following.read_new(RECENT):
+                before = kept.last[-1].number if kept.last else 0
+                kept.last.append(Step(max(before + 1, (entry.at - _BEGIN) // timedelta(microseconds=1)), entry))
+        return list(kept.last)
