@@ -38,30 +38,10 @@ async def serving(desk: Desk, config: PageConfig) -> AsyncIterator[str]:
     """Serve the page while the block runs; give its address. Raises `PortTaken`, `PageConfigError`."""
     bound = _bind(config.host, config.port)
     port = bound.getsockname()[1]
-<<<<<<< HEAD
-    guard = Guard(port)
-    config = uvicorn.Config(
-        make_application(desk, guard),
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=30,
-    )
-    server = uvicorn.Server(config)
-    config.load()
-    server.lifespan = config.lifespan_class(config)
-    async with desk.changes.following(desk.store), desk.talks.running():
-        await server.startup([bound])
-=======
     application = Application(desk, Guard(config, port, Signer(data_home() / "dashboard")))
     tls = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key} if config.tls_cert else {}
-    async with desk.changes.following(desk.store):
+    async with desk.changes.following(desk.store), desk.talks.running():
         server = await start_server(application, bound, **tls)
->>>>>>> dash
         try:
             host = f"[{config.host}]" if ":" in config.host else config.host
             yield f"{config.scheme}://{host}:{port}"
