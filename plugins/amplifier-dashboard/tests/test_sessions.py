@@ -26,7 +26,7 @@ def filled(served: Served, tmp_path: Path) -> Filled:
 
 
 def go(page: Page, served: Served, path: str) -> None:
-    page.goto(served.root + path)
+    page.goto(served.address + path)
     page.wait_for_selector(LIVE)
 
 
@@ -195,6 +195,6 @@ def test_a_long_transcript_is_read_in_bounded_time(served: Served, page: Page) -
     messages = [{"role": "user", "content": f"text **{at + 1}**"} for at in range(10_000)]
     store_session(served, "long-0003", messages)
     began = perf_counter()
-    answer = page.request.get(served.root + "/sessions/long-0003")
+    answer = page.request.get(served.address + "/sessions/long-0003")
     print("10,000 messages:", round(perf_counter() - began, 3), "s", len(answer.body()), "bytes")
     assert answer.ok
