@@ -126,8 +126,9 @@ SPAWNERS = {
 """Who may start a task outside a task group, and why that task has an owner all the same."""
 
 RANKS = {
-    "__main__": 11,
-    "cli": 10,
+    "__main__": 12,
+    "cli": 11,
+    "operations": 10,
     "flows": 9,
     "background": 8,
     "subprocess_runner": 9,

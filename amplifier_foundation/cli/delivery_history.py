@@ -11,11 +11,11 @@ from amplifier_core.ids import host_of
 
 from ..background.approvals import WAITS
 from ..background.log_events import BACKGROUND_RELOADED, BACKGROUND_STALLED, BACKGROUND_STATE, TRIGGER_ERROR
+from ..documents.safe_text import one_line, plain
 from ..sessions.exporting import call_line
 from ..sessions.history import describe_fallback, text_of
 from ..sessions.records import describe_worktree
 from .output import timestamp
-from .running.terminal import one_line, plain
 from .view import describe, first_line
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from amplifier_core.utils.secrets import redact_text
 
 from ..background.keys import RUNS
 from ..documents.json_text import dump_json
+from ..operations.running import list_all_running
 from .ages import read_age
 from .app import project_here, storage_plugins, use_inbox
 from .completing import complete_background_sessions
 from .loops import enter_loop, run_reading
 from .output import console, timestamp
-from .processes import list_all_running
 from .view import MARKS, STRIKING
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import click
 from amplifier_core.utils.secrets import redact_text
 
 from ..documents.json_text import dump_json
+from ..documents.safe_text import plain
 from ..documents.times import format_time
-from .running.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

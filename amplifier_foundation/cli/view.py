@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils.secrets import redact_all, redact_text
 
+from ..documents.safe_text import LOOKED_AT, one_line
+from ..operations.columns import add_counts, cell, columns_of, new_row, reset_counts
 from ..sessions.lineage import describe_event
-from .columns import add_counts, cell, columns_of, new_row, reset_counts
 from .output import console, timestamp
-from .running.terminal import LOOKED_AT, one_line
 from .work_lines import WorkLines, tag_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..background.approvals import Approval
     from ..background.state import Activity
     from ..bundle.model import Bundle
-    from .columns import Column, Row
+    from ..operations.columns import Column, Row
 
 LINE = 110
 """Longest answer or reason in a line, in characters."""
@@ -348,7 +348,7 @@ class RunView:
             return Text(f"{count:,}", style=column.style if count else "dim")
         if column.key == "queue":
             return Text(row["background_session"], style="bold")
-        text = Text(one_line(cell(column, row), 50), style="dim" if column.key == "triggers" else "")
+        text = Text(one_line(cell(column, row, timestamp), 50), style="dim" if column.key == "triggers" else "")
         if column.key == "state":
             text.stylize(_STATES.get(row["state"], "dim"), 0, len(row["state"]))
         return text

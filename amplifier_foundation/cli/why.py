@@ -9,7 +9,8 @@ import click
 from amplifier_core.ids import host_of
 from amplifier_core.utils.secrets import redact_text
 
-from .app import LAST, find_session, json_option, storage_plugins, use_inbox
+from ..operations.sessions import LAST
+from .app import find_session, json_option, storage_plugins, use_inbox
 from .completing import complete_sessions
 from .loops import run_reading
 from .output import STATUS_STYLE, console, plural, print_json, session_line, timestamp

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.approval import ApprovalTimeoutError
 
-from .terminal import plain, tell
+from ...documents.safe_text import plain
+from .terminal import tell
 from .watching import asking
 
 if TYPE_CHECKING:

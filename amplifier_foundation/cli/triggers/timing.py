@@ -53,16 +53,6 @@ def declared_in(bundle: Bundle, session: BackgroundSessionConfig) -> Iterator[De
         yield Declared(session.name, key, config)
 
 
-def background_session_named(bundle: Bundle, name: str) -> BackgroundSessionConfig:
-    """Return the background session with this name. Raises `NoSuchBackgroundSession`."""
-    from ...background.asking import NoSuchBackgroundSession
-
-    for session in bundle.background_sessions:
-        if session.name == name:
-            return session
-    raise NoSuchBackgroundSession(name, [each.name for each in bundle.background_sessions])
-
-
 async def scheduled_source(
     declared: Declared, *, project: str, plugins: Plugins, store: DurableStore
 ) -> ScheduledSource | None:

@@ -18,11 +18,12 @@ from amplifier_core.frozen import frozen
 
 from ...cli import exits
 from ...documents.json_text import dump_json
+from ...operations.firing import background_session_named
 from ..app import bundle_option, load_bundle_at, plugins_of, use_inbox
 from ..completing import complete_background_sessions
 from ..loops import run_in_loop
 from ..output import console
-from .timing import background_session_named, declared_in
+from .timing import declared_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
