@@ -17,6 +17,7 @@ from amplifier_foundation.cli.advice import with_advice
 
 from .guard import HEADERS
 from .live import Live, read_facts
+from .navigation import Navigation
 from .pages import Place, find_acts, find_views
 from .rendering import render
 
@@ -39,11 +40,12 @@ LARGEST_FORM = 1024 * 1024
 def make_application(desk: Desk, guard: Guard) -> ASGIApp:
     """Return the page as an ASGI application."""
     views, acts = find_views(), find_acts()
-    live = Live(desk, views)
+    navigation = Navigation(desk, views)
+    live = Live(desk, views, navigation)
     routes = [
         Mount("/static", StaticFiles(packages=[(str(__package__), "static")])),
         Route("/live", live.answer, methods=["GET"]),
-        *(Route(view.path, _show(desk, guard, views, view), methods=["GET"]) for view in views),
+        *(Route(view.path, _show(desk, guard, navigation, view), methods=["GET"]) for view in views),
         *(Route(act.path, _do(desk, guard, act), methods=["POST"]) for act in acts),
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
@@ -77,7 +79,7 @@ def place_of(request: Request) -> Place:
     return Place(request.url.path, dict(request.path_params), dict(request.query_params))
 
 
-def _show(desk: Desk, guard: Guard, views: list[View], view: View) -> Callable[[Request], Awaitable[Response]]:
+def _show(desk: Desk, guard: Guard, navigation: Navigation, view: View) -> Callable[[Request], Awaitable[Response]]:
     async def show(request: Request) -> Response:
         place = place_of(request)
         count = desk.changes.count
@@ -86,8 +88,7 @@ def _show(desk: Desk, guard: Guard, views: list[View], view: View) -> Callable[[
         shell = {
             "page": page,
             "parts": page.parts,
-            "navigation": [each for each in views if each.label],
-            "here": view.path,
+            **await navigation.read(view.path),
             "form_token": guard.form_token(request),
             "read_only": desk.read_only,
             "count": count,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview",)
+VIEWS = ("overview", "approvals")
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 
@@ -89,6 +89,16 @@ DoAct: TypeAlias = "Callable[[Desk, Place, Mapping[str, str]], Awaitable[Reply]]
 
 
 @frozen
+class Badge:
+    """The number beside an entry of the navigation, and what it counts: "waiting for an answer"."""
+
+    read: Callable[[Desk], Awaitable[int]]
+    what: str
+    in_title: bool = False
+    """Whether the titles of all pages begin with it: "(3) Overview"."""
+
+
+@frozen
 class View:
     """A page at a path, such as `/sessions/{session_id}`; `label` and `key` make it an entry of the navigation."""
 
@@ -96,6 +106,7 @@ class View:
     read: ReadPage
     label: str = ""
     key: str = ""
+    badge: Badge | None = None
 
 
 @frozen

@@ -1,4 +1,4 @@
-// Sends forms with `data-act` without leaving the page, and says what came of it.
+// Sends forms with `data-act` without leaving the page, and says what came of it. `data-ask` of a form or its button is asked first.
 "use strict";
 (() => {
   const toasts = document.getElementById("toasts");
@@ -8,6 +8,15 @@
     toast.textContent = text;
     toasts.append(toast);
     setTimeout(() => toast.remove(), failed ? 12000 : 5000);
+  }
+  const question = document.getElementById("ask");
+  function ask(text) {
+    document.getElementById("ask-text").textContent = text;
+    question.returnValue = "no";
+    question.showModal();
+    return new Promise((answer) => {
+      question.addEventListener("close", () => answer(question.returnValue === "yes"), { once: true });
+    });
   }
   async function send(form, button) {
     const values = new FormData(form, button);
@@ -23,9 +32,11 @@
     if (!("act" in form.dataset)) return;
     event.preventDefault();
     const button = event.submitter;
+    const text = button?.dataset.ask || form.dataset.ask;
+    if (text && !(await ask(text))) return;
     if (button) button.disabled = true;
     try { await send(form, button); } catch { say("The server does not answer.", true); }
     if (button) button.disabled = false;
   });
-  window.amplifier = { say };
+  window.amplifier = { say, ask };
 })();
