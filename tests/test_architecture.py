@@ -172,6 +172,7 @@ BUILT_ON = {
         "amplifier-trigger-issue",
         "amplifier-trigger-session-event",
     },
+    "amplifier-dashboard": {"amplifier-trigger-webhook"},
     "amplifier-loop-streaming": {"amplifier-loop-basic"},
     "amplifier-orchestration": {
         "amplifier-trigger-file-watcher",

@@ -105,6 +105,8 @@ class Control:
     """Called with news for the person at the terminal."""
     member: Member | None = None
     """This process among the hosts of a shared store."""
+    servers: dict[str, str] = field(default_factory=dict)
+    """The addresses of the servers beside."""
 
     async def take_part(self, member: Member) -> None:
         """Take the commands of other hosts, and tell them the states of the background sessions, until cancelled.
@@ -128,6 +130,8 @@ class Control:
         """Carry out a request. Raises `NoSuchBackgroundSession` for an unknown name."""
         if operation == "status":
             return [each.status() for each in self.running]
+        if operation == "servers":
+            return self.servers
         if operation == "wake":
             for each in self._at(arguments):
                 with suppress(SessionNotFound):  # another bundle of that folder declares it

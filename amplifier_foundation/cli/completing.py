@@ -156,6 +156,14 @@ def complete_bundles(ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 @completes
+def complete_servers(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Complete the names of the servers that packages offer."""
+    from amplifier_core.plugins import load_plugins
+
+    yield from ((name, "") for name in load_plugins().registry_of("server"))
+
+
+@completes
 def complete_providers(ctx: click.Context) -> Iterator[tuple[str, str]]:
     """Complete the names of the installed providers."""
     from ..bundle.credentials import PREFIX

@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 from amplifier_core.errors import AmplifierError
 from amplifier_foundation.cli.advice import with_advice
 
-from .guard import HEADERS
+from .guard import HEADERS, LOGIN
 from .live import Live, read_facts
 from .navigation import Navigation
 from .pages import Place, find_acts, find_views
@@ -37,32 +37,18 @@ LARGEST_FORM = 1024 * 1024
 """Bytes."""
 
 
-def make_application(desk: Desk, guard: Guard) -> ASGIApp:
-    """Return the page as an ASGI application."""
-    views, acts = find_views(), find_acts()
-    navigation = Navigation(desk, views)
-    live = Live(desk, views, navigation)
-    routes = [
-        Mount("/static", StaticFiles(packages=[(str(__package__), "static")])),
-        Route("/live", live.answer, methods=["GET"]),
-        *(Route(view.path, _show(desk, guard, navigation, view), methods=["GET"]) for view in views),
-        *(Route(act.path, _do(desk, guard, act), methods=["POST"]) for act in acts),
-    ]
-    handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
-        HTTPException: _explain_http,
-        AmplifierError: _explain,
-    }
-    return _Guarded(Starlette(routes=routes, exception_handlers=handlers), guard)
+class Application:
+    """The page as an ASGI application: it refuses what the guard refuses, and adds its headers to every answer."""
 
-
-class _Guarded:
-    """Refuses what the guard refuses, and adds its headers to every answer."""
-
-    def __init__(self, application: ASGIApp, guard: Guard) -> None:
-        self._application = application
+    def __init__(self, desk: Desk, guard: Guard) -> None:
+        navigation = Navigation(desk, find_views())
+        self._live = Live(desk, find_views(), navigation)
+        self._inner = _make_inner(desk, guard, navigation, self._live)
         self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 known = {name for name, _ in message["headers"]}
@@ -70,8 +56,43 @@ class _Guarded:
                 message["headers"] = [*message["headers"], *(each for each in added if each[0] not in known)]
             await send(message)
 
+        read = 0
+
+        async def receive_some() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > LARGEST_FORM:
+                raise HTTPException(413, f"a form has at most {LARGEST_FORM} bytes")
+            return message
+
         refusal = self._guard.refuse(Request(scope))
-        await (refusal or self._application)(scope, receive, send_guarded)
+        await (refusal or self._inner)(scope, receive_some, send_guarded)
+
+    def close(self) -> None:
+        """End the live pages: they come back to the next server by themselves."""
+        self._live.close()
+
+
+def _make_inner(desk: Desk, guard: Guard, navigation: Navigation, live: Live) -> ASGIApp:
+    views, acts = find_views(), find_acts()
+
+    async def log_in(request: Request) -> Response:
+        async with request.form(max_part_size=LARGEST_FORM) as form:
+            return guard.log_in(request, str(form.get("password", "")))
+
+    routes = [
+        Mount("/static", StaticFiles(packages=[(str(__package__), "static")])),
+        Route("/live", live.answer, methods=["GET"]),
+        Route(LOGIN, log_in, methods=["POST"]),
+        *(Route(view.path, _show(desk, guard, navigation, view), methods=["GET"]) for view in views),
+        *(Route(act.path, _do(desk, guard, act), methods=["POST"]) for act in acts),
+    ]
+    handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
+        HTTPException: _explain_http,
+        AmplifierError: _explain,
+    }
+    return Starlette(routes=routes, exception_handlers=handlers)
 
 
 def place_of(request: Request) -> Place:
@@ -102,8 +123,6 @@ def _show(desk: Desk, guard: Guard, navigation: Navigation, view: View) -> Calla
 
 def _do(desk: Desk, guard: Guard, act: Act) -> Callable[[Request], Awaitable[Response]]:
     async def do(request: Request) -> Response:
-        if int(request.headers.get("content-length") or 0) > LARGEST_FORM:
-            raise HTTPException(413, f"a form has at most {LARGEST_FORM} bytes")
         async with request.form(max_part_size=LARGEST_FORM) as form:
             values = {name: str(value) for name, value in form.items()}
         if not guard.is_form(request, values.pop("form_token", "")):

@@ -46,6 +46,8 @@ BURST = 100
 """Entries of a feed sent at once; of more, the last ones, and their number."""
 MOST = 64
 """Pages that are live at a time."""
+END = ""
+"""The event after the last one."""
 
 
 async def read_facts(page: Page) -> dict[str, Any]:
@@ -73,11 +75,18 @@ class Live:
         self._desk = desk
         self._navigation = navigation
         self._routes = [(Route(view.path, lambda: None), view) for view in views]
-        self._open = 0
+        self._open: set[asyncio.Queue[str]] = set()
+
+    def close(self) -> None:
+        """End all streams."""
+        for events in self._open:
+            while events.full():
+                events.get_nowait()
+            events.put_nowait(END)
 
     async def answer(self, request: Request) -> Response:
         """Return the stream for the page named by the query."""
-        if self._open >= MOST:
+        if len(self._open) >= MOST:
             raise HTTPException(503, f"{MOST} pages are live already: close some")
         view, place = self._find(request.query_params.get("page", ""))
         cursor = parse_cursor(request.headers.get("last-event-id") or request.query_params.get("cursor", ""))
@@ -96,18 +105,20 @@ class Live:
         raise HTTPException(404, "there is no such page")
 
     async def _stream(self, view: View, place: Place, cursor: dict[str, int]) -> AsyncIterator[str]:
-        self._open += 1
         events: asyncio.Queue[str] = asyncio.Queue(maxsize=BURST)
+        self._open.add(events)
         try:
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(run_beside(self._follow(view, place, cursor, events), "live"))
-                while True:
+                event = ": begun\n\n"
+                while event != END:
+                    yield event
                     try:
-                        yield await asyncio.wait_for(events.get(), QUIET)
+                        event = await asyncio.wait_for(events.get(), QUIET)
                     except TimeoutError:
-                        yield ": quiet\n\n"
+                        event = ": quiet\n\n"
         finally:
-            self._open -= 1
+            self._open.discard(events)
 
     async def _follow(self, view: View, place: Place, cursor: dict[str, int], events: asyncio.Queue[str]) -> None:
         """Put events into the queue, until cancelled; a full queue lets the browser set the pace."""

@@ -2,61 +2,52 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import uvicorn
-
 from amplifier_core.errors import AmplifierError
 from amplifier_core.process_forks import close_in_forks
+from amplifier_foundation.paths import data_home
+from amplifier_trigger_webhook.connections import start_server, stop_server
 
-from .application import make_application
+from .application import Application
 from .guard import Guard
+from .signing import Signer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from .config import PageConfig
     from .desk import Desk
-
-PORT = 8790
-"""The port, unless another is asked for: links into the page stay good."""
-GRACE = 1.0
-"""Seconds for open answers at the end; live pages come back by themselves."""
 
 
 class PortTaken(AmplifierError, OSError):
     """Nothing can listen at this address."""
 
 
+def make_link(address: str) -> str:
+    """Return an address of the page that lets one browser in, once."""
+    return f"{address}/?token={Signer(data_home() / 'dashboard').make_link(time.time())}"
+
+
 @asynccontextmanager
-async def serving(desk: Desk, host: str = "127.0.0.1", port: int = PORT) -> AsyncIterator[str]:
-    """Serve the page while the block runs; give its address, with the token. Raises `PortTaken`."""
-    bound = _bind(host, port)
+async def serving(desk: Desk, config: PageConfig) -> AsyncIterator[str]:
+    """Serve the page while the block runs; give its address. Raises `PortTaken`, `PageConfigError`."""
+    bound = _bind(config.host, config.port)
     port = bound.getsockname()[1]
-    guard = Guard(port)
-    config = uvicorn.Config(
-        make_application(desk, guard),
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=30,
-    )
-    server = uvicorn.Server(config)
-    config.load()
-    server.lifespan = config.lifespan_class(config)
+    application = Application(desk, Guard(config, port, Signer(data_home() / "dashboard")))
+    tls = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key} if config.tls_cert else {}
     async with desk.changes.following(desk.store):
-        await server.startup([bound])
+        server = await start_server(application, bound, **tls)
         try:
-            yield f"http://{host}:{port}/?token={guard.token}"
+            host = f"[{config.host}]" if ":" in config.host else config.host
+            yield f"{config.scheme}://{host}:{port}"
         finally:
-            await _stop(server, bound)
+            application.close()
+            await stop_server(server, bound)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -65,21 +56,5 @@ def _bind(host: str, port: int) -> socket.socket:
         return close_in_forks(socket.create_server((host, port), family=family))
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
-        raise PortTaken(
-            f"cannot listen at {host}, port {port}: {reason}. Choose another with --port; 0 takes any"
-        ) from None
-
-
-async def _stop(server: uvicorn.Server, bound: socket.socket) -> None:
-    """Refuse new connections, and end the open ones."""
-    state = server.server_state
-    for each in server.servers:
-        each.close()
-    bound.close()
-    for task in state.tasks:
-        task.cancel()
-    if state.tasks:
-        await asyncio.wait(state.tasks, timeout=GRACE)
-    for connection in list(state.connections):
-        connection.transport.abort()
-    await asyncio.sleep(0)  # the loop closes their sockets in its next turn
+        remedy = "Choose another with --port; 0 takes any"
+        raise PortTaken(f"cannot listen at {host}, port {port}: {reason}. {remedy}") from None

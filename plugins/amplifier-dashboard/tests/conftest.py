@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,9 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from amplifier_core import load_plugins
+from amplifier_dashboard.config import read_config
 from amplifier_dashboard.desk import Desk
-from amplifier_dashboard.server import serving
+from amplifier_dashboard.server import make_link, serving
 from amplifier_storage_sqlite import open_sqlite
 from tests.programs import require
 
@@ -42,13 +42,13 @@ class Served:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout=60)
 
     @property
-    def root(self) -> str:
-        """The address without path and token."""
-        return self.address.partition("/?")[0]
+    def link(self) -> str:
+        """An address that lets one browser in."""
+        return make_link(self.address)
 
 
 @contextmanager
-def served_page(folder: Path, *, port: int = 0, project: str = "/work", **desk: Any) -> Iterator[Served]:
+def served_page(folder: Path, *, project: str = "/work", read_only: bool = False, **config: Any) -> Iterator[Served]:
     """Serve the store of a folder while the block runs."""
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever, name="server")
@@ -58,8 +58,8 @@ def served_page(folder: Path, *, port: int = 0, project: str = "/work", **desk: 
     async def start() -> Served:
         store = open_sqlite({"folder": folder})
         stack.push_async_callback(store.close)
-        own = Desk(store, load_plugins(), "ada", project, **desk)
-        address = await stack.enter_async_context(serving(own, port=port))
+        own = Desk(store, load_plugins(), "ada", project, read_only)
+        address = await stack.enter_async_context(serving(own, read_config({"port": 0, **config})))
         return Served(address, store, own, loop)
 
     try:
@@ -85,37 +85,32 @@ def served(home: Path, tmp_path: Path) -> Iterator[Served]:
         yield served
 
 
-@cache
-def _playwright() -> Any:
-    return sync_playwright().start()
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The browser of the system, for all tests."""
-    found = require("chromium")
-    browser = _playwright().chromium.launch(executable_path=found, args=["--no-sandbox"])
-    yield browser
-    browser.close()
-    _playwright().stop()
+    """The browser of the system, for a module whose tests are no coroutines: Playwright has a loop of its own."""
+    with sync_playwright() as playwright:
+        found = require("chromium")
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture
 def page(browser: Browser, served: Served) -> Iterator[Page]:
     """A browser's page that is let in; an error of a script or a refused resource fails the test."""
-    with opened(browser, served.address) as page:
+    with opened(browser, served.link) as page:
         yield page
 
 
 @contextmanager
-def opened(browser: Browser, address: str, *, expected: str = "", **how: Any) -> Iterator[Page]:
-    """Open an address in a browser of its own; errors on it fail the block, but for those that contain `expected`."""
+def opened(browser: Browser, link: str, *, expected: str = "", **how: Any) -> Iterator[Page]:
+    """Open a link in a browser of its own; errors on it fail the block, but for those that contain `expected`."""
     context = browser.new_context(**how)
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda told: problems.append(told.text) if told.type == "error" else None)
-    page.goto(address)
+    page.goto(link)
     page.wait_for_selector(LIVE)
     try:
         yield page

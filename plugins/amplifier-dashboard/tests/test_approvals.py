@@ -60,7 +60,7 @@ def ask(served: Served, name: str, minutes: float = 5, **facts: object) -> Appro
 
 def visit(page: Page, served: Served, path: str) -> None:
     """Go to a page, and wait until it is live."""
-    page.goto(f"{served.root}{path}")
+    page.goto(f"{served.address}{path}")
     page.wait_for_selector(LIVE)
 
 
@@ -139,7 +139,7 @@ def test_a_call_approved_by_a_key_is_asked_about_once(served: Served, page: Page
 
 def test_a_call_answered_elsewhere_says_so(served: Served, browser: Browser) -> None:
     approval = ask(served, "first")
-    with opened(browser, served.address, expected="409 (Conflict)") as page:
+    with opened(browser, served.link, expected="409 (Conflict)") as page:
         visit(page, served, "/approvals")
         page.get_by_role("button", name="Deny …").click()
         served.run(decide(served.store, approval, "approved"))

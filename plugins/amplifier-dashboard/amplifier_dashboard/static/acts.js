@@ -18,8 +18,7 @@
       question.addEventListener("close", () => answer(question.returnValue === "yes"), { once: true });
     });
   }
-  async function send(form, button) {
-    const values = new FormData(form, button);
+  async function send(form, values) {
     values.set("form_token", document.documentElement.dataset.formToken);
     const answer = await fetch(form.action, { method: "POST", body: values, headers: { Accept: "application/json" } });
     const told = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
@@ -34,8 +33,9 @@
     const button = event.submitter;
     const text = button?.dataset.ask || form.dataset.ask;
     if (text && !(await ask(text))) return;
+    const values = new FormData(form, button); // a disabled button adds nothing
     if (button) button.disabled = true;
-    try { await send(form, button); } catch { say("The server does not answer.", true); }
+    try { await send(form, values); } catch { say("The server does not answer.", true); }
     if (button) button.disabled = false;
   });
   window.amplifier = { say, ask };
