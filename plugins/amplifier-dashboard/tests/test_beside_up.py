@@ -80,13 +80,4 @@ def test_the_command_serves_it_and_makes_further_links(tmp_path: Path) -> None:
         first = Client(link)
         assert first.enter(link).status == 303
         assert first.ask("GET", "/").status == 200
-        port = str(first.place.port)
-        environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home")}
-        made = subprocess.run(
-            [*PROGRAM, "dashboard", "--link", "--port", port],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert Client(link).enter(made.stdout.strip()).status == 303
+        assert Client(link).enter(make_link(tmp_path, first)).status == 303
