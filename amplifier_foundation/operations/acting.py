@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal
 from amplifier_core.frozen import frozen
 
 from ..background.log_events import OPERATOR_ACTED
+from ..documents.safe_text import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from amplifier_core.events import SessionEvent
     from amplifier_core.storage import SessionStore
 
 Surface = Literal["command line", "dashboard", "editor"]
 
 logger = logging.getLogger(__name__)
+
+SHOWN = 8
+"""Characters of the id of a delivery or an approval in a line."""
 
 _NEWEST_FIRST = 1 << 64
 """Nanoseconds since 1970 are taken from this number: a store finds events in the order of their ids."""
@@ -71,6 +77,19 @@ async def record_act(
         await store.emit(SessionEvent(OPERATOR_ACTED, redact_all(data), event_id=event_id, project=project))
     except Exception as error:  # of any store
         logger.warning("%s of %s by %s is done, and could not be recorded: %s", act, subject, actor.name, error)
+
+
+def describe_act(data: Mapping[str, Any]) -> str:
+    """Return the act of an event `operator:acted` in one line: what was done to what, by whom, and why.
+
+    The name of a background session is left out: it stands beside the line.
+    """
+    noun, _, verb = str(data["act"]).partition(".")
+    subject, reason = str(data["subject"]), str(data.get("reason") or "")
+    done = verb if noun == "background_session" else f"{noun} {verb}"
+    if subject != str(data["queue"]).rpartition("/")[2]:
+        done = f"{done} {subject[:SHOWN] if data.get('delivery_id') else subject}"
+    return one_line(f"{done} by {data['by']} ({data['via']})" + (f": {reason}" if reason else ""), 200)
 
 
 async def read_acts(store: SessionStore, about: str) -> list[SessionEvent]:

@@ -17,6 +17,7 @@ from amplifier_foundation.cli.advice import with_advice
 
 from .guard import HEADERS, LOGIN
 from .live import Live, read_facts
+from .navigation import Navigation
 from .pages import Place, find_acts, find_views
 from .rendering import render
 
@@ -40,8 +41,9 @@ class Application:
     """The page as an ASGI application: it refuses what the guard refuses, and adds its headers to every answer."""
 
     def __init__(self, desk: Desk, guard: Guard) -> None:
-        self._live = Live(desk, find_views())
-        self._inner = _make_inner(desk, guard, self._live)
+        navigation = Navigation(desk, find_views())
+        self._live = Live(desk, find_views(), navigation)
+        self._inner = _make_inner(desk, guard, navigation, self._live)
         self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +74,7 @@ class Application:
         self._live.close()
 
 
-def _make_inner(desk: Desk, guard: Guard, live: Live) -> ASGIApp:
+def _make_inner(desk: Desk, guard: Guard, navigation: Navigation, live: Live) -> ASGIApp:
     views, acts = find_views(), find_acts()
 
     async def log_in(request: Request) -> Response:
@@ -83,7 +85,7 @@ def _make_inner(desk: Desk, guard: Guard, live: Live) -> ASGIApp:
         Mount("/static", StaticFiles(packages=[(str(__package__), "static")])),
         Route("/live", live.answer, methods=["GET"]),
         Route(LOGIN, log_in, methods=["POST"]),
-        *(Route(view.path, _show(desk, guard, views, view), methods=["GET"]) for view in views),
+        *(Route(view.path, _show(desk, guard, navigation, view), methods=["GET"]) for view in views),
         *(Route(act.path, _do(desk, guard, act), methods=["POST"]) for act in acts),
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
@@ -98,7 +100,7 @@ def place_of(request: Request) -> Place:
     return Place(request.url.path, dict(request.path_params), dict(request.query_params))
 
 
-def _show(desk: Desk, guard: Guard, views: list[View], view: View) -> Callable[[Request], Awaitable[Response]]:
+def _show(desk: Desk, guard: Guard, navigation: Navigation, view: View) -> Callable[[Request], Awaitable[Response]]:
     async def show(request: Request) -> Response:
         place = place_of(request)
         count = desk.changes.count
@@ -107,8 +109,7 @@ def _show(desk: Desk, guard: Guard, views: list[View], view: View) -> Callable[[
         shell = {
             "page": page,
             "parts": page.parts,
-            "navigation": [each for each in views if each.label],
-            "here": view.path,
+            **await navigation.read(view.path),
             "form_token": guard.form_token(request),
             "read_only": desk.read_only,
             "count": count,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview", "sessions", "session", "session_trace", "session_files", "talk")
+VIEWS = ("overview", "sessions", "session", "session_trace", "session_files", "talk", "approvals")
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 
@@ -96,6 +96,16 @@ DoAct: TypeAlias = "Callable[[Desk, Place, Mapping[str, str]], Awaitable[Reply]]
 
 
 @frozen
+class Badge:
+    """The number beside an entry of the navigation, and what it counts: "waiting for an answer"."""
+
+    read: Callable[[Desk], Awaitable[int]]
+    what: str
+    in_title: bool = False
+    """Whether the titles of all pages begin with it: "(3) Overview"."""
+
+
+@frozen
 class View:
     """A page at a path, such as `/sessions/{session_id}`; `label` and `key` make it an entry of the navigation."""
 
@@ -103,6 +113,7 @@ class View:
     read: ReadPage
     label: str = ""
     key: str = ""
+    badge: Badge | None = None
 
 
 @frozen

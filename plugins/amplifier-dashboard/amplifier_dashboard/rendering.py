@@ -1,4 +1,4 @@
-"""Render templates: everything is escaped, known secrets are hidden, times are local in the browser."""
+"""Render templates: everything is escaped, secrets and what hides text are replaced, times are local in the browser."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from amplifier_core.utils.secrets import redact_text
+from amplifier_foundation.documents.safe_text import plain
 from amplifier_foundation.documents.times import format_time
 
 from .links import background_path, shorten_home
@@ -49,7 +50,7 @@ def render_block(template: str, block: str, values: Mapping[str, Any]) -> Markup
 
 
 def _hide(value: Any) -> Any:
-    return redact_text(value) if type(value) is str else value
+    return plain(redact_text(value)) if type(value) is str else value
 
 
 def when(moment: datetime | str | None) -> Markup:
