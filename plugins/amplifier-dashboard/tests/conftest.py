@@ -81,13 +81,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder that nobody else uses."""
-    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
 def served(home: Path, tmp_path: Path) -> Iterator[Served]:
     """Serve an empty store."""
     with served_page(tmp_path) as served:

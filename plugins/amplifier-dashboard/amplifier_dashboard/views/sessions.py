@@ -9,6 +9,7 @@ from amplifier_core.storage import Status
 from amplifier_foundation.sessions.costs import spent_of
 from amplifier_foundation.sessions.presence import as_it_is
 from amplifier_foundation.sessions.runs import is_run
+from amplifier_foundation.sessions.store_views import views_of
 
 from ..pages import Act, Page, View
 from ..rendering import render_block
@@ -45,19 +46,9 @@ async def sessions(desk: Desk, place: Place) -> Page:
 async def read_page(desk: Desk, chosen: dict[str, str], before: str | None, limit: int) -> list[SessionRecord]:
     """Return sessions of a status, a project and with words, the last changed first; those after `before`."""
     statuses = [each for each in STATUSES if each == chosen.get("status")]
-    project, text = chosen.get("project"), chosen.get("q", "").lower()
-    if (session_page := getattr(desk.store, "session_page", None)) is not None:
-        return await session_page(project=project, statuses=statuses, text=text, before=before, limit=limit)
-    found = await desk.store.sessions(project=project, limit=1000)
-    fits = [
-        each
-        for each in found
-        if (not statuses or each.status in statuses)
-        and any(text in word.lower() for word in (each.name, each.session_id, each.bundle))
-    ]
-    ids = [each.session_id for each in fits]
-    start = ids.index(before) + 1 if before in ids else 0
-    return fits[start : start + limit]
+    return await views_of(desk.store).session_page(
+        project=chosen.get("project"), statuses=statuses, text=chosen.get("q", ""), before=before, limit=limit
+    )
 
 
 async def find_projects(desk: Desk) -> list[str]:
