@@ -91,7 +91,7 @@ class Talk:
 
     async def take_turn(self, text: str) -> None:
         """Take the turn; its end is in the session's record."""
-        from amplifier_foundation.cli.running.watching import FactReporter
+        from amplifier_foundation.spawning.turn_facts import FactReporter
 
         assert self._host is not None and self._conversation is not None  # it is open
         try:
@@ -208,6 +208,7 @@ class Talks:
         question = talk.question
         if question is None or question.id != question_id or question.answer.done():
             raise SessionConflict(session_id, "this question is answered, or was withdrawn")
-        chosen = question.options[option] if 0 <= option < len(question.options) else "Deny"
-        question.answer.set_result(chosen)
-        return chosen
+        if not 0 <= option < len(question.options):
+            raise SessionConflict(session_id, f"the question has no option {option}; reload the page")
+        question.answer.set_result(question.options[option])
+        return question.options[option]

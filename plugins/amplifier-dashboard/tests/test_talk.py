@@ -38,7 +38,7 @@ Answer.
 
 
 @pytest.fixture
-def talker(served: Served, tmp_path: Path, home: Path) -> str:
+def talker(served: Served, tmp_path: Path) -> str:
     """A stored session whose bundle answers at once."""
     return make_talker(served, tmp_path, delay=0)
 
@@ -116,7 +116,6 @@ def test_a_call_that_asks_waits_for_an_answer_in_the_page(
         other.wait_for_selector("#messages li:has-text('It is written.')")
     page.wait_for_selector("#messages li:has-text('It is written.')")
     page.wait_for_selector(".question", state="detached")
-    print(served.run(served.store.read(talker, 4)))
     assert (tmp_path / "talks" / "note.txt").read_text() == "from the page"
 
 
@@ -140,7 +139,7 @@ def test_a_turn_goes_on_when_the_page_is_left_and_is_cancelled_from_another(
         go(other, served, f"/sessions/{talker}")
         other.wait_for_selector("#live:has-text('asks the model')")
         other.get_by_role("button", name="Cancel the turn").click()
-        other.get_by_role("button", name="Cancel the turn").click()
+        other.get_by_role("button", name="Yes").click()
         wait_for(other, "cancelled")
     go(page, served, f"/sessions/{talker}/talk")
     assert page.get_by_role("button", name="Send").is_enabled()
