@@ -83,7 +83,9 @@ class Spending:
             if not self._take(page) or len(page) < NEWS:
                 break
             before = page[-1].session_id
-        limit = PAGE if isinstance(desk.store, StoreViews) else MOST  # another store is read from its begin for each page
+        limit = (
+            PAGE if isinstance(desk.store, StoreViews) else MOST
+        )  # another store is read from its begin for each page
         while not self.is_complete and monotonic() - begun < ROUND:
             page = await views.session_page(before=self._last, limit=limit)
             self._take(page)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_foundation.cli.delivery_history import read_history
+from amplifier_foundation.operations.history import read_history
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -9,7 +9,7 @@ import pytest
 from amplifier_core.storage import SessionRecord
 from amplifier_foundation.sessions.lock import session_lock
 
-from .conftest import LIVE, Served, opened
+from .conftest import LIVE, Served, opened, served_page
 from .filled import exchange
 
 if TYPE_CHECKING:
@@ -145,39 +145,50 @@ def test_a_turn_goes_on_when_the_page_is_left_and_is_cancelled_from_another(
     assert page.get_by_role("button", name="Send").is_enabled()
 
 
-def test_a_session_that_another_process_talks_in_cannot_be_talked_to(served: Served, page: Page, talker: str) -> None:
+def test_a_session_that_another_process_talks_in_cannot_be_talked_to(
+    served: Served, browser: Browser, talker: str
+) -> None:
+    with opened(browser, served.link, expected="409") as page:
+        go(page, served, f"/sessions/{talker}/talk")
+        with session_lock(talker):
+            say(page, "Hello")
+            page.wait_for_selector(".toast.failed:has-text('talks in session')")
+        assert page.get_by_label("Prompt").input_value() == "Hello"
+
+
+def test_a_session_that_runs_elsewhere_says_so(served: Served, page: Page, talker: str) -> None:
+    elsewhere = {"process": "1-abc@another-host"}
+    served.run(served.store.update(talker, status="running", metadata=elsewhere))
     go(page, served, f"/sessions/{talker}/talk")
-    with session_lock(talker):
-        say(page, "Hello")
-        page.wait_for_selector(".toast.failed:has-text('talks in session')")
-    assert page.get_by_label("Prompt").input_value() == "Hello"
+    assert "runs session" in page.inner_text("#send")
+    assert page.get_by_role("button", name="Send").is_disabled()
 
 
-def test_a_changed_bundle_needs_a_word(served: Served, page: Page, talker: str) -> None:
+def test_a_changed_bundle_needs_a_word(served: Served, browser: Browser, talker: str) -> None:
     served.run(served.store.update(talker, bundle_digest="0" * 64))
-    go(page, served, f"/sessions/{talker}/talk")
-    say(page, "Hello")
-    page.wait_for_selector(".toast.failed:has-text('has changed')")
-    page.get_by_label("Go on although").check()
-    say(page, "Hello")
-    page.wait_for_selector("#messages li:has-text('You said: Hello')")
+    with opened(browser, served.link, expected="409") as page:
+        go(page, served, f"/sessions/{talker}/talk")
+        say(page, "Hello")
+        page.wait_for_selector(".toast.failed:has-text('has changed')")
+        page.get_by_label("Go on although").check()
+        say(page, "Hello")
+        page.wait_for_selector("#messages li:has-text('You said: Hello')")
 
 
 def test_an_untrusted_bundle_is_not_run(
-    served: Served, page: Page, talker: str, monkeypatch: pytest.MonkeyPatch
+    served: Served, browser: Browser, talker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AMPLIFIER_TRUST")
-    go(page, served, f"/sessions/{talker}/talk")
-    say(page, "Hello")
-    page.wait_for_selector(".toast.failed:has-text('trust')")
+    with opened(browser, served.link, expected="500") as page:
+        go(page, served, f"/sessions/{talker}/talk")
+        say(page, "Hello")
+        page.wait_for_selector(".toast.failed:has-text('trust')")
     assert served.run(served.store.get(talker)).message_count == 4
 
 
 def test_the_end_of_the_server_ends_a_turn_and_its_session_can_go_on(
     browser: Browser, tmp_path: Path, home: Path
 ) -> None:
-    from .conftest import served_page
-
     with served_page(tmp_path) as served, opened(browser, served.link) as page:
         talker = make_talker(served, tmp_path, delay=60_000)
         go(page, served, f"/sessions/{talker}/talk")
