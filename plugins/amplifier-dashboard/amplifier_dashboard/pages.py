@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview", "sessions", "session", "session_trace", "session_files", "talk", "lineage", "approvals")
+VIEWS = ("overview", "sessions", "session", "session_trace", "session_files", "talk", "lineage", "flows", "approvals")
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 

@@ -12,7 +12,7 @@ from amplifier_foundation.cli.logs import Following
 from amplifier_foundation.cli.view import MARKS
 
 if TYPE_CHECKING:
-    from amplifier_foundation.cli.delivery_history import HistoryEntry
+    from amplifier_foundation.operations.history import HistoryEntry
 
     from .desk import Desk
 

@@ -11,7 +11,7 @@ import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from amplifier_core.approval import ApprovalTimeoutError
 from amplifier_core.errors import SessionConflict, SessionNotFound
@@ -44,14 +44,32 @@ class Question:
     id: str = field(default_factory=lambda: token_hex(8))
 
 
-class Talk:
-    """One turn of a session in this process. Its methods are called in the loop of the server."""
+class Work(Protocol):
+    """What runs in this process for a session. Its methods are called in the loop of the server."""
 
-    def __init__(self, desk: Desk, record: SessionRecord) -> None:
+    async def open(self) -> None:
+        """Make everything ready; raise what refuses it."""
+        ...
+
+    async def work(self) -> None:
+        """Run to the end; raise nothing."""
+        ...
+
+    async def end(self) -> None:
+        """Have it end soon, and wait for that; the session can go on later."""
+        ...
+
+
+class Talk:
+    """One turn of a session with a prompt; `accept` goes on with a changed bundle."""
+
+    def __init__(self, desk: Desk, record: SessionRecord, text: str, *, accept: bool = False) -> None:
         self.written = Written()
         self.question: Question | None = None
         self._desk = desk
         self._record = record
+        self._text = text
+        self._accept = accept
         self._serving = asyncio.get_running_loop()
         self._host: Host | None = None
         self._conversation: Conversation | None = None
@@ -59,14 +77,16 @@ class Talk:
         self._asking = asyncio.Lock()
         self._ended = asyncio.Event()
 
-    async def open(self, *, accept: bool) -> None:
+    async def open(self) -> None:
         """Load the bundle and open the conversation. Raises `NotTrusted`, `SessionConflict` and errors of bundles."""
         from amplifier_foundation.spawn import prepared_bundle
         from amplifier_foundation.spawning.opening import BundleOpener, refuse
 
         record = self._record
+        refuse_run(record)
+        refuse_occupied(record)
         bundle = await BundleOpener(self._desk.plugins).load(record.project, record, refuse)
-        if record.bundle_digest and bundle.digest != record.bundle_digest and not accept:
+        if record.bundle_digest and bundle.digest != record.bundle_digest and not self._accept:
             raise SessionConflict(
                 record.session_id,
                 f"the bundle {record.bundle} has changed since this session last ran. To go on with its present "
@@ -89,17 +109,14 @@ class Talk:
             permissions=read_policy(self._record.project),
         )
 
-    async def take_turn(self, text: str) -> None:
+    async def work(self) -> None:
         """Take the turn; its end is in the session's record."""
         from amplifier_foundation.spawning.turn_facts import FactReporter
 
         assert self._host is not None and self._conversation is not None  # it is open
         try:
-            reporter = FactReporter(
-                lambda fact: self._serving.call_soon_threadsafe(self.written.take, fact), waits=True
-            )
-            reporter.attach(self._conversation.session)
-            self._turn = RunningTurn(self._host, self._conversation, text)
+            FactReporter(self._hear, waits=True).attach(self._conversation.session)
+            self._turn = RunningTurn(self._host, self._conversation, self._text)
             await self._turn.wait()
         except Exception as error:
             logger.info("the turn of %s has failed: %s", self._record.session_id, error)
@@ -153,52 +170,45 @@ class Talk:
 
 
 class Talks:
-    """The turns that run in this process, by their sessions."""
+    """What runs in this process, by its session: one at a time."""
 
     def __init__(self) -> None:
-        self._talks: dict[str, Talk] = {}
+        self._works: dict[str, Work] = {}
         self._group: asyncio.TaskGroup | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Let turns run while the block runs; then end them: their sessions can go on."""
+        """Let work run while the block runs; then end it: its sessions can go on."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
                 yield
             finally:
                 self._group = None
-                await asyncio.gather(*(talk.end() for talk in self._talks.values()))
+                await asyncio.gather(*(work.end() for work in self._works.values()))
 
     def find(self, session_id: str) -> Talk | None:
         """Return the turn that runs in a session; None: none runs here."""
-        return self._talks.get(session_id)
+        work = self._works.get(session_id)
+        return work if isinstance(work, Talk) else None
 
-    async def say(self, desk: Desk, session_id: str, text: str, *, accept: bool = False) -> None:
-        """Begin a turn; return when it runs. Raises `SessionConflict` while the session is occupied."""
-        record = await desk.store.get(session_id)
-        refuse_run(record)
-        refuse_occupied(record)
-        if session_id in self._talks or self._group is None:
-            raise SessionConflict(session_id, f"a turn of session '{session_id}' runs already. Wait for its end")
-        talk = self._talks[session_id] = Talk(desk, record)
+    async def begin(self, session_id: str, work: Work) -> None:
+        """Begin some work; return when it runs. Raises what refuses it, `SessionConflict` while other work runs."""
+        if session_id in self._works or self._group is None:
+            raise SessionConflict(session_id, f"'{session_id}' runs already. Wait for its end")
+        self._works[session_id] = work
         try:
-            await talk.open(accept=accept)
+            await work.open()
         except BaseException:
-            del self._talks[session_id]
+            del self._works[session_id]
             raise
-        self._begin(talk, session_id, text)
-        desk.changes.note()
+        self._group.create_task(self._run(session_id, work))
 
-    def _begin(self, talk: Talk, session_id: str, text: str) -> None:
-        async def run() -> None:
-            try:
-                await talk.take_turn(text)
-            finally:
-                del self._talks[session_id]
-
-        assert self._group is not None  # `say` looked
-        self._group.create_task(run())
+    async def _run(self, session_id: str, work: Work) -> None:
+        try:
+            await work.work()
+        finally:
+            del self._works[session_id]
 
     def answer(self, session_id: str, question_id: str, option: int) -> str:
         """Answer a question of a turn, and return the chosen option. Raises `SessionNotFound`, `SessionConflict`."""

@@ -12,6 +12,7 @@ from amplifier_foundation.sessions.runs import refuse_run
 from ..messages import read_entries
 from ..pages import Act, Feed, Page, Reply, View
 from ..rendering import render_block
+from ..talks import Talk
 from ..written import follow_written
 from .session import actor, find_record, render_asked, render_state, title_of
 
@@ -88,7 +89,8 @@ async def say(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
     text = form.get("prompt", "").strip()
     if not text:
         raise NothingSaid("write what the session shall do")
-    await desk.talks.say(desk, record.session_id, text, accept=bool(form.get("accept")))
+    await desk.talks.begin(record.session_id, Talk(desk, record, text, accept=bool(form.get("accept"))))
+    desk.changes.note()
     facts = {"project": record.project, "session_id": record.session_id}
     await record_act(desk.store, actor(desk), "session.resume", record.session_id, **facts)
     return Reply("The turn runs.")
