@@ -12,7 +12,7 @@ from ..errors import SessionConflict, SessionExists, SessionNotFound
 from ..ids import validate_session_id
 from ..storage import Finding, SessionRecord, check_changes
 from .memory_documents import copy_json, has
-from .memory_inbox import MemoryInbox
+from .memory_views import MemoryViews
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,8 +46,8 @@ class _History:
         return [text for part in reversed(parts) for text in part]
 
 
-class MemoryStore(MemoryInbox):
-    """Implement `DurableStore` and `DocumentStore` without a file; its content ends with the object."""
+class MemoryStore(MemoryViews):
+    """Implement `DurableStore`, `DocumentSearch` and `StoreViews` without a file; its content ends with the object."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,6 +68,7 @@ class MemoryStore(MemoryInbox):
         fork_at = None if record.fork_of is None else history.shared
         self._records[record.session_id] = replace(record, fork_at=fork_at, config=config, metadata=metadata)
         self._histories[record.session_id] = history
+        self._tell()
         return await self.get(record.session_id)
 
     async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
@@ -80,6 +81,7 @@ class MemoryStore(MemoryInbox):
         if texts:
             history.own += texts
             self._records[session_id] = replace(record, updated=self._now())
+            self._tell()
         return history.count()
 
     async def update(self, session_id: str, **changes: Any) -> None:
@@ -133,6 +135,7 @@ class MemoryStore(MemoryInbox):
         """Forget a session."""
         self._record(session_id)
         del self._records[session_id], self._histories[session_id]
+        self._tell()
 
     async def examine(self, session_id: str) -> list[Finding]:
         """Report a deleted parent or source; nothing else goes wrong in memory."""
@@ -154,6 +157,7 @@ class MemoryStore(MemoryInbox):
         }
         for finding in found:
             self._records[session_id] = replace(self._records[session_id], **remedies[finding.kind])
+            self._tell()
         return found
 
     async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:
@@ -195,3 +199,4 @@ class MemoryStore(MemoryInbox):
         record = self._record(validate_session_id(session_id))
         check_changes(changes)
         self._records[record.session_id] = replace(record, **{**deepcopy(dict(changes)), "updated": self._now()})
+        self._tell()

@@ -12,6 +12,7 @@ from amplifier_core.errors import SessionConflict, SessionNotFound
 from amplifier_core.storage import Inbox
 
 from ..cli import Verbs, exits
+from ..documents.safe_text import plain
 from .app import (
     bundle_option,
     json_option,
@@ -28,7 +29,7 @@ from .completing import complete_flows, complete_runs
 from .flow_answers import answer_at, find_run, tell_waiting
 from .loops import run_in_loop
 from .output import print_json, print_table, timestamp
-from .running.terminal import plain, tell
+from .running.terminal import tell
 from .trusting import Asking
 
 if TYPE_CHECKING:

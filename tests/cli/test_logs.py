@@ -13,7 +13,7 @@ from amplifier_core import SessionEvent, TriggerEvent, TriggerType, load_plugins
 from amplifier_core.storage import Delivery, DurableStore, SessionRecord
 from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
-from amplifier_foundation.cli.logs import Following
+from amplifier_foundation.operations.history import Following
 
 NOW = datetime.now(UTC)
 

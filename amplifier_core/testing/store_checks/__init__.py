@@ -6,7 +6,7 @@
 
 Each check gets an empty store. A broken rule raises `AssertionError` with a sentence naming the rule. Nothing here
 needs a test runner; pytest can parametrise a test over `SESSION_STORE_CHECKS`, `INBOX_CHECKS`, `DOCUMENT_CHECKS`,
-`SEARCH_CHECKS` and `RECEIVING_CHECKS`. `store_checks.shared` checks a store that several processes use.
+`SEARCH_CHECKS`, `RECEIVING_CHECKS` and `VIEW_CHECKS`. `store_checks.shared` checks a store that several processes use.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...documents import DocumentSearch, DocumentStore
 from ...shared_stores import ReceivingStore
+from ...store_views import StoreViews
 from .administration import ADMINISTRATION_CHECKS
 from .admission import ADMISSION_CHECKS
 from .documents import DOCUMENT_CHECKS, SEARCH_CHECKS
 from .inbox import DELIVERY_CHECKS
 from .receiving import RECEIVING_CHECKS
 from .sessions import SESSION_STORE_CHECKS
+from .views import VIEW_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -35,6 +37,7 @@ OPTIONAL: dict[type[Any], Sequence[Check]] = {
     DocumentStore: DOCUMENT_CHECKS,
     DocumentSearch: SEARCH_CHECKS,
     ReceivingStore: RECEIVING_CHECKS,
+    StoreViews: VIEW_CHECKS,
 }
 """The checks of what an `Inbox` may be besides."""
 
@@ -44,6 +47,7 @@ __all__ = [
     "RECEIVING_CHECKS",
     "SEARCH_CHECKS",
     "SESSION_STORE_CHECKS",
+    "VIEW_CHECKS",
     "check_store",
 ]
 
@@ -51,8 +55,8 @@ __all__ = [
 async def check_store(open_store: Callable[[], Awaitable[SessionStore] | SessionStore], *, inbox: bool = True) -> None:
     """Run every check on a new store from `open_store`, and close each store. Raises `AssertionError`.
 
-    `inbox=False` leaves out the checks of an `Inbox`. An `Inbox` that is a `DocumentStore`, a `DocumentSearch` or a
-    `ReceivingStore` passes the checks of that, too.
+    `inbox=False` leaves out the checks of an `Inbox`. An `Inbox` that is a `DocumentStore`, a `DocumentSearch`, a
+    `ReceivingStore` or a `StoreViews` passes the checks of that, too.
     """
     for check in SESSION_STORE_CHECKS + (INBOX_CHECKS if inbox else ()):
         await _run(check, await _open(open_store))

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from amplifier_core.frozen import frozen
 from amplifier_core.prompt_commands import collect_commands, split_command
 
+from ...documents.safe_text import one_line, plain
 from ..app import find_session
 from ..output import console, plural, print_session_tree
 from ..sessions.changing import check_name
 from .showing import describe_usage
-from .terminal import one_line, plain, tell
+from .terminal import tell
 
 if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins

@@ -13,6 +13,7 @@ from amplifier_core.errors import AmplifierError, StoreError
 
 from ...background.tasks import run_beside
 from ...cli import exits
+from ...documents.safe_text import plain
 from ...sessions.failures import describe_failure
 from ...spawning.turn_facts import FactReporter
 from ..app import plugins_of, use_store
@@ -25,7 +26,7 @@ from .foreground import Foreground, PressedInterrupt
 from .lines import LineEditor
 from .showing import PersonView
 from .stopping import Stops, TurnCut
-from .terminal import own_terminal, plain, tell
+from .terminal import own_terminal, tell
 from .typing_ahead import TypedLines
 from .workers import open_chosen
 

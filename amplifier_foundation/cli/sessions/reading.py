@@ -9,14 +9,15 @@ import click
 
 from amplifier_core.utils.secrets import redact_text
 
+from ...documents.safe_text import plain
+from ...operations.sessions import session_facts, with_ids
 from ...sessions.records import describe_worktree
 from ..ages import read_age
 from ..app import find_session, json_option, read_sessions, storage_plugins, use_store
 from ..completing import complete_sessions
 from ..loops import run_reading
 from ..output import console, plural, print_json, print_table, timestamp
-from ..running.terminal import plain
-from .facts import facts, print_message, with_ids
+from .messages import print_message
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -75,7 +76,7 @@ async def list_(
     finally:
         gc.enable()
     if as_json:
-        print_json("session.list/1", [facts(record) for record in records])
+        print_json("session.list/1", [session_facts(record) for record in records])
         return
     where = "" if everywhere else " in this folder. All folders: amplifier session list --all"
     print_table(
@@ -140,7 +141,7 @@ async def show(ctx: click.Context, session_id: str, is_trace: bool, as_json: boo
         return await show_trace(ctx, session_id, as_json=as_json)
     record, messages = await read_session(ctx, session_id)
     if as_json:
-        print_json("session.show/1", {**facts(record), "messages": with_ids(messages)})
+        print_json("session.show/1", {**session_facts(record), "messages": with_ids(messages)})
         return
     out = console()
     fork = f"{record.fork_of} at message {record.fork_at}" if record.fork_of else ""

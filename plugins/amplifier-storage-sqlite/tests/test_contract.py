@@ -17,6 +17,7 @@ from amplifier_core.testing.store_checks import (
     RECEIVING_CHECKS,
     SEARCH_CHECKS,
     SESSION_STORE_CHECKS,
+    VIEW_CHECKS,
     check_store,
 )
 from amplifier_storage_sqlite import open_sqlite
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
     from amplifier_core.transcript import Message
 
-ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + RECEIVING_CHECKS
+ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + RECEIVING_CHECKS + VIEW_CHECKS
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)

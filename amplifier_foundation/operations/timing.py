@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from amplifier_core.storage import DurableStore
     from amplifier_core.triggers import EventSource, TriggerSource
 
-    from ...bundle.background_config import BackgroundSessionConfig, TriggerConfig
-    from ...bundle.model import Bundle
+    from ..bundle.background_config import BackgroundSessionConfig, TriggerConfig
+    from ..bundle.model import Bundle
 
 
 class Declared(NamedTuple):
@@ -38,7 +38,7 @@ class Declared(NamedTuple):
 
         Raises `UnknownName`, `TriggerConfigError`.
         """
-        from ...background.trigger_making import make_trigger
+        from ..background.trigger_making import make_trigger
 
         state = await store.trigger_state(project, self.key)
         context = TriggerContext(self.key, working_dir=Path(project), events=events, state=state)
@@ -47,20 +47,10 @@ class Declared(NamedTuple):
 
 def declared_in(bundle: Bundle, session: BackgroundSessionConfig) -> Iterator[Declared]:
     """Yield the triggers of a background session, in written order."""
-    from ...background.keys import queue_key, triggers_by_key
+    from ..background.keys import queue_key, triggers_by_key
 
     for key, config in triggers_by_key(queue_key(bundle.name, session.name), session.triggers).items():
         yield Declared(session.name, key, config)
-
-
-def background_session_named(bundle: Bundle, name: str) -> BackgroundSessionConfig:
-    """Return the background session with this name. Raises `NoSuchBackgroundSession`."""
-    from ...background.asking import NoSuchBackgroundSession
-
-    for session in bundle.background_sessions:
-        if session.name == name:
-            return session
-    raise NoSuchBackgroundSession(name, [each.name for each in bundle.background_sessions])
 
 
 async def scheduled_source(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.utils.secrets import redact_text
 
+from ..documents.safe_text import one_line, plain
 from ..sessions.costs import spent_of
 from ..sessions.lineage import describe_event, shared_part
 from ..sessions.records import agent_of
-from .running.terminal import one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,34 +1,38 @@
-"""Define the columns of background sessions once, for `amplifier ps`, the live table of `amplifier up`, and JSON.
+"""Define the columns of background sessions once, for every table of them, and for JSON.
 
 To add a column, add a row to `COLUMNS`; a column with `counts` is filled by itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ..documents.safe_text import one_line
 from ..documents.times import format_time
-from .output import timestamp
-from .running.terminal import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+    from datetime import datetime
 
     from amplifier_core.storage import DeliveryCounts, DeliveryState
 
 Row = dict[str, Any]
 """The facts of one background session, by the keys of `COLUMNS`."""
+ShowTime = Callable[["datetime | str | None"], str]
+"""Turns a time, as it is or as RFC 3339, into the text of a surface."""
 
 
-def _state_text(row: Row) -> str:
+def _state_text(row: Row, show: ShowTime) -> str:
     text = str(row["state"]) + (f": {one_line(row['reason'], 80)}" if row["reason"] else "")
-    return text + (f" (next try at {timestamp(row['next_try'])})" if row["next_try"] else "")
+    return text + (f" (next try at {show(row['next_try'])})" if row["next_try"] else "")
 
 
-def _work_text(work: Row) -> str:
-    place = f" on {work['host']}" if work.get("host") else ""
-    return f"{work['session_id']} since {timestamp(work['since'])}{place}"
+def _work_text(row: Row, show: ShowTime) -> str:
+    places = [f" on {work['host']}" if work.get("host") else "" for work in row["at_work"]]
+    works = zip(row["at_work"], places, strict=True)
+    return ", ".join(f"{work['session_id']} since {show(work['since'])}{place}" for work, place in works)
 
 
 class Column(NamedTuple):
@@ -39,8 +43,8 @@ class Column(NamedTuple):
     """Heading in tables; '' keeps the fact out of them."""
     new: Callable[[], Any] = int
     """Makes the value of a new row."""
-    text: Callable[[Row], str] | None = None
-    """Returns the cell; None: the value itself. An empty cell is shown as `-`."""
+    text: Callable[[Row, ShowTime], str] | None = None
+    """Returns the cell, with times as a surface shows them; None: the value itself. An empty cell is shown as `-`."""
     counts: tuple[DeliveryState, ...] = ()
     """The delivery states counted by this column."""
     style: str = ""
@@ -64,7 +68,7 @@ COLUMNS = (
         "triggers",
         "TRIGGERS",
         new=list,
-        text=lambda row: ", ".join(sorted({each.removeprefix("trigger-") for each in row["triggers"]})),
+        text=lambda row, show: ", ".join(sorted({each.removeprefix("trigger-") for each in row["triggers"]})),
         only="up",
     ),
     Column("waiting", "WAITING", counts=("pending",), style="yellow"),
@@ -72,7 +76,7 @@ COLUMNS = (
         "at_work",
         "AT WORK",
         new=list,
-        text=lambda row: ", ".join(map(_work_text, row["at_work"])),
+        text=_work_text,
         style="cyan",
     ),
     Column("done", "DONE", counts=("done",), style="green"),
@@ -80,19 +84,19 @@ COLUMNS = (
         "approvals",
         "TO APPROVE",
         new=list,
-        text=lambda row: ", ".join(row["approvals"]),
+        text=lambda row, show: ", ".join(row["approvals"]),
         style="yellow",
         at_terminal=lambda rows: any(row["approvals"] for row in rows),
     ),
     Column("postponed"),
     Column("dropped", "DROPPED", counts=("refused", "skipped"), style="yellow"),
     Column("dead", "DEAD", counts=("dead",), style="red"),
-    Column("last_event", "LAST EVENT", new=lambda: None, text=lambda row: timestamp(row["last_event"]), only="ps"),
+    Column("last_event", "LAST EVENT", new=lambda: None, text=lambda row, show: show(row["last_event"]), only="ps"),
     Column(
         "hosts",
         "HOSTS",
         new=list,
-        text=lambda row: ", ".join(sorted(set(row["hosts"]))),
+        text=lambda row, show: ", ".join(sorted(set(row["hosts"]))),
         only="ps",
         at_terminal=lambda rows: any(row["hosts"] for row in rows),
     ),
@@ -101,7 +105,7 @@ COLUMNS = (
         "project",
         "FOLDER",
         new=str,
-        text=lambda row: shorten_home(row["project"]),
+        text=lambda row, show: shorten_home(row["project"]),
         only="ps",
         at_terminal=lambda rows: len({row["project"] for row in rows}) > 1,
     ),
@@ -138,10 +142,10 @@ def add_counts(row: Row, counted: DeliveryCounts) -> None:
     row["last_event"] = max(row["last_event"] or "", format_time(counted.newest) if counted.newest else "")
 
 
-def cell(column: Column, row: Row) -> str:
-    """Return the cell of a row in a plain table."""
+def cell(column: Column, row: Row, show: ShowTime) -> str:
+    """Return the cell of a row in a plain table; `show` turns a time (or None) into text."""
     value = row[column.key]
-    text = column.text(row) if column.text is not None else "" if value is None else str(value)
+    text = column.text(row, show) if column.text is not None else "" if value is None else str(value)
     return text or "-"
 
 
