@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .lifecycle import Wish
     from .live_feed import LiveFeed
     from .manager import BackgroundSessionManager
+    from .state import Running
 
 VERBS: dict[str, Wish | None] = {
     "stop": "stopped",
@@ -103,6 +104,8 @@ class Control:
             return [each.status() for each in self.running]
         if operation == "follow":
             return self._follow(str(arguments["session_id"]))
+        if operation == "cancel":
+            return await self._cancel(str(arguments["session_id"]), str(arguments["by"]))
         if operation == "servers":
             return self.servers
         if operation == "wake":
@@ -121,9 +124,24 @@ class Control:
             return self.asked_to_reload()
         raise ValueError(f"unknown operation {operation}")
 
+    def _find_running(self, session_id: str) -> Running | None:
+        return next(filter(None, (each.manager.find_running(session_id) for each in self.running)), None)
+
+    async def _cancel(self, session_id: str, by: str) -> dict[str, Any] | None:
+        """End the turn of a session; return what came of it, None when this process does not run it."""
+        from .cancelling import cancel_child, cancel_delivery
+
+        found = self._find_running(session_id)
+        if found is not None:
+            self.tell(f"the turn of session {session_id} is cancelled by {by}")
+            return {"cancelled": await cancel_delivery(found, by), "queue": found.delivery.queue}
+        if self.feed is not None and self.feed.runs(session_id):
+            return {"cancelled": await cancel_child(self.feed, session_id), "queue": ""}
+        return None
+
     def _follow(self, session_id: str) -> AsyncGenerator[str] | None:
         """Return the facts of a running session as lines; None when this process does not run it."""
-        found = next(filter(None, (each.manager.find_running(session_id) for each in self.running)), None)
+        found = self._find_running(session_id)
         if self.feed is None or (found is None and not self.feed.runs(session_id)):
             return None
         return self.feed.follow(session_id, found.task if found is not None else None)
