@@ -13,6 +13,7 @@ from amplifier_core.ids import host_of
 
 from ..background.keys import RUNS
 from ..documents.times import format_time
+from ..sessions.store_views import views_of
 from .columns import Row, add_counts, forget_counts, new_row
 from .running import list_running
 
@@ -86,7 +87,8 @@ async def read_overview(store: DurableStore, processes: Processes, *, everything
     hosts = await _add_hosts(store, rows)
     for counted in [each for each in await store.delivery_counts() if each.queue != RUNS]:
         add_counts(_row_of(rows, counted.project, counted.queue), counted)
-    for each in [each for each in await store.deliveries(state="claimed", limit=1_000) if each.queue != RUNS]:
+    claimed = await views_of(store).delivery_page(states=["claimed"], limit=1_000)
+    for each in [each for each in claimed if each.queue != RUNS]:
         work = {"session_id": each.session_id, "since": format_time(each.updated), "host": _host_of(each)}
         _row_of(rows, each.project, each.queue)["at_work"].append(work)
     if any(row["waiting"] for row in rows.values()):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from amplifier_core.utils.secrets import redact_text
+from amplifier_foundation.documents.safe_text import plain
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -19,7 +20,7 @@ LONGEST = 40_000
 @lru_cache(maxsize=2_000)
 def render_markdown(text: str) -> Markup:
     """Return a text as HTML, without known secrets."""
-    text = redact_text(text)
+    text = plain(redact_text(text))
     if len(text) > LONGEST:
         return Markup('<p class="plain">{}</p>').format(text)
     parser = _parser()

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from amplifier_core.errors import SessionNotFound
 from amplifier_core.store_views import StoreViews
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from amplifier_core.storage import SessionRecord
 
     from .desk import Desk
+
+T = TypeVar("T")
 
 FRESH = 0.2
 """Seconds for which an answer of the processes is good; longer when they are slow to answer."""
@@ -56,8 +58,14 @@ class _Asked:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-Key = tuple[str, str, str, str]
-"""What usage is summed by: day, model, bundle, and the account of the background session ('' without one)."""
+class Key(NamedTuple):
+    """What usage is summed by; `account` is that of a background session, '' without one."""
+
+    day: str
+    model: str
+    bundle: str
+    project: str
+    account: str
 
 
 class Spending:
@@ -110,7 +118,7 @@ class Spending:
             return
         account = next((each for each in accounts_of(record.metadata) if each.startswith("queue:")), "")
         for entry in Ledger.of(record.metadata).entries():
-            key = (entry.day, entry.model, record.bundle, account)
+            key = Key(entry.day, entry.model, record.bundle, record.project, account)
             self._usage.setdefault(key, {})[record.session_id] = entry.usage
             self._keys.setdefault(record.session_id, []).append(key)
             self._sums.pop(key, None)
@@ -120,9 +128,9 @@ class Spending:
             self._sums[key] = sum(self._usage[key].values(), Usage())
         return self._sums[key]
 
-    def by(self, part: Callable[[Key], str | tuple[str, ...] | None]) -> dict[str | tuple[str, ...], Usage]:
+    def by(self, part: Callable[[Key], T | None]) -> dict[T, Usage]:
         """Return the usage by a part of the keys; None leaves a key out."""
-        sums: dict[str | tuple[str, ...], Usage] = {}
+        sums: dict[T, Usage] = {}
         for key in [key for key, each in self._usage.items() if each]:
             if (name := part(key)) is not None:
                 sums[name] = sums.get(name, Usage()) + self._sum(key)

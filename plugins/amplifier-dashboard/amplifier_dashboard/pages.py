@@ -20,7 +20,21 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview", "sessions", "session", "session_trace", "session_files", "talk", "lineage", "flows", "approvals")
+VIEWS = (
+    "overview",
+    "background",
+    "deliveries",
+    "dead_letters",
+    "sessions",
+    "session",
+    "session_trace",
+    "session_files",
+    "talk",
+    "lineage",
+    "flows",
+    "approvals",
+    "hosts",
+)
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from amplifier_core.utils.secrets import redact_text
+from amplifier_core.utils.secrets import redact_text, redactor
 from amplifier_foundation.documents.safe_text import plain
 from amplifier_foundation.documents.times import format_time
 
@@ -17,9 +19,11 @@ from .links import background_path, shorten_home
 from .states import show_state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from amplifier_foundation.sessions.usage import Usage
+
+_redact: ContextVar[Callable[[str], str]] = ContextVar("redact", default=redact_text)
 
 
 @cache
@@ -40,17 +44,29 @@ def environment() -> Environment:
 
 def render(template: str, **values: Any) -> Markup:
     """Return a template with its values."""
-    return Markup(environment().get_template(template).render(values))
+    with _collecting_secrets():
+        return Markup(environment().get_template(template).render(values))
 
 
 def render_block(template: str, block: str, values: Mapping[str, Any]) -> Markup:
     """Return one block of a template: an element that a view sends as a part."""
     found = environment().get_template(template)
-    return Markup("".join(found.blocks[block](found.new_context(dict(values)))))
+    with _collecting_secrets():
+        return Markup("".join(found.blocks[block](found.new_context(dict(values)))))
+
+
+@contextmanager
+def _collecting_secrets() -> Iterator[None]:
+    """Collect the known secrets once for all texts of a template."""
+    before = _redact.set(redactor())
+    try:
+        yield
+    finally:
+        _redact.reset(before)
 
 
 def _hide(value: Any) -> Any:
-    return plain(redact_text(value)) if type(value) is str else value
+    return plain(_redact.get()(value)) if type(value) is str else value
 
 
 def when(moment: datetime | str | None) -> Markup:

@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_foundation.cli.logs import Following
 from amplifier_foundation.cli.view import MARKS
+from amplifier_foundation.operations.history import Following
+
+from .pages import Entry, Feed
+from .rendering import render_block
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from amplifier_foundation.operations.history import HistoryEntry
 
     from .desk import Desk
@@ -59,10 +64,10 @@ class _Steps:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-async def read_steps(desk: Desk) -> list[Step]:
-    """Return the last steps of all background sessions, in their order."""
-    kept = desk.kept.setdefault("steps", _Steps(Following(desk.store)))
-    assert isinstance(kept, _Steps)
+async def read_steps(desk: Desk, queue: tuple[str, str] | None = None) -> list[Step]:
+    """Return the last steps of one background session (its project and queue), or of all, in their order."""
+    all_kept: dict[tuple[str, str] | None, _Steps] = desk.kept.setdefault("steps", {})
+    kept = all_kept.setdefault(queue, _Steps(Following(desk.store, [queue] if queue is not None else None)))
     async with kept.lock:
         if kept.seen != desk.changes.count:
             kept.seen = desk.changes.count
@@ -70,3 +75,14 @@ async def read_steps(desk: Desk) -> list[Step]:
                 before = kept.last[-1].number if kept.last else 0
                 kept.last.append(Step(max(before + 1, (entry.at - _BEGIN) // timedelta(microseconds=1)), entry))
         return list(kept.last)
+
+
+def make_feed(desk: Desk, shown: int, project: str = "", queue: tuple[str, str] | None = None) -> Feed:
+    """Return a feed of steps, the last `shown` ones at first; of one project, one background session, or of all."""
+
+    async def since(number: int) -> Sequence[Entry]:
+        steps = [each for each in await read_steps(desk, queue) if project in ("", each.entry.project)]
+        fresh = [each for each in steps if each.number > number] if number else steps[-shown:]
+        return [Entry(each.number, render_block("steps.html", "step", {"step": each})) for each in fresh]
+
+    return Feed(since, keep=4 * shown)

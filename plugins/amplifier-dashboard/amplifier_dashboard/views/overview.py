@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from amplifier_foundation.operations.overview import read_overview
 from amplifier_foundation.sessions.accounts import queue_account
@@ -14,10 +14,10 @@ from ..charts import sparkline
 from ..links import background_key
 from ..observing import read_processes, read_spending, today
 from ..outcomes import read_outcome
-from ..pages import Act, Entry, Feed, Page, View
+from ..pages import Act, Page, View
 from ..rendering import render_block
 from ..states import RANK
-from ..steps import read_steps
+from ..steps import make_feed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ async def overview(desk: Desk, place: Place) -> Page:
     """Return the background sessions with their counts and last outcomes, and the last steps."""
     found = await read_overview(desk.store, await read_processes(desk), everything=True)
     spending = await read_spending(desk)
-    spent = spending.by(lambda key: key[3] if key[0] == today() else None)
+    spent = spending.by(lambda key: key.account if key.day == today() else None)
     rows = sorted((each for each in found.background_sessions if is_chosen(each, place)), key=_rank)
     first = place.number("from", 0)
     shown = rows[first : first + SHOWN]
@@ -70,7 +70,9 @@ async def overview(desk: Desk, place: Place) -> Page:
     parts = {name: render_block(TEMPLATE, name, values) for name in ("totals", "queues", "processes")}
     projects = sorted({row["project"] for row in found.background_sessions})
     facts = {"projects": projects, "states": STATES, "query": place.query}
-    return Page("Overview", TEMPLATE, parts, {"events": _feed(desk, place.query.get("project"))}, facts=facts)
+    return Page(
+        "Overview", TEMPLATE, parts, {"events": make_feed(desk, RECENT, place.query.get("project", ""))}, facts=facts
+    )
 
 
 def is_chosen(row: Row, place: Place) -> bool:
@@ -108,15 +110,6 @@ def _draw(rates: Sequence[tuple[DeliveryRate, datetime]], queue: str) -> Markup:
             (bad if each.state == "dead" else good)[at] += each.count
     failed = f", {sum(bad):,} given up" if any(bad) else ""
     return sparkline(good, bad, f"{queue}: {sum(good) + sum(bad):,} events in {HOURS} hours{failed}")
-
-
-def _feed(desk: Desk, project: str | None) -> Feed:
-    async def since(number: int) -> Sequence[Entry]:
-        steps: list[Any] = [each for each in await read_steps(desk) if project in (None, "", each.entry.project)]
-        shown = [each for each in steps if each.number > number] if number else steps[-RECENT:]
-        return [Entry(each.number, render_block(TEMPLATE, "event", {"step": each})) for each in shown]
-
-    return Feed(since, keep=4 * RECENT)
 
 
 VIEWS = [View("/", overview, label="Overview", key="o")]
