@@ -21,6 +21,7 @@
 | `working_folder` | keeps the working folder of the process |
 | `retention`, `store_upkeep`, `partial_store` | forget old data, back up the store, complete a small storage |
 | `stalling`, `freezing` | report a blocked loop; end a process that C code holds |
+| `live_feed`, `following` | show the turns of running sessions, and follow them from another process |
 | `servers` | runs the servers of packages beside the background sessions |
 | `tasks` | runs a coroutine while a block runs |
 | `provenance` | finds the chain of causes of an event or a session |

@@ -31,6 +31,7 @@ from .data_folder import watching_data_folder
 from .descriptors import report_exhaustion
 from .file_causes import FileCauses
 from .hosts.sharing import joining, shared_store, sharing
+from .live_feed import LiveFeed
 from .manager import STORE_FILE, BackgroundSessionManager
 from .queue_view import QUEUES, BundleQueues
 from .retention import purging
@@ -39,7 +40,7 @@ from .store_upkeep import looking_after
 from .tasks import run_beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 
     from amplifier_core.errors import StoreUnavailable
     from amplifier_core.plugins import Plugins
@@ -107,6 +108,8 @@ class Control:
     """This process among the hosts of a shared store."""
     servers: dict[str, str] = field(default_factory=dict)
     """The addresses of the servers beside."""
+    feed: LiveFeed | None = None
+    """What its running sessions show."""
 
     async def take_part(self, member: Member) -> None:
         """Take the commands of other hosts, and tell them the states of the background sessions, until cancelled.
@@ -130,6 +133,8 @@ class Control:
         """Carry out a request. Raises `NoSuchBackgroundSession` for an unknown name."""
         if operation == "status":
             return [each.status() for each in self.running]
+        if operation == "follow":
+            return self._follow(str(arguments["session_id"]))
         if operation == "servers":
             return self.servers
         if operation == "wake":
@@ -147,6 +152,13 @@ class Control:
         if operation == "reload":
             return self.asked_to_reload()
         raise ValueError(f"unknown operation {operation}")
+
+    def _follow(self, session_id: str) -> AsyncGenerator[str] | None:
+        """Return the facts of a running session as lines; None when this process does not run it."""
+        found = next(filter(None, (each.manager.find_running(session_id) for each in self.running)), None)
+        if self.feed is None or (found is None and not self.feed.runs(session_id)):
+            return None
+        return self.feed.follow(session_id, found.task if found is not None else None)
 
     def report(self, component: str, problem: str) -> None:
         """Show the problem of a shared component in the status of every background session; '' for none."""
@@ -207,6 +219,7 @@ async def run_background(
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
         router, files = EventRouter(store), _remember_files(member, bundles)
+        control.feed = LiveFeed(plugins)
         loops = stack.enter_context(SessionLoops())
         end_forks_of(asyncio.get_running_loop())
         stack.enter_context(reporting_stalls(loops.stalls, control.running))
@@ -220,7 +233,7 @@ async def run_background(
                 plugins=plugins,
                 bundle=prepared,
                 observer=observer,
-                session_observers=session_observers,
+                session_observers=[*session_observers, control.feed.observe],
                 files=files,
                 check_folder=folder.check,
                 loops=loops,

@@ -140,8 +140,8 @@ async def answer_at(terminal: str, store: DurableStore, questions: Sequence[Appr
     from amplifier_core.permissions.gate import ALWAYS, SESSION
 
     from ..flows.asking import task_of
+    from ..spawning.turn_facts import asking
     from .running.approving import Approvals
-    from .running.watching import asking
 
     approvals = Approvals(terminal, lambda: None)
     for question in questions:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from amplifier_core.approval import ApprovalTimeoutError
 
 from ...documents.safe_text import plain
+from ...spawning.turn_facts import asking
 from .terminal import tell
-from .watching import asking
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,6 +9,7 @@ import click
 from ...cli import exits
 from ...documents.safe_text import plain
 from ...sessions.failures import describe_failure, find_provider_error
+from ...spawning.turn_facts import FactReporter
 from ..app import plugins_of, use_store
 from ..trusting import Asking, confirm_here
 from .approving import Approvals
@@ -16,7 +17,6 @@ from .choosing import choose
 from .showing import PersonView
 from .stopping import Presses, Stops, TurnCut, interrupts_to
 from .terminal import own_terminal, tell
-from .watching import FactReporter
 from .workers import open_chosen
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from ...background.tasks import run_beside
 from ...cli import exits
 from ...documents.safe_text import plain
 from ...sessions.failures import describe_failure
+from ...spawning.turn_facts import FactReporter
 from ..app import plugins_of, use_store
 from ..output import plural
 from ..trusting import Asking
@@ -27,7 +28,6 @@ from .showing import PersonView
 from .stopping import Stops, TurnCut
 from .terminal import own_terminal, tell
 from .typing_ahead import TypedLines
-from .watching import FactReporter
 from .workers import open_chosen
 
 if TYPE_CHECKING:

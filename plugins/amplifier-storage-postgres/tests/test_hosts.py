@@ -316,6 +316,23 @@ async def test_a_hint_comes_from_another_store_and_not_from_the_own(store: Postg
     await other.close()
 
 
+async def test_a_claim_is_told_to_views_and_not_to_hosts(store: PostgresStore, dsn: str) -> None:
+    other = open_postgres({"dsn": dsn})
+    listened, watched = threading.Semaphore(0), threading.Semaphore(0)
+    ends = [other.listen(listened.release), other.watch_commits(watched.release)]
+    assert await asyncio.to_thread(listened.acquire, timeout=20)
+    await store.enqueue("/p", "queue", "t", TriggerEvent(TriggerType.CUSTOM, "x"))
+    assert await asyncio.to_thread(listened.acquire, timeout=20)
+    while watched.acquire(blocking=False):
+        pass
+    await store.claim("/p", "queue", owner="w@h", lease=60, session_id="s")
+    assert await asyncio.to_thread(watched.acquire, timeout=20)
+    assert not listened.acquire(blocking=False)
+    for end in ends:
+        end()
+    await other.close()
+
+
 async def test_a_listener_connects_again(store: PostgresStore, dsn: str) -> None:
     heard = threading.Semaphore(0)
     end = store.listen(heard.release)

@@ -22,6 +22,10 @@ LAST = 1_000_000
 FALLBACK = "provider:fallback"
 PROGRESS = "tool:progress"
 """The event of a call that says how far it is, as one of an MCP server."""
+LISTEN = "session.listen"
+"""The capability of a session of another process: it is called with the names of the events that are to come here."""
+WAITS = "turn:waits"
+"""The event for one reporter that comes late: what the turn waits for (`on`)."""
 
 asking: ContextVar[str] = ContextVar("asking", default="")
 """The child session at work in this task, by name and id; '' for the session of the turn."""
@@ -46,13 +50,14 @@ class FactReporter:
         self._redactor: StreamRedactor | None = None
         self._block: Any = None
         """The block of the text that the redactor holds."""
+        self._undo: list[Callable[[], None]] = []
 
-    def attach(self, session: AmplifierSession) -> None:
-        """Watch `session` from now on."""
+    def attach(self, session: AmplifierSession, *, is_late: bool = False) -> frozenset[str]:
+        """Watch `session` from now on; with `is_late`, its turn goes on already. Return the events that it hears."""
         self._streams = None
-        redactor = StreamRedactor()
+        redactor = StreamRedactor(is_late=is_late)
         self._redactor = redactor if redactor.has_secrets else None
-        for event, handler in (
+        handlers = (
             (events.PROVIDER_REQUEST, self._on_request),
             (STREAM_BLOCK_START, self._on_start),
             (STREAM_BLOCK_DELTA, self._on_delta),
@@ -64,8 +69,16 @@ class FactReporter:
             (events.TOOL_ERROR, self._on_failure),
             (events.PROVIDER_RESPONSE, self._on_response),
             (FALLBACK, self._on_fallback),
-        ):
-            session.coordinator.hooks.register(event, handler, priority=LAST, name="run-watch")
+            (WAITS, self._on_waits),
+        )
+        hooks = session.coordinator.hooks
+        self._undo += [hooks.register(event, handler, priority=LAST, name="run-watch") for event, handler in handlers]
+        return frozenset(event for event, _ in handlers)
+
+    def detach(self) -> None:
+        """Watch no longer."""
+        while self._undo:
+            self._undo.pop()()
 
     def _tell(self, fact: dict[str, Any]) -> None:
         self.flush()
@@ -89,6 +102,9 @@ class FactReporter:
         kind = self._kinds[data.get("block_index")] = str(data.get("block_type") or "text")
         if self._waits and kind in ("thinking", "tool_use"):
             self._tell({"type": "waiting", "on": "thinking" if kind == "thinking" else str(data.get("name") or "")})
+
+    async def _on_waits(self, event: str, data: dict[str, Any]) -> None:
+        self._tell({"type": "waiting", "on": str(data.get("on") or "")})
 
     async def _on_request(self, event: str, data: dict[str, Any]) -> None:
         if self._waits:
@@ -143,20 +159,30 @@ class FactReporter:
         name = str(request.metadata.get("name") or request.bundle)
         self._above[request.session_id] = (name, asking.get())
         asking.set(f"{name} ({request.session_id})")
-        self._tell({"type": "child", **_child(request, name), "status": "running"})
+        self._tell(describe_child(request, name))
 
     @hookimpl
     async def amplifier_after_spawn(self, result: SpawnOutcome) -> None:
         """Report the end of a child session."""
         name, above = self._above.pop(result.session_id, (result.session_id, ""))
         asking.set(above)
-        told = {"status": result.status, "seconds": round(result.duration, 3), "error": result.error}
-        self._tell({"type": "child", **_child(result, name), **told, "usage": dict(result.usage)})
+        self._tell(describe_child(result, name))
+
+
+def find_wait(session: AmplifierSession) -> dict[str, str]:
+    """Return the data of `WAITS` for a running session: the name of its running tool, '' while a model answers."""
+    return {"on": ", ".join(session.coordinator.cancellation.running_tool_names)}
 
 
 def _call(data: dict[str, Any]) -> dict[str, Any]:
     return {"id": data.get("tool_call_id"), "name": data.get("tool_name")}
 
 
-def _child(about: SpawnRequest | SpawnOutcome, name: str) -> dict[str, Any]:
-    return {"session_id": about.session_id, "parent_id": about.parent_id, "name": name}
+def describe_child(about: SpawnRequest | SpawnOutcome, name: str) -> dict[str, Any]:
+    """Return the fact about a child session, at its start or at its end."""
+    status = getattr(about, "status", "running")
+    fact = {"type": "child", "session_id": about.session_id, "parent_id": about.parent_id, "name": name}
+    if status == "running":
+        return {**fact, "status": status}
+    seconds, error, usage = (getattr(about, each) for each in ("duration", "error", "usage"))
+    return {**fact, "status": status, "seconds": round(seconds, 3), "error": error, "usage": dict(usage)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_core import AmplifierSession
-from amplifier_foundation.cli.running.watching import FactReporter
+from amplifier_foundation.spawning.turn_facts import FactReporter
 
 START, DELTA = "llm:stream_block_start", "llm:stream_block_delta"
 
