@@ -13,6 +13,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation.background.approvals import WAITS, Approval, save
 from amplifier_foundation.background.log_events import BACKGROUND_STATE, TRIGGER_ERROR
 from amplifier_foundation.background.up import root_id
+from amplifier_foundation.sessions.accounts import ACCOUNTS, queue_account
 from amplifier_foundation.sessions.once import ONCE
 
 if TYPE_CHECKING:
@@ -98,6 +99,11 @@ def spent(now: datetime, model: str = "anthropic/large", cost: str = "0.0125", t
     return {"ledger": {now.date().isoformat(): day}, "usage": usage, "duration": 2.5}
 
 
+def charged(delivery: Delivery) -> dict[str, Any]:
+    """Return the member of the metadata that charges a session to its background session."""
+    return {ACCOUNTS: [queue_account(delivery.project, delivery.queue)]}
+
+
 def exchange(question: str, answer: str) -> list[dict[str, Any]]:
     """Return the messages of a turn with one tool call."""
     call = {"id": "call-1", "tool": "read_file", "arguments": {"path": "app.py"}}
@@ -147,6 +153,7 @@ async def finish(
         cause=claimed.event.event_id,
         project=claimed.project,
     )
+    metadata = {**metadata, **charged(claimed)}
     await store.commit(claimed, emits=[event], session={"status": "completed", "turn_count": 1, "metadata": metadata})
 
 
@@ -201,7 +208,11 @@ async def _fill_reviewer(store: DurableStore, filled: Filled, now: datetime) -> 
         delivery, at = await came(name, minutes)
         number = len(filled.deliveries)
         claimed = await begin(store, delivery, f"reviewer-00000000001{number}", at)
-        changes: dict[str, Any] = {"status": "failed", "error": reason, "metadata": spent(now, cost="0.02")}
+        changes: dict[str, Any] = {
+            "status": "failed",
+            "error": reason,
+            "metadata": {**spent(now, cost="0.02"), **charged(claimed)},
+        }
         if name == "uncertain":
             call = {"id": "call-9", "tool": "pay", "arguments": {"amount": 3}}
             messages = [{"role": "user", "content": "Pay."}, {"role": "assistant", "content": "", "tool_calls": [call]}]
@@ -300,10 +311,9 @@ async def fill_large(
 ) -> None:
     """Store so many sessions and deliveries, spread over queues and days; one delivery in a hundred is a dead letter.
 
-    As many deliveries as there are sessions have one.
+    The last deliveries have a session each; those of the others are purged.
     """
     now = datetime.now(UTC)
-    every = max(1, deliveries // max(1, sessions))
 
     async def one_queue(number: int) -> None:
         project, queue = f"/work/project-{number % 4}", f"bundle-{number % 5}/session-{number}"
@@ -315,7 +325,7 @@ async def fill_large(
             claimed = await store.claim(project, queue, owner="1-test", lease=60.0, session_id=session_id, now=moment)
             assert claimed is not None
             assert claimed.delivery_id == delivery.delivery_id
-            if at % every == 0 and at // every < sessions:
+            if at >= deliveries - sessions:
                 await _store_session(store, claimed, session_id, moment)
             if at % 100 == 99:
                 await store.dead_letter(claimed, reason=f"ProviderError: number {at % 7} does not answer")
@@ -334,7 +344,7 @@ async def _store_session(store: DurableStore, claimed: Delivery, session_id: str
         name=name,
         bundle=bundle,
         project=claimed.project,
-        metadata=spent(at),
+        metadata={**spent(at), **charged(claimed)},
         message_count=0,
         **facts,  # type: ignore[arg-type]
     )
