@@ -14,8 +14,9 @@ from starlette.staticfiles import StaticFiles
 
 from amplifier_core.errors import AmplifierError
 from amplifier_foundation.cli.advice import with_advice
+from amplifier_foundation.operations.bundle_texts import BundleTextChanged
 
-from .guard import HEADERS, LOGIN
+from .guard import HEADERS, LOGIN, allow_styles
 from .live import Live, read_facts
 from .navigation import Navigation
 from .pages import Place, find_acts, find_views
@@ -90,6 +91,7 @@ def _make_inner(desk: Desk, guard: Guard, navigation: Navigation, live: Live) ->
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: _explain_http,
+        BundleTextChanged: _explain_conflict,
         AmplifierError: _explain,
     }
     return Starlette(routes=routes, exception_handlers=handlers)
@@ -116,7 +118,7 @@ def _show(desk: Desk, guard: Guard, navigation: Navigation, view: View) -> Calla
             **facts,
             **page.facts,
         }
-        return HTMLResponse(render(page.template, **shell))
+        return HTMLResponse(render(page.template, **shell), headers=allow_styles(page.nonce) if page.nonce else None)
 
     return show
 
@@ -151,6 +153,10 @@ async def _explain(request: Request, error: AmplifierError) -> Response:
 
     status = {exits.NOT_FOUND: 404, exits.CONFLICT: 409, exits.USAGE: 422}.get(exits.exit_code(error), 500)
     return _error(request, status, with_advice(error))
+
+
+async def _explain_conflict(request: Request, error: AmplifierError) -> Response:
+    return _error(request, 409, str(error))
 
 
 def _error(request: Request, status: int, text: str) -> Response:

@@ -34,6 +34,7 @@ VIEWS = (
     "flows",
     "approvals",
     "hosts",
+    "bundles",
 )
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
@@ -93,6 +94,8 @@ class Page:
     stream: Callable[[], AsyncIterator[tuple[str, Markup]]] | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
     """What the template gets besides; it does not change while the page is shown."""
+    nonce: str = ""
+    """Lets style elements with it in; '' lets none in. Scripts get it from the template."""
 
 
 @frozen

@@ -173,10 +173,10 @@ async def cancel(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
             session_id=record.session_id,
         )  # fmt: skip
         return Reply("The turn is cancelled.")
-    from amplifier_foundation.operations.sessions import cancel_turn
+    from amplifier_foundation.operations.cancelling import cancel_turn
 
     done = await cancel_turn(desk.store, actor(desk), record.session_id)
-    return Reply("The turn is cancelled." if done else "No turn runs in this session.")
+    return Reply("The turn is cancelled." if done else "The turn had ended by itself.")
 
 
 async def answer(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
