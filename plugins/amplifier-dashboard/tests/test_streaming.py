@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import subprocess
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amplifier_core.storage import SessionRecord
-from amplifier_storage_sqlite import open_sqlite
 from tests.foundation.background.stages import GATED, PIECES
 
 from .conftest import LIVE, Served, opened, served_page
@@ -114,21 +112,20 @@ def test_a_turn_of_another_process_is_cancelled(served: Served, page: Page, stag
 def test_a_killed_server_leaves_no_gap_and_no_duplicate(browser: Browser, tmp_path: Path, home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    store = open_sqlite({"folder": make_private(home)})
+    home.mkdir(mode=0o700)
+    with served_page(home) as writer, running(tmp_path, "dashboard", "--port", port) as process:
+        writer.run(writer.store.create(SessionRecord("told-0001", status="completed")))
 
-    def add(first: int, last: int) -> None:
+        def add(first: int, last: int) -> None:
+            messages = [{"role": "user", "content": f"text {number}"} for number in range(first, last + 1)]
+            writer.run(writer.store.append("told-0001", messages, at=first - 1))
 
-        messages = [{"role": "user", "content": f"text {number}"} for number in range(first, last + 1)]
-        asyncio.run(store.append("told-0001", messages, at=first - 1))
-
-    asyncio.run(store.create(SessionRecord("told-0001", status="completed")))
-    add(1, 3)
-    with running(tmp_path, "dashboard", "--port", port) as process:
+        add(1, 3)
         assert process.stdout is not None
-        link = process.stdout.readline().strip()
-        with opened(browser, link, expected="ERR_") as page:
+        with opened(browser, process.stdout.readline().strip(), expected="ERR_") as page:
             page.goto(f"http://127.0.0.1:{port}/sessions/told-0001")
             page.wait_for_selector("#m3")
+            page.wait_for_selector(LIVE)
             process.kill()
             process.wait()
             page.wait_for_selector("#connection:has-text('lost')")
@@ -141,9 +138,3 @@ def test_a_killed_server_leaves_no_gap_and_no_duplicate(browser: Browser, tmp_pa
                 assert shown == [f"m{number}" for number in range(1, 8)]
                 assert page.locator("#connection").inner_text() == ""
                 page.goto("about:blank")
-    asyncio.run(store.close())
-
-
-def make_private(folder: Path) -> Path:
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
