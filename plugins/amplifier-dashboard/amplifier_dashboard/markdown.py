@@ -17,16 +17,23 @@ LONGEST = 40_000
 """Characters of a text that is read as Markdown; a longer one is shown as it is."""
 
 
-@lru_cache(maxsize=2_000)
 def render_markdown(text: str) -> Markup:
     """Return a text as HTML, without known secrets."""
-    text = plain(redact_text(text))
+    return convert(plain(redact_text(text)))
+
+
+@lru_cache(maxsize=2_000)
+def convert(text: str) -> Markup:
+    """Return Markdown without secrets as HTML."""
     if len(text) > LONGEST:
         return Markup('<p class="plain">{}</p>').format(text)
     parser = _parser()
     tokens = parser.parse(text)
     for token in tokens:
         token.attrs.pop("style", None)  # of the cells of tables; the page's policy forbids them
+        for inner in token.children or ():
+            if inner.type == "link_open":
+                inner.attrs |= {"target": "_blank", "rel": "noopener noreferrer"}
     return Markup(parser.renderer.render(tokens, parser.options, {}))
 
 
@@ -34,11 +41,4 @@ def render_markdown(text: str) -> Markup:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("js-default", {"html": False, "linkify": False, "breaks": True}).disable("image")
-    parser.add_render_rule("link_open", _open_link)
-    return parser
-
-
-def _open_link(self, tokens, index, options, env):  # type: ignore[no-untyped-def]  # the library's own signature
-    tokens[index].attrs |= {"target": "_blank", "rel": "noopener noreferrer"}
-    return self.renderToken(tokens, index, options, env)
+    return MarkdownIt("js-default", {"html": False, "linkify": False, "breaks": True}).disable("image")

@@ -69,7 +69,9 @@ def find_settled(messages: Sequence[Message]) -> list[bool]:
 def render_message(record: SessionRecord, number: int, message: Message, *, prefix: str, forks: bool) -> Any:
     """Return a message as an element of a list."""
     role, text = str(message.get("role")), text_of(message)
-    is_result = role == "tool"
+    is_result, content = role == "tool", message.get("content")
+    blocks = content if isinstance(content, list) else ()
+    shown = redact_text(text) if is_result else ""
     values = {
         "session_id": record.session_id,
         "number": number,
@@ -80,9 +82,15 @@ def render_message(record: SessionRecord, number: int, message: Message, *, pref
         "spent": _describe_spent(message),
         "by_hook": role == "user" and not is_user_turn(message),
         "text": render_markdown(text) if not is_result and text else "",
-        "result": _describe_result(text) if is_result else None,
+        "result": {
+            "first": shown.strip().partition("\n")[0][:160],
+            "text": shown[:CUT],
+            "left_out": max(0, len(shown) - CUT),
+        }
+        if is_result
+        else None,
         "calls": [_describe_call(call) for call in message.get("tool_calls") or ()],
-        "images": _count_images(message),
+        "images": sum(block.get("type") == "image" for block in blocks),
         "forks": forks,
     }
     return render_block(TEMPLATE, "message", values)
@@ -99,17 +107,6 @@ def _describe_spent(message: Message) -> str:
     cost = format_cost(spent.usage) if spent.usage else ""
     seconds = "" if spent.duration is None else format_duration(spent.duration)
     return ", ".join(filter(None, [str(about.get("model") or ""), seconds, cost]))
-
-
-def _count_images(message: Message) -> int:
-    content = message.get("content")
-    return sum(block.get("type") == "image" for block in content) if isinstance(content, list) else 0
-
-
-def _describe_result(text: str) -> dict[str, Any]:
-    text = redact_text(text)
-    first = text.strip().partition("\n")[0]
-    return {"first": first[:160], "text": text[:CUT], "left_out": max(0, len(text) - CUT)}
 
 
 def _describe_call(call: Mapping[str, Any]) -> dict[str, Any]:

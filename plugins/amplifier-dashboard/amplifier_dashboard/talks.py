@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
+    from amplifier_core.coordinator import ModuleCoordinator
     from amplifier_core.storage import SessionRecord
     from amplifier_foundation.bundle.model import PreparedBundle
     from amplifier_foundation.spawning.conversation import Conversation
@@ -95,6 +96,11 @@ class Talk:
         prepared = await prepared_bundle(bundle)
         self._host = Host()
         self._conversation = await self._host.start(lambda: self._open(prepared))
+        try:
+            self._text = await self._host.call(self._expand(self._conversation.session.coordinator))
+        except BaseException:
+            await self._host.end()
+            raise
 
     def _open(self, prepared: PreparedBundle) -> AbstractAsyncContextManager[Conversation]:
         from amplifier_foundation.security import read_policy
@@ -108,6 +114,14 @@ class Talk:
             approval_system=self,
             permissions=read_policy(self._record.project),
         )
+
+    async def _expand(self, coordinator: ModuleCoordinator) -> str:
+        """Return what a slash command of a module makes of the prompt, or the prompt itself. Raises `CommandFailed`."""
+        from amplifier_core.prompt_commands import collect_commands, expand_command, split_command
+
+        parts = split_command(self._text)
+        command = (await collect_commands(coordinator)).offered.get(parts[0]) if parts is not None else None
+        return self._text if parts is None or command is None else await expand_command(command, parts[1])
 
     async def work(self) -> None:
         """Take the turn; its end is in the session's record."""

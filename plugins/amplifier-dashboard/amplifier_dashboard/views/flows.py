@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from amplifier_core.storage import SessionRecord
-    from amplifier_foundation.flows.journal import Entry
 
     from ..desk import Desk
     from ..pages import Place
@@ -85,7 +84,8 @@ async def flow(desk: Desk, place: Place) -> Page:
         "spent": str(spent_of(record)),
         "name": record.metadata["flow"]["name"],
         "picture": Markup(pictures.get(record.session_id, "")),  # every text in it is escaped
-        "tasks": [_describe(each) for each in entries],
+        "tasks": [{"entry": each, "text": "" if each.output is None else text_of(each.output)} for each in entries],
+        "words": WORDS,
         "questions": [{"approval": each, "task": task_of(each) or each.session_id} for each in questions],
         "read_only": desk.read_only,
         "is_own": record.event_id is None,
@@ -101,12 +101,6 @@ async def find_run(desk: Desk, place: Place) -> SessionRecord:
     if not is_run(record):
         raise SessionNotFound(record.session_id)
     return record
-
-
-def _describe(entry: Entry) -> dict[str, Any]:
-    text = text_of(entry.output) if entry.output is not None else ""
-    error = str(entry.error.get("message")) if entry.error else ""
-    return {"entry": entry, "text": text[:WORDS], "is_cut": len(text) > WORDS, "error": error}
 
 
 async def approve(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:

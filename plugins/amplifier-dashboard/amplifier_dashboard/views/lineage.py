@@ -10,13 +10,13 @@ from amplifier_core.frozen import frozen
 from amplifier_foundation.operations.sessions import find_session
 from amplifier_foundation.sessions.costs import spent_of
 from amplifier_foundation.sessions.lineage import above_id, describe_event, forest, shared_part
-from amplifier_foundation.sessions.presence import as_it_is
 from amplifier_foundation.sessions.records import agent_of
 from amplifier_foundation.sessions.runs import is_run
 from amplifier_foundation.sessions.store_views import views_of
 
 from ..pages import Act, Page, View
 from ..rendering import render_block
+from .sessions import status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ BESIDE = 50
 """Sessions of the same parent that are shown beside the chosen one."""
 DEEPEST = 100
 """Levels above a session that are read."""
-STEP, HIGH = 18, 34
+STEP, HIGH = 24, 34
 """Pixels of a level and of a row."""
 
 
@@ -60,6 +60,11 @@ class Row:
         return _x(self.depth - 1)
 
     @property
+    def status(self) -> str:
+        """The status; `waiting` for an approval."""
+        return status_of(self.record)
+
+    @property
     def spent(self) -> str:
         """The time and the cost."""
         return str(spent_of(self.record))
@@ -81,7 +86,7 @@ async def lineage(desk: Desk, place: Place) -> Page:
     chosen = await find_session(desk.store, text) if text else None
     records = await (read_newest(desk) if chosen is None else read_family(desk, chosen))
     woken = await desk.store.deliveries(limit=SHOWN)
-    roots = forest([as_it_is(each) for each in records.values()], woken)
+    roots = forest(records.values(), woken)
     rows = list(list_rows(roots))
     values: dict[str, Any] = {
         "rows": rows,
@@ -145,7 +150,7 @@ def list_rows(roots: Sequence[Node]) -> Iterator[Row]:
 
 
 def _x(level: int) -> float:
-    return level * STEP + STEP / 2
+    return level * STEP + 15.0  # below the mark that opens and closes
 
 
 def describe_edge(node: Node, depth: int) -> tuple[str, str]:

@@ -19,13 +19,14 @@ from ..messages import SHOWN, read_entries
 from ..pages import Act, Feed, Page, Reply, View
 from ..rendering import render_block
 from ..written import follow_written
+from .sessions import status_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from markupsafe import Markup
 
-    from amplifier_core.storage import Delivery, SessionRecord
+    from amplifier_core.storage import SessionRecord
 
     from ..desk import Desk
     from ..pages import Entry, Place
@@ -84,7 +85,8 @@ async def read_facts(desk: Desk, record: SessionRecord) -> dict[str, Markup]:
     """Return the parts `state`, `facts` and `below`."""
     from amplifier_foundation.background.worktrees import read_worktree
 
-    woken = await _read_cause(desk, record)
+    session_id = record.session_id
+    woken = await desk.store.deliveries(session_id=session_id, limit=1) if record.event_id is not None else []
     made = await desk.store.sessions(parent_id=record.session_id, limit=MADE + 1)
     spent = spent_of(record)
     worktree = read_worktree(record.session_id)
@@ -93,8 +95,8 @@ async def read_facts(desk: Desk, record: SessionRecord) -> dict[str, Markup]:
         "record": record,
         "agent": agent_of(record),
         "shared": shared_part(record),
-        "woken": woken,
-        "cause": describe_event(woken.event) if woken is not None else "",
+        "woken": woken[0] if woken else None,
+        "cause": describe_event(woken[0].event) if woken else "",
         "process": describe(process) if process and record.status == "running" else "",
         "worktree": worktree.path if worktree is not None else "",
         "duration": None if spent.duration is None else format_duration(spent.duration),
@@ -109,21 +111,16 @@ async def read_facts(desk: Desk, record: SessionRecord) -> dict[str, Markup]:
 
 def render_state(desk: Desk, record: SessionRecord) -> Markup:
     """Return the part `state`: the status, and the error."""
-    return render_block(TEMPLATE, "state", {"record": record, "read_only": desk.read_only})
-
-
-async def _read_cause(desk: Desk, record: SessionRecord) -> Delivery | None:
-    if record.event_id is None:
-        return None
-    found = await desk.store.deliveries(session_id=record.session_id, limit=1)
-    return found[0] if found else None
+    values = {"record": record, "status": status_of(record), "read_only": desk.read_only}
+    return render_block(TEMPLATE, "state", values)
 
 
 def render_asked(desk: Desk, record: SessionRecord) -> Markup:
     """Return the part `asked`: the question of a turn that runs in this process."""
     talk = desk.talks.find(record.session_id)
     question = talk.question if talk is not None else None
-    return render_block(TEMPLATE, "asked", {"record": record, "question": question})
+    values = {"record": record, "question": question, "status": status_of(record), "read_only": desk.read_only}
+    return render_block(TEMPLATE, "asked", values)
 
 
 async def message(desk: Desk, place: Place) -> Page:

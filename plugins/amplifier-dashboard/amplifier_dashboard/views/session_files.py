@@ -42,15 +42,11 @@ class ShownChange:
 async def files(desk: Desk, place: Place) -> Page:
     """Return the last changes of files by a session, the newest first."""
     record = await find_record(desk, place)
-    shown, count = await asyncio.to_thread(_read_changes, record.session_id)
-    values: dict[str, Any] = {"record": record, "changes": shown, "count_of_all": count}
+    changes = await asyncio.to_thread(read_changes, record.session_id)
+    shown = await asyncio.to_thread(lambda: [_show(each, changes) for each in reversed(changes[-SHOWN:])])
+    values: dict[str, Any] = {"record": record, "changes": shown, "count_of_all": len(changes)}
     parts = {"state": render_state(desk, record), "files": render_block(TEMPLATE, "files", values)}
     return Page(title_of(record), TEMPLATE, parts, facts={"record": record, "tab": "files"})
-
-
-def _read_changes(session_id: str) -> tuple[list[ShownChange], int]:
-    changes = read_changes(session_id)
-    return [_show(each, changes) for each in reversed(changes[-SHOWN:])], len(changes)
 
 
 def _show(change: FileChange, changes: Sequence[FileChange]) -> ShownChange:

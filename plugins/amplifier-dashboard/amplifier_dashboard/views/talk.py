@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from amplifier_core.errors import AmplifierError, SessionNotFound
@@ -36,7 +37,9 @@ class NothingSaid(AmplifierError, ValueError):
 async def talk(desk: Desk, place: Place) -> Page:
     """Return the messages of a session that are its own, those of its source beside them, and where to talk."""
     record = await find_record(desk, place)
-    source = await _find_source(desk, record)
+    source = None
+    with suppress(SessionNotFound):  # it was deleted; the fork has its messages
+        source = as_it_is(await desk.store.get(record.fork_of)) if record.fork_of else None
     own = record.fork_at or 0 if source is not None else 0
 
     async def since(number: int) -> Sequence[Entry]:
@@ -64,13 +67,6 @@ async def talk(desk: Desk, place: Place) -> Page:
     return Page(
         title_of(record), TEMPLATE, parts, feeds, lambda: follow_written(desk, record.session_id), facts
     )  # fmt: skip
-
-
-async def _find_source(desk: Desk, record: SessionRecord) -> SessionRecord | None:
-    try:
-        return as_it_is(await desk.store.get(record.fork_of)) if record.fork_of else None
-    except SessionNotFound:  # it was deleted; the fork has its messages
-        return None
 
 
 def _refusal(record: SessionRecord) -> str:
