@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview",)
+VIEWS = ("overview", "background", "deliveries", "dead_letters", "timers", "cost", "hosts")
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 
@@ -31,6 +31,13 @@ class Place:
     path: str
     variables: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
+
+    def with_query(self, changes: Mapping[str, str]) -> str:
+        """Return the address of this place with other values in its query; an empty one is left out."""
+        from urllib.parse import urlencode
+
+        kept = {name: value for name, value in {**self.query, **changes}.items() if value}
+        return f"{self.path}?{urlencode(kept)}" if kept else self.path
 
     def number(self, name: str, default: int) -> int:
         """Return a number of the query; one that is none is the default."""
