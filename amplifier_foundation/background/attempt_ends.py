@@ -16,6 +16,7 @@ from ..spawning.life import record_changes
 from .approvals import WAITS, make_due
 from .attempts import close_replaced
 from .budgets import BUDGET
+from .cancelling import CANCELLED
 from .completion import completion_events
 from .git import GitError
 from .mistakes import is_exhausted, is_mistake
@@ -194,7 +195,7 @@ class AttemptEnd:
 
     async def cancel(self, running: Running, outcome: SpawnOutcome | None = None) -> None:
         """Skip the delivery: a person has cancelled its turn. The history of its session can be resumed."""
-        reason = f"cancelled by {running.cancelled_by}"
+        reason = f"{CANCELLED}{running.cancelled_by}"
         if outcome is not None:
             outcome = replace(outcome, status="cancelled", error=reason)
         await self._set_aside(reason, running.spawn, outcome)

@@ -1,7 +1,8 @@
 """Cancel the turn of a running session, as a person asks: gracefully first, then by force.
 
-The delivery of a cancelled turn is skipped for good, in `attempt_ends`. Until that is stored the delivery is a running
-one, and a killed process leaves it to the next start.
+`AttemptEnd.cancel` makes a dead letter of the delivery, in one transaction with the record of its session, and then
+skips it. A process that is killed before leaves a running delivery to the next start, after that a dead letter with the
+reason `CANCELLED`, which the next start skips.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from .live_feed import LiveFeed
     from .state import Running
 
+CANCELLED = "cancelled by "
+"""The beginning of the reason of a cancelled delivery; the name of the person follows."""
 GRACE = 3.0
 """Seconds for running tools to finish, and for a model's answer to be closed."""
 FORCE = 15.0

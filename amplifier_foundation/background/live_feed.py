@@ -199,6 +199,7 @@ class LiveFeed:
         with self._listen(session_id) as listener:
             if work is not None:
                 work.add_done_callback(lambda task: listener.end())
+            yield dump_json({"type": "session", "session_id": session_id})  # from here on, nothing is missed
             is_over = False
             while not is_over:
                 lines, is_over = await listener.take()

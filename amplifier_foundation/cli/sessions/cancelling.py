@@ -7,13 +7,13 @@ import click
 from ...cli import exits
 from ..app import find_session, storage_plugins, use_store
 from ..completing import complete_sessions
-from ..loops import run_reading
+from ..loops import run_in_loop
 
 
 @click.command(epilog="Example: amplifier session cancel last")
 @click.argument("session_id", metavar="ID", shell_complete=complete_sessions)
 @click.pass_context
-@run_reading
+@run_in_loop
 async def cancel(ctx: click.Context, session_id: str) -> None:
     """Cancel the running turn of a background session's session, and of those below it.
 

@@ -33,6 +33,8 @@ VIEWS = (
     "lineage",
     "flows",
     "approvals",
+    "timers",
+    "cost",
     "hosts",
     "bundles",
 )

@@ -122,7 +122,7 @@ async def test_a_turn_is_cancelled_before_its_session_is_made(make_stage: Any, m
     async with make_stage(waits=True) as stage:
         session_id = await stage.fire(is_made=False)
         async with asyncio.timeout(PATIENCE):
-            while not await stage.store.sessions(parent_id=(await stage.store.get(session_id)).parent_id):
+            while not await stage.store.find(session_id):
                 await asyncio.sleep(0.005)
         assert await cancel_turn(stage.store, ANN, session_id)
         assert (await settled(stage)).state == "skipped"

@@ -70,7 +70,7 @@ async def test_who_comes_before_the_first_request_sees_all_of_a_turn(make_stage:
         stage.let(0, 1, 2)
         told += await until(facts, "end")
     kinds = [fact["type"] for fact in told if fact["type"] not in ("text", "usage")]
-    assert kinds == ["waiting", "tool", "child", "child", "tool_result", "waiting", "end"]
+    assert kinds == ["session", "waiting", "tool", "child", "child", "tool_result", "waiting", "end"]
     started, ended = (fact for fact in told if fact["type"] == "child")
     assert (started["name"], started["status"]) == ("helper", "running")
     assert (ended["name"], ended["status"]) == ("helper", "completed")

@@ -13,10 +13,9 @@ from amplifier_foundation.flows.asking import task_of
 from amplifier_foundation.flows.picture import draw_runs
 from amplifier_foundation.flows.progress import text_of
 from amplifier_foundation.flows.runs import read_questions
-from amplifier_foundation.operations.acting import record_act
 from amplifier_foundation.operations.approvals import answer_approval
-from amplifier_foundation.operations.flows import cancel_flow, read_entries, run_status
 from amplifier_foundation.operations.running import wake
+from amplifier_foundation.operations.runs import cancel_run, fork_run, read_entries, record_run, run_status
 from amplifier_foundation.sessions.costs import spent_of
 from amplifier_foundation.sessions.runs import is_run
 from amplifier_foundation.sessions.store_views import views_of
@@ -89,7 +88,7 @@ async def flow(desk: Desk, place: Place) -> Page:
         "questions": [{"approval": each, "task": task_of(each) or each.session_id} for each in questions],
         "read_only": desk.read_only,
         "is_own": record.event_id is None,
-        "goes_on": status in ("failed", "interrupted", "cancelled") or (status == "waiting" and not questions),
+        "goes_on": status in ("failed", "interrupted", "cancelled", "idle") or (status == "waiting" and not questions),
     }
     parts = {name: render_block("flow.html", name, values) for name in ("state", "picture", "questions", "tasks")}
     return Page(title_of(record), "flow.html", parts, facts={"record": record, "name": values["name"]})
@@ -133,7 +132,7 @@ async def _answer(
 
 async def cancel(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
     """End the run."""
-    is_over = await cancel_flow(desk.store, actor(desk), await find_run(desk, place))
+    is_over = await cancel_run(desk.store, actor(desk), await find_run(desk, place))
     return Reply("The run is cancelled." if is_over else "The run is asked to end.")
 
 
@@ -142,8 +141,16 @@ async def resume(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
     record = await find_run(desk, place)
     run_id = record.session_id
     await desk.talks.begin(run_id, ResumedRun(desk, record, accept=bool(form.get("accept"))))
-    await record_act(desk.store, actor(desk), "flow.resume", run_id, project=record.project, session_id=run_id)
+    await record_run(desk.store, actor(desk), "flow.resume", record)
     return Reply("The run goes on.")
+
+
+async def fork(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
+    """Fork the run before a task, and go to the fork."""
+    record = await fork_run(
+        desk.store, actor(desk), await find_run(desk, place), form.get("task", ""), desk.plugins
+    )  # fmt: skip
+    return Reply("The fork shares what was done before. Go on with it.", f"/flows/{record.session_id}")
 
 
 VIEWS = [View("/flows", flows, label="Workflows", key="w"), View("/flows/{session_id}", flow)]
@@ -152,4 +159,5 @@ ACTS = [
     Act("/flows/{session_id}/deny", deny),
     Act("/flows/{session_id}/cancel", cancel),
     Act("/flows/{session_id}/resume", resume),
+    Act("/flows/{session_id}/fork", fork),
 ]
