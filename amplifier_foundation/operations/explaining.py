@@ -9,7 +9,6 @@ from amplifier_core.ids import host_of
 from amplifier_core.utils.secrets import redact_text
 
 from .acting import describe_act, read_acts
-from .session_lines import session_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -118,6 +117,7 @@ def _event_parts(link: Link, show: ShowTime) -> Iterator[Part]:
 
 def _session_parts(link: Link, show: ShowTime) -> Iterator[Part]:
     from ..sessions.lineage import Node
+    from .session_lines import session_parts
 
     delivery = link.delivery
     if delivery is not None:
