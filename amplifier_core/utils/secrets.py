@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..models import HookResult
 
@@ -137,6 +137,12 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
     `SENSITIVE_KEYS`), keys of well-known services, passwords in URLs, and what follows `Bearer` or `api_key=`.
     """
     return _redact(text, known_forms(secrets))
+
+
+def redactor(secrets: Iterable[str] = ()) -> Callable[[str], str]:
+    """Return `redact_text` for many texts at once: the known secrets are collected now."""
+    forms = known_forms(secrets)
+    return lambda text: _redact(text, forms)
 
 
 def hide_known(text: str) -> str:

@@ -26,6 +26,7 @@ from ..sessions.exporting import call_line
 from ..sessions.history import describe_fallback, text_of
 from ..sessions.lineage import describe_event
 from ..sessions.records import describe_worktree
+from ..sessions.store_views import views_of
 from .acting import describe_act
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ class Following:
     async def read_new(self, count: int) -> list[HistoryEntry]:
         """Return new steps of the newest `count` deliveries and of all unfinished ones, in order of time."""
         newest = await self._find(limit=count)
-        unfinished = [each for state in ("pending", "claimed") for each in await self._find(state=state, limit=1_000)]
+        unfinished = await self._find_unfinished()
         found = {each.delivery_id: each for each in (*newest, *unfinished)}
         for delivery_id in self._open.keys() - found.keys():
             before = self._open[delivery_id]
@@ -287,6 +288,15 @@ class Following:
         """Return whether the newest `count` deliveries include all since then."""
         newest = await self._find(limit=count)
         return len(newest) < count or min(each.created for each in newest) < since
+
+    async def _find_unfinished(self) -> list[Delivery]:
+        views = views_of(self.store)
+        everywhere: list[tuple[str | None, str | None]] = [(None, None)]
+        pages = [
+            await views.delivery_page(project=project, queue=queue, states=("pending", "claimed"), limit=2_000)
+            for project, queue in self.queues or everywhere
+        ]
+        return [each for page in pages for each in page if self.queues is not None or each.queue != RUNS]
 
     async def _find(self, **wanted: Any) -> list[Delivery]:
         if self.queues is None:

@@ -13,6 +13,7 @@ from amplifier_core.ids import host_of
 
 from ..background.keys import RUNS
 from ..documents.times import format_time
+from ..sessions.store_views import views_of
 from .columns import Row, add_counts, forget_counts, new_row
 from .running import list_running
 
@@ -38,7 +39,7 @@ class Overview:
     hosts: list[dict[str, Any]]
     """The processes of a shared store."""
     background_sessions: list[Row]
-    """The running ones, and those with waiting or dead events, by project and queue."""
+    """By project and queue: all, or the running ones and those with waiting or dead events."""
 
 
 @frozen
@@ -57,12 +58,12 @@ class Processes:
             rows[key] = new_row(*key, id=session_id, pid=owner["pid"], **facts)
         return rows
 
-    def overview(self, rows: Rows, hosts: list[dict[str, Any]]) -> Overview:
-        """Return the overview with the rows that a person wants to see."""
+    def overview(self, rows: Rows, hosts: list[dict[str, Any]], *, everything: bool = False) -> Overview:
+        """Return the overview with the rows that a person wants to see, or with all."""
         silent = {project for owner in self.owners if "problem" in owner for project in owner.get("projects") or ()}
         for row in rows.values():
             row["state"] = "unknown" if row["project"] in silent else row["state"]
-        shown = [row for _, row in sorted(rows.items()) if any(row[key] for key in _REASONS_TO_SHOW)]
+        shown = [row for _, row in sorted(rows.items()) if everything or any(row[key] for key in _REASONS_TO_SHOW)]
         return Overview(self.owners, hosts, shown)
 
 
@@ -80,18 +81,19 @@ def ask_processes() -> Processes:
     return Processes(owners, running)
 
 
-async def read_overview(store: DurableStore, processes: Processes) -> Overview:
-    """Return what runs, with the counts of the store. Raises `StoreError`."""
+async def read_overview(store: DurableStore, processes: Processes, *, everything: bool = False) -> Overview:
+    """Return what runs, with the counts of the store; with `everything`, all that has ever run. Raises `StoreError`."""
     rows = processes.rows()
     hosts = await _add_hosts(store, rows)
     for counted in [each for each in await store.delivery_counts() if each.queue != RUNS]:
         add_counts(_row_of(rows, counted.project, counted.queue), counted)
-    for each in [each for each in await store.deliveries(state="claimed", limit=1_000) if each.queue != RUNS]:
+    claimed = await views_of(store).delivery_page(states=["claimed"], limit=1_000)
+    for each in [each for each in claimed if each.queue != RUNS]:
         work = {"session_id": each.session_id, "since": format_time(each.updated), "host": _host_of(each)}
         _row_of(rows, each.project, each.queue)["at_work"].append(work)
     if any(row["waiting"] for row in rows.values()):
         await _add_approvals(store, rows)
-    return processes.overview(rows, hosts)
+    return processes.overview(rows, hosts, everything=everything)
 
 
 def overview_without_store(processes: Processes, failure: StoreError) -> Overview:

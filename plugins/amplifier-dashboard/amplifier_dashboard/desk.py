@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
 
-LOOK = 0.15
-"""Seconds between two looks at a store that tells of no changes."""
+    from .talks import Talks
+
+LOOK = 1.0
+"""Seconds between two looks at the processes that run."""
 
 
 @dataclass(slots=True)
@@ -28,6 +30,15 @@ class Desk:
     """The folder in which the page was started."""
     read_only: bool = False
     changes: Changes = field(default_factory=lambda: Changes())
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What views keep between two readings, by the name of their module."""
+    talks: Talks = field(init=False)
+    """The turns that people begin in the page."""
+
+    def __post_init__(self) -> None:
+        from .talks import Talks
+
+        self.talks = Talks()
 
 
 class Changes:
@@ -50,23 +61,31 @@ class Changes:
         return self.count
 
     @asynccontextmanager
-    async def following(self, store: Any) -> AsyncIterator[None]:
-        """Note the changes of a store while the block runs."""
+    async def following(self, store: DurableStore) -> AsyncIterator[None]:
+        """Note the changes of a store, and processes that begin or end, while the block runs."""
         from amplifier_foundation.background.tasks import run_beside
+        from amplifier_foundation.sessions.store_views import views_of
 
-        listen = getattr(store, "listen", None)
-        if listen is None:
-            async with run_beside(self._look(), "changes"):
-                yield
-            return
         loop = asyncio.get_running_loop()
-        stop = listen(lambda: loop.call_soon_threadsafe(self.note))
+
+        def told() -> None:
+            loop.call_soon_threadsafe(self.note)
+
+        stop = views_of(store).watch_commits(told)
         try:
-            yield
+            async with run_beside(self._watch_processes(), "processes"):
+                yield
         finally:
             stop()
 
-    async def _look(self) -> None:
+    async def _watch_processes(self) -> None:
+        """Note the begin and the end of processes: a killed one writes nothing to the store."""
+        from amplifier_foundation.sessions.lock import running_owners
+
+        before = await asyncio.to_thread(running_owners)
         while True:
             await asyncio.sleep(LOOK)
-            self.note()
+            now = await asyncio.to_thread(running_owners)
+            if now != before:
+                before = now
+                self.note()

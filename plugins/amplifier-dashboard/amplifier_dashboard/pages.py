@@ -20,7 +20,24 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview",)
+VIEWS = (
+    "overview",
+    "background",
+    "deliveries",
+    "sessions",
+    "session",
+    "session_trace",
+    "session_files",
+    "talk",
+    "lineage",
+    "flows",
+    "approvals",
+    "dead_letters",
+    "timers",
+    "cost",
+    "hosts",
+    "bundles",
+)
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 
@@ -31,6 +48,13 @@ class Place:
     path: str
     variables: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
+
+    def with_query(self, changes: Mapping[str, str]) -> str:
+        """Return the address of this place with other values in its query; an empty one is left out."""
+        from urllib.parse import urlencode
+
+        kept = {name: value for name, value in {**self.query, **changes}.items() if value}
+        return f"{self.path}?{urlencode(kept)}" if kept else self.path
 
     def number(self, name: str, default: int) -> int:
         """Return a number of the query; one that is none is the default."""
@@ -72,6 +96,8 @@ class Page:
     stream: Callable[[], AsyncIterator[tuple[str, Markup]]] | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
     """What the template gets besides; it does not change while the page is shown."""
+    nonce: str = ""
+    """Lets style elements with it in; '' lets none in. Scripts get it from the template."""
 
 
 @frozen
@@ -89,6 +115,16 @@ DoAct: TypeAlias = "Callable[[Desk, Place, Mapping[str, str]], Awaitable[Reply]]
 
 
 @frozen
+class Badge:
+    """The number beside an entry of the navigation, and what it counts: "waiting for an answer"."""
+
+    read: Callable[[Desk], Awaitable[int]]
+    what: str
+    in_title: bool = False
+    """Whether the titles of all pages begin with it: "(3) Overview"."""
+
+
+@frozen
 class View:
     """A page at a path, such as `/sessions/{session_id}`; `label` and `key` make it an entry of the navigation."""
 
@@ -96,6 +132,7 @@ class View:
     read: ReadPage
     label: str = ""
     key: str = ""
+    badge: Badge | None = None
 
 
 @frozen
