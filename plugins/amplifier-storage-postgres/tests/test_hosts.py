@@ -160,7 +160,7 @@ async def test_deliveries_of_one_key_are_one_at_a_time_and_none_is_stuck(
 async def slow(dsn: str) -> AsyncIterator[PostgresStore]:
     """A store whose writes are in one transaction that is still open."""
     store = open_postgres({"dsn": dsn, "pool": 1})
-    store._runner.hints.tell = lambda: None  # type: ignore[method-assign]  # its only connection is busy
+    store._runner.hints.tell = lambda **_: None  # type: ignore[method-assign]  # its only connection is busy
     await store._runner.rows("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
     [slot] = store._runner.pool._slots
     assert slot.connection is not None
@@ -488,7 +488,7 @@ async def server_process():
     return await store._runner.rows("SELECT pg_backend_pid()")
 asyncio.run(write("before"))
 own = asyncio.run(server_process())
-store._runner.hints.tell = lambda: None
+store._runner.hints.tell = lambda **_: None
 child = os.fork()
 if child == 0:
     try:
