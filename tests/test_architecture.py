@@ -49,6 +49,7 @@ HEAVY = {
     "httpcore",
     "httpx",
     "httpx2",
+    "jinja2",
     "mcp",
     "mcp_types",
     "nats",
@@ -98,12 +99,13 @@ SPAWNERS = {
     "amplifier_acp/editor_session.py:prompt": "waits for it, also when it is cancelled itself",
     "amplifier_acp/editor_session.py:stop": "the end of the turn cancels it",
     "amplifier_acp/following.py:_compare": "one task a question, cancelled by an answer elsewhere, and the end",
-    "amplifier_acp/hosting.py:wait": "it ends with the turn, or is cancelled before it returns",
+    "amplifier_foundation/spawning/hosting.py:wait": "it ends with the turn, or is cancelled before it returns",
     "amplifier_acp/peer.py:_dispatch": "one task a request, which the end of `serve` cancels and awaits",
     "amplifier_acp/peer.py:_start": "one task a notification, which the end of `serve` cancels and awaits",
     "amplifier_acp/peer.py:serve": "cancels them and waits for them before it returns",
     "amplifier_acp/serving.py:_make_agent": "the end of `run` cancels and awaits it",
     "amplifier_acp/serving.py:_start": "every request waits for it",
+    "amplifier_dashboard/talks.py:begin": "one task a turn or a run, which the end of the server ends and awaits",
     "amplifier_foundation/isolation/sandboxed_process.py:start": "`close` waits for it, or cancels it",
     "amplifier_foundation/isolation/sandboxed_process.py:execute": "waits for it, also when it is cancelled itself",
     "amplifier_hooks_shell/running.py:finish": "cancels them before it returns",
@@ -125,8 +127,9 @@ SPAWNERS = {
 """Who may start a task outside a task group, and why that task has an owner all the same."""
 
 RANKS = {
-    "__main__": 11,
-    "cli": 10,
+    "__main__": 12,
+    "cli": 11,
+    "operations": 10,
     "flows": 9,
     "background": 8,
     "subprocess_runner": 9,
@@ -170,6 +173,7 @@ BUILT_ON = {
         "amplifier-trigger-issue",
         "amplifier-trigger-session-event",
     },
+    "amplifier-dashboard": {"amplifier-trigger-webhook"},
     "amplifier-loop-streaming": {"amplifier-loop-basic"},
     "amplifier-orchestration": {
         "amplifier-trigger-file-watcher",
@@ -188,6 +192,7 @@ BUILT_ON = {
 FOUNDED = {
     "amplifier-acp",
     "amplifier-bundle-foreman",
+    "amplifier-dashboard",
     "amplifier-orchestration",
     "amplifier-runner-ray",
     "amplifier-runner-subprocess",
@@ -199,7 +204,7 @@ FOUNDED = {
 }
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
 
-APPLICATIONS = {"amplifier-acp"}
+APPLICATIONS = {"amplifier-acp", "amplifier-dashboard"}
 """Plugins that are a command of their own name."""
 OTHER_OFFERS = {
     "amplifier-bundle-foreman": {

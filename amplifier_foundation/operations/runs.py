@@ -1,0 +1,66 @@
+"""Read, end, fork and resume the runs of workflows, and record who did it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amplifier_core.storage import Inbox
+
+from .acting import record_act
+
+if TYPE_CHECKING:
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import DurableStore, SessionRecord, SessionStore
+
+    from ..flows.journal import Entry
+    from .acting import Actor
+
+
+def run_status(record: SessionRecord) -> str:
+    """Return the status of a run; `waiting` is one that waits for a person."""
+    from ..sessions.presence import as_it_is
+
+    status = as_it_is(record).status
+    return "waiting" if status == "interrupted" and record.metadata.get("held") else status
+
+
+async def read_entries(store: SessionStore, record: SessionRecord) -> list[Entry]:
+    """Return what a run has done, in its order, then what waits for a person."""
+    from ..flows.asking import task_of
+    from ..flows.journal import Entry
+    from ..flows.runs import read_questions
+
+    found = [Entry.of_message(message) for message in await store.read(record.session_id)]
+    ended = [each for each in found if each is not None and each.status not in ("chosen", "retried")]
+    asked = await read_questions(store, record) if isinstance(store, Inbox) else []
+    keys = [(task_of(each) or each.session_id, each) for each in asked]
+    return [*ended, *(Entry(key, key, "waiting", output=each.question) for key, each in keys)]
+
+
+async def cancel_run(store: DurableStore, actor: Actor, run: SessionRecord) -> bool:
+    """End a run that runs or waits; return whether it has ended, else its process ends it soon.
+
+    Raises `SessionConflict` for a run that has ended.
+    """
+    from ..flows.runs import cancel_run as cancel
+
+    is_over = await cancel(store, run)
+    await record_run(store, actor, "flow.cancel", run)
+    return is_over
+
+
+async def fork_run(
+    store: SessionStore, actor: Actor, run: SessionRecord, task: str, plugins: Plugins | None = None
+) -> SessionRecord:
+    """Store a fork of a run that shares everything before `task`. Raises the errors of `flows.runs.fork_run`."""
+    from ..flows.runs import fork_run as fork
+
+    record = await fork(store, run, task, plugins)
+    await record_run(store, actor, "flow.fork", record, source=run.session_id, task=task)
+    return record
+
+
+async def record_run(store: SessionStore, actor: Actor, act: str, run: SessionRecord, **facts: str) -> None:
+    """Record an act on a run: `flow.resume`, as it begins."""
+    about = {"session_id": run.session_id, **facts}
+    await record_act(store, actor, act, run.session_id, project=run.project, queue="", **about)

@@ -1,0 +1,43 @@
+// Sends forms with `data-act` without leaving the page, and says what came of it. `data-ask` of a form or its button is asked first.
+"use strict";
+(() => {
+  const toasts = document.getElementById("toasts");
+  function say(text, failed) {
+    const toast = document.createElement("p");
+    toast.className = failed ? "toast failed" : "toast";
+    toast.textContent = text;
+    toasts.append(toast);
+    setTimeout(() => toast.remove(), failed ? 12000 : 5000);
+  }
+  const question = document.getElementById("ask");
+  function ask(text) {
+    document.getElementById("ask-text").textContent = text;
+    question.returnValue = "no";
+    question.showModal();
+    return new Promise((answer) => {
+      question.addEventListener("close", () => answer(question.returnValue === "yes"), { once: true });
+    });
+  }
+  async function send(form, button, values) {
+    const action = button?.hasAttribute("formaction") ? button.formAction : form.action;
+    values.set("form_token", document.documentElement.dataset.formToken);
+    const answer = await fetch(action, { method: "POST", body: values, headers: { Accept: "application/json" } });
+    const told = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
+    say(told.error || told.said, !answer.ok);
+    form.dispatchEvent(new CustomEvent("amplifier:done", { bubbles: true, detail: { ok: answer.ok, ...told } }));
+    if (answer.ok && told.to) location.assign(told.to);
+  }
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!("act" in form.dataset)) return;
+    event.preventDefault();
+    const button = event.submitter;
+    const text = button?.dataset.ask || form.dataset.ask;
+    if (text && !(await ask(text))) return;
+    const values = new FormData(form, button); // a disabled button adds nothing
+    if (button) button.disabled = true;
+    try { await send(form, button, values); } catch { say("The server does not answer.", true); }
+    if (button) button.disabled = false;
+  });
+  window.amplifier = { say, ask };
+})();
