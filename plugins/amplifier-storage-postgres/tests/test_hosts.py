@@ -482,7 +482,7 @@ async def test_a_project_has_a_path_of_its_own_on_each_host(dsn: str) -> None:
 async def test_a_fork_of_the_process_has_connections_of_its_own(dsn: str, start: Start) -> None:
     script = """
 store = open_postgres({"dsn": sys.argv[1]})
-store._runner.hints.tell = lambda: None  # a hint takes a connection
+store._runner.hints.tell = lambda **_: None  # a hint takes a connection
 async def write(name):
     await store.create(SessionRecord(name))
 async def server_process():
