@@ -55,6 +55,7 @@ def open_view(page: Page, view: View, served: Served, filled: Filled) -> None:
         "delivery_id": filled.deliveries["dead"].delivery_id,
         "background_id": str(background).rpartition("/")[2],
         "number": "1",
+        "run_id": filled.sessions["run"],
     }
     query = f"?path={filled.shop}/bundle.md" if view.path == "/bundles/edit" else ""
     page.goto(served.address + view.path.format(**names) + query)
