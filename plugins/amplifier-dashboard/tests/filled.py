@@ -64,8 +64,7 @@ class Filled:
     garden: str
     """The projects: the folders of two bundles."""
     sessions: dict[str, str] = field(default_factory=dict)
-    """Ids: `reviewed`, `helper` (below it), `fork` (of `reviewed`), `talk` (of a person), `cut`, `working`, and `run`,
-    the run of a workflow."""
+    """Ids: `reviewed`, `helper` (below it), `fork` (of `reviewed`), `talk` (of a person), `cut`, `working`, `run`."""
     deliveries: dict[str, Delivery] = field(default_factory=dict)
     """By what happened: done, dead, uncertain, refused, skipped, waiting, retried, held, working."""
     approval: str = ""
