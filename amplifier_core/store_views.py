@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from .storage import Delivery, DeliveryState, SessionRecord, Status
 
-__all__ = ["DeliveryRate", "MessageMatch", "MessageMatches", "MessageSearch", "StoreViews"]
+__all__ = ["DeliveryRate", "MessageMatch", "MessageMatches", "MessageSearch", "StoreViews", "quote_words"]
+
+_AROUND = 10_000
+"""Characters around a word in which secrets are looked for."""
 
 
 @frozen
@@ -115,8 +118,8 @@ class MessageSearch(Protocol):
     async def search_messages(self, query: str, *, project: str | None = None, limit: int = 20) -> MessageMatches:
         """Return messages of all sessions, or of one project, with words of `query`, the best first.
 
-        A message shared by forks is found once. Messages that are not indexed yet are indexed first, the newest first,
-        for at most about a second.
+        A message shared by forks is found once; those of deleted sessions are not found. Messages that are not indexed
+        yet are indexed first, the newest first, for at most about a second.
         """
         ...
 
@@ -126,3 +129,14 @@ class MessageSearch(Protocol):
         Turns wait for this no longer than for a short write of another session.
         """
         ...
+
+
+def quote_words(text: str, words: Sequence[str]) -> str:
+    """Return one line of a text around the first of the words of a query, without secrets."""
+    from .text_search import cut_snippet
+    from .utils.secrets import redact_text
+
+    folded = text.casefold()
+    found = [at for word in words if (at := folded.find(word.split(" ")[0])) >= 0]
+    start = max(0, min(found, default=0) - _AROUND)
+    return cut_snippet(redact_text(text[start : start + 2 * _AROUND]), words)

@@ -33,17 +33,25 @@ class _History:
     source: _History | None = None
     shared: int = 0
     own: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    """The numbers of its own messages in the order of all that were appended to the store."""
 
     def count(self) -> int:
         return self.shared + len(self.own)
 
     def texts(self) -> list[str]:
-        parts, history, stop = [self.own], self, self.shared
+        return [
+            text for history, stop in reversed(self.parts()) for text in history.own[: max(0, stop - history.shared)]
+        ]
+
+    def parts(self) -> list[tuple[_History, int]]:
+        """Return this history with its end, then its source with the end of the shared messages, and so on."""
+        parts, history, stop = [(self, self.count())], self, self.shared
         while history.source is not None:
             history = history.source
-            parts.append(history.own[: max(0, stop - history.shared)])
+            parts.append((history, stop))
             stop = min(stop, history.shared)
-        return [text for part in reversed(parts) for text in part]
+        return parts
 
 
 class MemoryStore(MemoryViews):
@@ -54,6 +62,7 @@ class MemoryStore(MemoryViews):
         self._records: dict[str, SessionRecord] = {}
         self._histories: dict[str, _History] = {}
         self._received: set[tuple[str, str]] = set()
+        self._appended = 0
 
     async def create(self, record: SessionRecord) -> SessionRecord:
         """Store a new session; with `fork_of` but no `fork_at`, fork the whole source."""
@@ -80,6 +89,8 @@ class MemoryStore(MemoryViews):
             raise SessionConflict(session_id, f"session '{session_id}' has {history.count()} messages, not {at}")
         if texts:
             history.own += texts
+            history.numbers += range(self._appended, self._appended + len(texts))
+            self._appended += len(texts)
             self._records[session_id] = replace(record, updated=self._now())
             self._tell()
         return history.count()
@@ -169,6 +180,17 @@ class MemoryStore(MemoryViews):
 
     async def close(self) -> None:
         """Do nothing: there is no file."""
+
+    def _stored_messages(self) -> dict[int, tuple[SessionRecord, int, Message]]:
+        """Return each message once, by its number, with the session that wrote it, or else the oldest that has it."""
+        found: dict[int, tuple[SessionRecord, int, Message]] = {}
+        for is_own in (True, False):
+            for session_id, record in self._records.items():
+                for history, stop in self._histories[session_id].parts()[: 1 if is_own else None]:
+                    for position in range(history.shared, stop):
+                        at = position - history.shared
+                        found.setdefault(history.numbers[at], (record, position, json.loads(history.own[at])))
+        return found
 
     def _fork(self, source: str, at: int | None) -> _History:
         self._record(source)

@@ -8,19 +8,25 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from ..errors import DeliveryNotFound
-from ..store_views import DeliveryRate
+from ..store_views import DeliveryRate, MessageMatch, MessageMatches, quote_words
+from ..text_search import contains, fold_words, rank, read_query
+from ..transcript import text_of
 from .memory_documents import has
 from .memory_inbox import MemoryInbox
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
     from ..storage import Delivery, DeliveryState, SessionRecord, Status
+    from ..transcript import Message
 
 
 class MemoryViews(MemoryInbox):
-    """Implement `StoreViews` without a file; the rest of the store keeps the sessions."""
+    """Implement `StoreViews` and `MessageSearch` without a file; the rest of the store keeps the sessions."""
+
+    @abstractmethod
+    def _stored_messages(self) -> Mapping[int, tuple[SessionRecord, int, Message]]: ...
 
     @abstractmethod
     async def get(self, session_id: str) -> SessionRecord: ...
@@ -86,3 +92,20 @@ class MemoryViews(MemoryInbox):
             DeliveryRate(of_project, queue, begin + at * length, state, count)
             for (of_project, queue, at, state), count in sorted(counts.items())
         ]
+
+    async def search_messages(self, query: str, *, project: str | None = None, limit: int = 20) -> MessageMatches:
+        """Return messages with words of a query, the best first; reads every message."""
+        words = read_query(query)
+        stored = {n: each for n, each in self._stored_messages().items() if project in (None, each[0].project)}
+        folded = {number: fold_words(text_of(message)) for number, (_, _, message) in stored.items()}
+        found = [[number for number, text in folded.items() if contains(text, word)] for word in words]
+        matches = []
+        for number in rank(found, limit=limit):
+            record, position, message = stored[number]
+            snippet, role = quote_words(text_of(message), words), str(message.get("role") or "")
+            matches.append(MessageMatch(record.session_id, record.project, position, role, snippet))
+        return MessageMatches(matches)
+
+    async def index_messages(self, limit: int = 1000) -> int:
+        """Return 0: a search reads every message."""
+        return 0

@@ -6,7 +6,8 @@
 | module | does |
 |---|---|
 | `manager` | starts, stops and reconciles the background sessions of one parent session |
-| `up`, `control`, `asking`, `reloading` | bring up bundles in a process, answer and ask processes, take up edits |
+| `up`, `asking`, `reloading` | bring up bundles in a process, ask such processes, take up edits |
+| `control`, `commands` | answer other processes, and carry out what they ask |
 | `watch`, `trigger_making` | run triggers, store their events, restart failed ones |
 | `starting`, `lifecycle` | prepare a start; keep the wishes of people: running, paused, stopped |
 | `admission`, `file_causes`, `refusals` | decide about an event, find the session behind a file, report refusals |

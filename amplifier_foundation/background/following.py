@@ -20,10 +20,11 @@ LONGEST_LINE = 8 * 1024 * 1024
 async def follow_session(session_id: str, project: str) -> AsyncGenerator[Mapping[str, Any]]:
     """Yield the facts of a running session as they come; the last one is `{"type": "end"}`.
 
-    The `type` of a fact is one of `FactReporter`: text (with `partial`, a piece of a later text), waiting, tool,
-    tool_result, child, usage, fallback. `lagged` says that this reader was too slow and lost `lost` facts, partial text
-    first: the history has them. Known secrets are hidden. The end comes when the turn has ended, when its process has,
-    and at once for a session that no `up` of this data folder runs; the one of `project` is asked first.
+    The first one is `session`: who reads the history after it misses nothing. Then come those of `FactReporter`: text
+    (with `partial`, a piece of a later text), waiting, tool, tool_result, child, usage, fallback. `lagged` says that
+    this reader was too slow and lost `lost` facts, partial text first: the history has them. Known secrets are hidden.
+    The end comes when the turn has ended, when its process has, and at once for a session that no `up` of this data
+    folder runs; the one of `project` is asked first.
     """
     owners = await asyncio.to_thread(running_owners)
     owners.sort(key=lambda owner: project not in (owner.get("projects") or ()))

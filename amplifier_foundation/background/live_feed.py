@@ -10,7 +10,7 @@ import asyncio
 import json
 import threading
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.hookspecs import hookimpl
@@ -102,6 +102,14 @@ class _Live:
         with suppress(RuntimeError):  # its loop is closed: it has ended
             self._loop.call_soon_threadsafe(self._update, listener)
 
+    def ask_to_stop(self, *, immediate: bool) -> None:
+        """Ask the session to end, from any thread."""
+        asking = self.session.coordinator.request_cancel(immediate=immediate)
+        try:
+            asyncio.run_coroutine_threadsafe(asking, self._loop)
+        except RuntimeError:  # its loop is closed: it has ended
+            asking.close()
+
     def begin(self) -> None:
         """Attach the reporter to a session that begins its turn."""
         self._attach(is_late=False)
@@ -172,11 +180,26 @@ class LiveFeed:
         """Return whether anybody listens to a session."""
         return session_id in self._listeners
 
+    def ask_to_stop(self, session_id: str, *, immediate: bool) -> None:
+        """Ask a session to end when its running tools have finished, or at once."""
+        live = self._sessions.get(session_id)
+        if live is not None:
+            live.ask_to_stop(immediate=immediate)
+
+    async def wait_ended(self, session_id: str, seconds: float) -> bool:
+        """Wait until a session has ended; return whether it has after so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds), aclosing(self.follow(session_id)) as lines:
+                async for _ in lines:
+                    pass
+        return not self.runs(session_id)
+
     async def follow(self, session_id: str, work: asyncio.Task[Any] | None = None) -> AsyncGenerator[str]:
         """Yield the facts of a session as lines of JSON, until its `work` has ended; without one, the session."""
         with self._listen(session_id) as listener:
             if work is not None:
                 work.add_done_callback(lambda task: listener.end())
+            yield dump_json({"type": "session", "session_id": session_id})  # from here on, nothing is missed
             is_over = False
             while not is_over:
                 lines, is_over = await listener.take()

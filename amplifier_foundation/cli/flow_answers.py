@@ -11,6 +11,7 @@ from amplifier_core.errors import SessionConflict
 from ..documents.safe_text import one_line, plain
 from ..operations.approvals import answer_approval
 from ..operations.running import wake
+from ..operations.runs import cancel_run
 from ..operations.sessions import LAST
 from .app import find_last, find_session, json_option, person, storage_plugins, use_inbox
 from .approvals import SHOWN
@@ -113,12 +114,11 @@ async def cancel(ctx: click.Context, run_id: str, as_json: bool) -> None:
     import asyncio
 
     from ..flows.claims import find_open
-    from ..flows.runs import cancel_run
     from ..sessions.presence import as_it_is
 
     async with use_inbox(storage_plugins(ctx)) as store:
         record = await find_run(store, run_id)
-        is_over = await cancel_run(store, record)
+        is_over = await cancel_run(store, person(), record)
         for _ in range(int(PATIENCE / 0.1)):
             if is_over:
                 break

@@ -213,7 +213,7 @@ async def _run(
                 async with beside(reloading.run(), keep_counts(view, store, running, log)):
                     verb = "Watching" if role == "up" else "Working for"
                     view.note(f"{verb} {', '.join(each.project for each in running)}. {how} stops.")
-                    async with hearing_keys(view, running, stopper):
+                    async with hearing_keys(view, running, store, stopper):
                         await (_drain(running, stopper) if once else stopper.wait())
             if stopper.is_asked:
                 view.note(f"Stopping: running sessions may finish; {how} again interrupts them.")
@@ -228,7 +228,9 @@ async def _load_again(path: Path, *, plugins: Plugins, folder: WorkingFolder) ->
 
 
 @asynccontextmanager
-async def hearing_keys(view: RunView, running: Sequence[Up], stopper: Stopper) -> AsyncIterator[None]:
+async def hearing_keys(
+    view: RunView, running: Sequence[Up], store: DurableStore, stopper: Stopper
+) -> AsyncIterator[None]:
     """Act on the keys of a terminal that shows the live table while the block runs."""
     if not view.is_live:
         yield
@@ -240,7 +242,7 @@ async def hearing_keys(view: RunView, running: Sequence[Up], stopper: Stopper) -
             yield
             return
         view.hint = HINT
-        async with beside(UpKeys(view, running, stopper.ask).handle(keys)):
+        async with beside(UpKeys(view, running, store, stopper.ask).handle(keys)):
             yield
         view.hint = ""
 

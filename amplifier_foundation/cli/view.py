@@ -39,6 +39,7 @@ MARKS = {
     "accepted": ("●", "blue"),
     "refused": ("✗", "yellow"),
     "skipped": ("✗", "yellow"),
+    "cancelled": ("✗", "yellow"),
     "started": ("▶", "cyan"),
     "completed": ("✓", "green"),
     "retried": ("↻", "yellow"),
@@ -296,6 +297,9 @@ class RunView:
     def _on_dead(self, row: Row, delivery: Any, reason: str) -> None:
         row["dead"] += 1
         self._finish(row, delivery, "dead", f"given up: {first_line(reason)}")
+
+    def _on_cancelled(self, row: Row, delivery: Any, reason: str) -> None:
+        self._finish(row, delivery, "cancelled", first_line(reason))
 
     def _on_trigger_failed(
         self, row: Row, module: str, error: str, next_try: datetime | None = None, **facts: Any

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from amplifier_core.events import SessionEvent
     from amplifier_core.storage import SessionStore
 
-Surface = Literal["command line", "dashboard", "editor"]
+Surface = Literal["command line", "dashboard", "editor", "session"]
+"""Where an act was done; `session`: by a process that a session has started, in the name of its person."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,9 @@ def person_here(via: Surface) -> Actor:
     """Return the user of this process; a user without a login name is called by the number."""
     import pwd
 
+    from ..security.session_mark import is_within_session
+
+    via = "session" if is_within_session() else via
     try:
         return Actor(pwd.getpwuid(os.geteuid()).pw_name, via)
     except KeyError:

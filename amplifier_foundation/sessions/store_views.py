@@ -9,16 +9,26 @@ from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.errors import DeliveryNotFound, SessionNotFound
 from amplifier_core.storage import Inbox
-from amplifier_core.store_views import DeliveryRate, StoreViews
+from amplifier_core.store_views import (
+    DeliveryRate,
+    MessageMatch,
+    MessageMatches,
+    MessageSearch,
+    StoreViews,
+    quote_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
     from amplifier_core.storage import Delivery, DeliveryState, SessionRecord, SessionStore, Status
+    from amplifier_core.transcript import Message
 
 MOST = 10_000
 """The newest deliveries, or sessions, that one page or count reads."""
+SEARCHED = 20_000
+"""The messages that one search reads: those of the last changed sessions."""
 LOOK_EVERY = 1.0
 """Seconds between two calls of a listener to a store that does not tell of commits."""
 
@@ -26,6 +36,11 @@ LOOK_EVERY = 1.0
 def views_of(store: SessionStore) -> StoreViews:
     """Return the store itself if it shows views; otherwise views that read it, at most `MOST` rows for each call."""
     return store if isinstance(store, StoreViews) else _ReadViews(store)
+
+
+def search_of(store: SessionStore) -> MessageSearch:
+    """Return the store itself if it finds messages; otherwise a search that reads up to `SEARCHED` messages."""
+    return store if isinstance(store, MessageSearch) else _ReadSearch(store)
 
 
 class _ReadViews:
@@ -103,3 +118,46 @@ class _ReadViews:
             return []
         found = await cast("Inbox", self._store).deliveries(**place, limit=MOST)
         return sorted(found, key=lambda each: each.created, reverse=True)
+
+
+class _ReadSearch:
+    """Implement `MessageSearch` for any store."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self._store = store
+
+    async def search_messages(self, query: str, *, project: str | None = None, limit: int = 20) -> MessageMatches:
+        """Return messages with words of a query; `complete` says whether all were read."""
+        from amplifier_core.text_search import contains, fold_words, rank, read_query
+        from amplifier_core.transcript import text_of
+
+        words = read_query(query)
+        messages, is_complete = await self._newest_messages(project)
+        folded = [fold_words(text_of(message)) for _, _, message in messages]
+        found = [[-at for at, text in enumerate(folded) if contains(text, word)] for word in words]
+        matches = []
+        for number in rank(found, limit=limit):
+            record, position, message = messages[-number]
+            snippet, role = quote_words(text_of(message), words), str(message.get("role") or "")
+            matches.append(MessageMatch(record.session_id, record.project, position, role, snippet))
+        return MessageMatches(matches, is_complete)
+
+    async def index_messages(self, limit: int = 1000) -> int:
+        """Return 0: there is no index."""
+        return 0
+
+    async def _newest_messages(self, project: str | None) -> tuple[list[tuple[SessionRecord, int, Message]], bool]:
+        """Return at most `SEARCHED` messages, the newest of each session first, and whether these are all.
+
+        The messages that a fork shares with a stored session are its source's.
+        """
+        records = await self._store.sessions(project=project)
+        stored = {each.session_id for each in records}
+        found: list[tuple[SessionRecord, int, Message]] = []
+        for record in records:
+            start = (record.fork_at or 0) if record.fork_of in stored else 0
+            if len(found) + record.message_count - start > SEARCHED:
+                return found, False
+            own = await self._store.read(record.session_id, start)
+            found += reversed([(record, start + at, message) for at, message in enumerate(own)])
+        return found, True

@@ -16,6 +16,7 @@ from amplifier_core.testing import SharedMemoryStore, VirtualClock
 from amplifier_core.testing.store_checks import (
     DOCUMENT_CHECKS,
     INBOX_CHECKS,
+    MESSAGE_CHECKS,
     SEARCH_CHECKS,
     SESSION_STORE_CHECKS,
     VIEW_CHECKS,
@@ -25,7 +26,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + VIEW_CHECKS
+ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + VIEW_CHECKS + MESSAGE_CHECKS
 
 
 @pytest.fixture

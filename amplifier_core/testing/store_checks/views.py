@@ -1,4 +1,4 @@
-"""Check the pages, the counts and the news of a store that implements `StoreViews`."""
+"""Check the pages, the counts and the news of a store with `StoreViews`, and the search of one with `MessageSearch`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...errors import DeliveryNotFound, SessionNotFound
 from ...events import SessionEvent
 from ...storage import DurableStore, SessionRecord
-from ...store_views import DeliveryRate, StoreViews
+from ...store_views import DeliveryRate, MessageSearch, StoreViews
 from .deliveries import LATER, claim_from, enqueue_to, event_of
 from .rules import collect_checks, refuses, require
 
@@ -161,3 +161,100 @@ async def check_124_a_commit_is_told(store: Viewed) -> None:
 
 
 VIEW_CHECKS = collect_checks(globals())
+
+
+class Searched(DurableStore, MessageSearch, Protocol):
+    """A store that these checks are for."""
+
+
+async def _say(store: Searched, session_id: str, *texts: str, role: str = "user", project: str = "/p") -> None:
+    """Append messages to a session, which is made first."""
+    if not await store.find(session_id):
+        await store.create(SessionRecord(session_id, project=project))
+    at = (await store.get(session_id)).message_count
+    await store.append(session_id, [{"role": role, "content": text} for text in texts], at=at)
+
+
+async def _find(store: Searched, query: str, **chosen: Any) -> list[tuple[str, int]]:
+    found = await store.search_messages(query, **chosen)
+    require(found.complete, "a search of a small store must look at every message")
+    return [(each.session_id, each.position) for each in found.matches]
+
+
+async def check_131_messages_are_found_by_their_words(store: Searched) -> None:
+    """In all sessions or those of a project, without regard to case and accents, by the beginning of a longer word."""
+    require(await _find(store, "anything") == [], "a search before the first message must find none")
+    await _say(store, "a", "Die Größe der Straße", "max_depth=5")
+    await _say(store, "b", "全文検索のテスト", "a\0b c🙂d", project="/other")
+    blocks = [{"type": "text", "text": "Cafe\u0301"}, {"type": "image", "source": "depth"}, {"type": "text"}]
+    await store.append("b", [{"role": "assistant", "content": blocks}, {"role": "tool", "content": None}], at=2)
+    cases = {("a", 0): ("grosse", "STRA"), ("a", 1): ("depth", "max 5"), ("b", 0): ("検索",), ("b", 2): ("café",)}
+    for place, queries in cases.items():
+        for query in queries:
+            require(await _find(store, query) == [place], f"a search for {query!r} must find {place} alone")
+    for query in ("ax", "source", "🙂", "", "索検"):
+        require(await _find(store, query) == [], f"a search for {query!r} must find nothing")
+    require(await _find(store, "depth", project="/other") == [], "a search of a project must find its own alone")
+    require(await _find(store, "depth", project="/p") == [("a", 1)], "a search of a project must find its own")
+    [match] = (await store.search_messages("cafe")).matches
+    require((match.role, match.project) == ("assistant", "/other"), f"a match must have role and project: {match}")
+    require(match.snippet == "Cafe\u0301", f"a match must quote its message: {match.snippet!r}")
+
+
+async def check_132_the_best_messages_come_first(store: Searched) -> None:
+    """Those with all words, then with the rarer word; of equal ones the newest. A later message is found at once."""
+    await _say(store, "a", "common rare", "common", "common rare other")
+    require(await _find(store, "rare common") == [("a", 2), ("a", 0), ("a", 1)], "the best match must come first")
+    await _say(store, "b", "rare")
+    found = await _find(store, "rare common")
+    require(found == [("a", 2), ("a", 0), ("b", 0), ("a", 1)], f"a new message must be found in its place: {found}")
+    require(await _find(store, "rare", limit=1) == [("b", 0)], "of equal messages the newest must come first")
+    odd = ['"', "'", '"rare', "rare*", "*", "^rare", "rare:", "-rare", "(rare", "NEAR(rare", "a AND", "NOT", "\\", ";"]
+    for query in [*odd, "{rare} : a", "\0", "rare\0", "\udce9", "%", "x" * 10_000, "rare " * 10_000]:
+        await store.search_messages(query)
+
+
+async def check_133_a_shared_message_is_found_once(store: Searched) -> None:
+    """With the session that wrote it; once that is deleted, with a fork; and no longer after the last of them."""
+    await _say(store, "a", "shared", "alone")
+    await store.create(SessionRecord("fork", fork_of="a", fork_at=1, project="/p"))
+    await store.create(SessionRecord("second", fork_of="fork", fork_at=1, project="/p"))
+    await _say(store, "fork", "forked")
+    require(await _find(store, "shared") == [("a", 0)], "a shared message must be found with its writer alone")
+    require(await _find(store, "forked", project="/p") == [("fork", 1)], "a message of a fork must be found")
+    await store.delete("a")
+    require(
+        await _find(store, "shared", project="/p") == [("fork", 0)], "after its writer, a fork must have the message"
+    )
+    require(await _find(store, "alone") == [], "a message of a deleted session must not be found")
+    await store.delete("fork")
+    require(await _find(store, "shared forked") == [("second", 0)], "the last fork must have the message")
+    await store.delete("second")
+    require(await _find(store, "shared forked alone") == [], "after the last session, none must be found")
+    await _say(store, "new", "different", "alone")
+    require(
+        await _find(store, "shared alone") == [("new", 1)], "messages after a deletion must be found by their words"
+    )
+
+
+async def check_134_a_snippet_has_no_secret(store: Searched) -> None:
+    """Nor has one that is cut within a secret."""
+    key = "sk-ant-api03-" + "aB3" * 30
+    await _say(store, "a", f"here is the key {key} of the service", "x " * 200 + f"api_key={key} beyond")
+    found = (await store.search_messages("service beyond here")).matches
+    require(len(found) == 2, f"both messages must be found: {found}")
+    for each in found:
+        require("aB3aB3" not in each.snippet, f"a snippet must have no secret: {each.snippet!r}")
+
+
+async def check_135_an_idle_page_indexes_step_by_step(store: Searched) -> None:
+    """Until nothing is left, at most so many messages at a time."""
+    await _say(store, "a", *(f"word{number}" for number in range(10)))
+    steps = list[int]()
+    while count := await store.index_messages(3):
+        steps.append(count)
+    require(all(count <= 3 for count in steps), f"index_messages must index no more than it is asked for: {steps}")
+    require(await _find(store, "word") == [("a", number) for number in range(9, -1, -1)], "a search must find all")
+
+
+MESSAGE_CHECKS = tuple(check for check in collect_checks(globals()) if check not in VIEW_CHECKS)

@@ -20,6 +20,7 @@ from ..output import console, plural, print_json, print_table, timestamp
 from .messages import print_message
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from amplifier_core.storage import SessionRecord, SessionStore
@@ -130,11 +131,21 @@ async def _search(store: SessionStore, records: list[SessionRecord], text: str, 
 @click.command(epilog="Example: amplifier session show last")
 @click.argument("session_id", metavar="ID", shell_complete=complete_sessions)
 @click.option("--trace", "is_trace", is_flag=True, help="Show where its time and money went, instead of its messages.")
+@click.option("-f", "--follow", "follows", is_flag=True, help="Show its running turn too, as it comes, to its end.")
+@click.option("--jsonl", "as_lines", is_flag=True, help="With --follow: print each message and step as a line of JSON.")
 @json_option
 @click.pass_context
 @run_reading
-async def show(ctx: click.Context, session_id: str, is_trace: bool, as_json: bool) -> None:
+async def show(
+    ctx: click.Context, session_id: str, is_trace: bool, follows: bool, as_lines: bool, as_json: bool
+) -> None:
     """Show a session and its messages; fork it at one of them with ID@m12."""
+    if (follows and (is_trace or as_json)) or (as_lines and not follows):
+        raise click.UsageError("--follow excludes --trace and --json, and --jsonl belongs to --follow")
+    if follows:
+        from .watching import show_following
+
+        return await show_following(ctx, session_id, as_lines=as_lines)
     if is_trace:
         from .tracing import show_trace
 
@@ -143,6 +154,11 @@ async def show(ctx: click.Context, session_id: str, is_trace: bool, as_json: boo
     if as_json:
         print_json("session.show/1", {**session_facts(record), "messages": with_ids(messages)})
         return
+    print_session(record, messages)
+
+
+def print_session(record: SessionRecord, messages: Sequence[Message]) -> None:
+    """Print a session with its messages for a person."""
     out = console()
     fork = f"{record.fork_of} at message {record.fork_at}" if record.fork_of else ""
     for label, value in (

@@ -20,7 +20,19 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview", "background", "firing", "deliveries", "approvals", "dead_letters", "hosts", "bundles", "search")
+VIEWS = (
+    "overview",
+    "background",
+    "firing",
+    "deliveries",
+    "approvals",
+    "dead_letters",
+    "timers",
+    "cost",
+    "hosts",
+    "bundles",
+    "search",
+)
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 

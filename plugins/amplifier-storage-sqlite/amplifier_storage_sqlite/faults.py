@@ -46,6 +46,7 @@ _DAMAGE = (
     "table triggers already exists",
     "table documents already exists",
     "index deliveries_open already exists",
+    "table message_spans already exists",
     "malformed JSON",
 )
 """Beginnings of SQLite's messages about changed files, for errors without a code of their own."""

@@ -1,4 +1,4 @@
-"""Implement `amplifier_core.store_views.StoreViews`: a part of `SqliteStore`.
+"""Implement `amplifier_core.store_views`, pages and search in messages: a part of `SqliteStore`.
 
 Most programs show no views, so the first use imports what they need.
 """
@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from amplifier_core.storage import Delivery, DeliveryState, SessionRecord, Status
-    from amplifier_core.store_views import DeliveryRate
+    from amplifier_core.store_views import DeliveryRate, MessageMatches
 
     from .watching import Watch
     from .writer import Writer
 
 T = TypeVar("T")
+
+INDEXED_FOR = 1.0
+"""Seconds that a search indexes messages for, about."""
+STEP = 1000
+"""Messages that one transaction indexes: others wait for it no longer than for another writer."""
 
 
 class SqliteViews(ABC):
@@ -87,3 +92,27 @@ class SqliteViews(ABC):
         if given[2] < 1:
             raise ValueError(f"step: {step} is not above zero seconds")
         return await self._read(None, lambda db: views.delivery_rates(db, *given))
+
+    async def search_messages(self, query: str, *, project: str | None = None, limit: int = 20) -> MessageMatches:
+        """Return messages with words of a query, the best first. Raises `StoreUnavailable` without FTS5."""
+        from time import monotonic
+
+        from amplifier_core.text_search import read_query
+
+        from . import message_search
+
+        words, column, end = read_query(query), plain(project, "project"), monotonic() + INDEXED_FOR
+        while True:
+            while words and await self.index_messages(STEP) and monotonic() < end:
+                pass
+            found = await self._read(None, lambda db: message_search.search(db, column, words, limit))
+            if found.complete or not words or monotonic() >= end:
+                return found
+
+    async def index_messages(self, limit: int = 1000) -> int:
+        """Index messages, the newest first."""
+        from . import message_search
+
+        size = min(limit, STEP)
+        planned = await self._read(None, lambda db: message_search.plan(db, size))
+        return await self._writer.run(lambda db: message_search.carry_out(db, planned)) if planned else 0

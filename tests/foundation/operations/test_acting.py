@@ -100,3 +100,8 @@ async def test_an_act_that_cannot_be_recorded_is_done_and_said(
     due, _ = await retry_deliveries(store, ANN, [letter])
     assert [each.state for each in due] == ["pending"]
     assert f"trigger.retry of {letter.delivery_id} by ann is done, and could not be recorded" in caplog.text
+
+
+def test_a_command_of_a_session_is_no_act_of_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPLIFIER_SESSION", "1")
+    assert person_here("command line") == Actor(getpass.getuser(), "session")

@@ -8,25 +8,26 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.storage import SessionRecord
-from amplifier_core.store_views import StoreViews
+from amplifier_core.store_views import MessageSearch, StoreViews
 from amplifier_core.testing import MemoryStore
-from amplifier_core.testing.store_checks import VIEW_CHECKS
+from amplifier_core.testing.store_checks import MESSAGE_CHECKS, VIEW_CHECKS
 from amplifier_foundation.sessions import store_views
-from amplifier_foundation.sessions.store_views import views_of
+from amplifier_foundation.sessions.store_views import search_of, views_of
 from amplifier_storage_jsonl import open_jsonl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-NAMES = ("watch_commits", "delivery_page", "session_page", "delivery_rates")
+VIEWS = ("watch_commits", "delivery_page", "session_page", "delivery_rates")
+SEARCH = ("search_messages", "index_messages")
 
 
 class Plain(MemoryStore):
     """A store without views."""
 
 
-for name in NAMES:
+for name in VIEWS + SEARCH:
     setattr(Plain, name, None)
 
 
@@ -38,9 +39,44 @@ async def test_views_that_read_a_store_keep_the_contract(
     store = Plain()
     assert not isinstance(store, StoreViews)
     views = views_of(store)
-    for name in NAMES:
+    for name in VIEWS:
         setattr(store, name, getattr(views, name))
     await check(store)
+
+
+FEWER = [check for check in MESSAGE_CHECKS if "shared_message" not in check.__name__]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("check", FEWER, ids=lambda check: check.__name__)
+async def test_a_search_that_reads_a_store_keeps_the_contract(check: Callable[[Any], Any]) -> None:
+    store = Plain()
+    assert not isinstance(store, MessageSearch)
+    search = search_of(store)
+    for name in SEARCH:
+        setattr(store, name, getattr(search, name))
+    await check(store)
+
+
+async def test_a_search_that_reads_finds_a_shared_message_with_its_source() -> None:
+    store = Plain()
+    await store.create(SessionRecord("a"))
+    await store.append("a", [{"role": "user", "content": "shared"}], at=0)
+    await store.create(SessionRecord("fork", fork_of="a"))
+    found = await search_of(store).search_messages("shared")
+    assert [(each.session_id, each.position) for each in found.matches] == [("a", 0)]
+    await store.delete("a")
+    found = await search_of(store).search_messages("shared")
+    assert [(each.session_id, each.position) for each in found.matches] == [("fork", 0)]
+
+
+async def test_a_search_that_reads_ends_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_views, "SEARCHED", 3)
+    store = Plain()
+    for name in ("older", "newer"):
+        await store.create(SessionRecord(name))
+        await store.append(name, [{"role": "user", "content": "word"}] * 2, at=0)
+    found = await search_of(store).search_messages("word")
+    assert ([each.session_id for each in found.matches], found.complete) == (["newer", "newer"], False)
 
 
 async def test_a_store_with_views_shows_its_own() -> None:
