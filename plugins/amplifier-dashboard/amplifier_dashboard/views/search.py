@@ -66,7 +66,11 @@ async def search(desk: Desk, place: Place) -> Page:
     query = place.query.get("q", "").strip()[:LONGEST]
     words = read_query(query)
     groups = await _find_fresh(desk, query, words) if words else []
-    values = {"query": query, "groups": [each for each in groups if each.hits], "notes": [g.note for g in groups if g.note]}
+    values = {
+        "query": query,
+        "groups": [each for each in groups if each.hits],
+        "notes": [g.note for g in groups if g.note],
+    }
     title = f"Search: {query}" if query else "Search"
     return Page(title, TEMPLATE, {"found": render_block(TEMPLATE, "found", values)}, facts={"search_text": query})
 
