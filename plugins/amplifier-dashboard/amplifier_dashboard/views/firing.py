@@ -44,13 +44,16 @@ async def show_form(desk: Desk, place: Place) -> Page:
         "project": project,
         "key": place.variables["background_id"],
         "session": session,
-        "fields": [(FIELD + each.path, each, _show(each.default)) for each in find_fields(session, declared.bundle)],
+        "fields": [
+            (FIELD + each.path, each, show_default(each.default)) for each in find_fields(session, declared.bundle)
+        ],
         "rest": REST,
     }
     return Page(f"Fire {queue}", TEMPLATE, {"last": render_block(TEMPLATE, "last", {"last": last})}, facts=facts)
 
 
-def _show(default: object) -> str:
+def show_default(default: object) -> str:
+    """Return the usual value of a field as text."""
     return "" if default is None else default if isinstance(default, str) else json.dumps(default)
 
 

@@ -82,11 +82,11 @@ async def _find_fresh(desk: Desk, query: str, words: list[str]) -> list[Group]:
         del kept[old]
     if query not in kept:
         found = [
-            await _find_messages(desk, query, words),
-            await _find_sessions(desk, query, words),
-            await _find_background(desk, words),
-            await _find_deliveries(desk, words),
-            *await _find_documents(desk, query, words),
+            await find_messages(desk, query, words),
+            await find_sessions(desk, query, words),
+            await find_queues(desk, words),
+            await find_deliveries(desk, words),
+            *await find_documents(desk, query, words),
         ]
         kept[query] = (monotonic(), found)
     return kept[query][1]
@@ -107,7 +107,8 @@ def _has_all(text: str, words: Iterable[str]) -> bool:
     return all(contains(folded, word) for word in words)
 
 
-async def _find_messages(desk: Desk, query: str, words: Sequence[str]) -> Group:
+async def find_messages(desk: Desk, query: str, words: Sequence[str]) -> Group:
+    """Return the messages with any of the words, the best first."""
     found = await search_of(desk.store).search_messages(query, limit=SHOWN)
     hits = []
     for each in found.matches:
@@ -119,7 +120,8 @@ async def _find_messages(desk: Desk, query: str, words: Sequence[str]) -> Group:
     return Group("Messages", hits, note)
 
 
-async def _find_sessions(desk: Desk, query: str, words: Sequence[str]) -> Group:
+async def find_sessions(desk: Desk, query: str, words: Sequence[str]) -> Group:
+    """Return the sessions with the query in their name, id or bundle."""
     page = await views_of(desk.store).session_page(text=query, limit=SHOWN)
     hits = [
         Hit(
@@ -133,7 +135,8 @@ async def _find_sessions(desk: Desk, query: str, words: Sequence[str]) -> Group:
     return Group("Sessions", hits)
 
 
-async def _find_background(desk: Desk, words: Sequence[str]) -> Group:
+async def find_queues(desk: Desk, words: Sequence[str]) -> Group:
+    """Return the background sessions with all words in their project or queue."""
     found = [each for each in await read_queues(desk) if _has_all(" ".join(each), words)][:SHOWN]
     hits = [
         Hit(background_path(project, queue), queue, mark_words(queue, words), shorten_home(project))
@@ -142,7 +145,8 @@ async def _find_background(desk: Desk, words: Sequence[str]) -> Group:
     return Group("Background sessions", hits)
 
 
-async def _find_deliveries(desk: Desk, words: Sequence[str]) -> Group:
+async def find_deliveries(desk: Desk, words: Sequence[str]) -> Group:
+    """Return the newest deliveries with all words in their event."""
     page = await views_of(desk.store).delivery_page(limit=EVENTS)
     hits = []
     for each in page:
@@ -155,7 +159,7 @@ async def _find_deliveries(desk: Desk, words: Sequence[str]) -> Group:
     return Group("Events", hits, f"Of events, the newest {EVENTS:,} were looked at." if len(page) == EVENTS else "")
 
 
-async def _find_documents(desk: Desk, query: str, words: Sequence[str]) -> list[Group]:
+async def find_documents(desk: Desk, query: str, words: Sequence[str]) -> list[Group]:
     """Return the issues and the notes of all projects with the words."""
     store = desk.store
     projects = sorted({desk.project, *(project for project, _ in await read_queues(desk))})
