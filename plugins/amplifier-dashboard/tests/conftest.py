@@ -71,10 +71,12 @@ def served_page(folder: Path, *, project: str = "/work", read_only: bool = False
         loop.close()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder that nobody else uses."""
+    """A data folder of the test's own; bundles are trusted, and what the test starts is no process of a session."""
     monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("AMPLIFIER_TRUST", "1")
+    monkeypatch.setattr("amplifier_foundation.security.loading.mark_process", lambda: None)
     return tmp_path / "home"
 
 

@@ -18,9 +18,10 @@
       question.addEventListener("close", () => answer(question.returnValue === "yes"), { once: true });
     });
   }
-  async function send(form, values) {
+  async function send(form, button, values) {
+    const action = button?.hasAttribute("formaction") ? button.formAction : form.action;
     values.set("form_token", document.documentElement.dataset.formToken);
-    const answer = await fetch(form.action, { method: "POST", body: values, headers: { Accept: "application/json" } });
+    const answer = await fetch(action, { method: "POST", body: values, headers: { Accept: "application/json" } });
     const told = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
     say(told.error || told.said, !answer.ok);
     form.dispatchEvent(new CustomEvent("amplifier:done", { bubbles: true, detail: { ok: answer.ok, ...told } }));
@@ -35,7 +36,7 @@
     if (text && !(await ask(text))) return;
     const values = new FormData(form, button); // a disabled button adds nothing
     if (button) button.disabled = true;
-    try { await send(form, values); } catch { say("The server does not answer.", true); }
+    try { await send(form, button, values); } catch { say("The server does not answer.", true); }
     if (button) button.disabled = false;
   });
   window.amplifier = { say, ask };
