@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 VIEWS = (
     "overview",
     "background",
+    "firing",
     "deliveries",
     "sessions",
     "session",
@@ -37,6 +38,7 @@ VIEWS = (
     "cost",
     "hosts",
     "bundles",
+    "search",
 )
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
