@@ -24,6 +24,7 @@ VIEWS = (
     "overview",
     "event_log",
     "background",
+    "firing",
     "deliveries",
     "sessions",
     "session",
@@ -38,6 +39,7 @@ VIEWS = (
     "cost",
     "hosts",
     "bundles",
+    "search",
 )
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
