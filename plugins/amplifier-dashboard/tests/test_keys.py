@@ -96,3 +96,15 @@ def test_the_chosen_row_keeps_the_focus_over_an_update(served: Served, page: Pag
     served.run(served.store.drop(filled.deliveries["uncertain"].delivery_id, reason="seen"))
     expect(page.get_by_role("link", name="Dead letters")).to_contain_text("2 given up")
     assert focused(page) == chosen
+
+
+def test_a_session_is_forked_at_the_chosen_message(served: Served, page: Page, filled: Filled) -> None:
+    page.goto(f"{served.address}/sessions/{filled.sessions['reviewed']}")
+    page.wait_for_selector(LIVE)
+    before = {each.session_id for each in served.run(served.store.sessions())}
+    press(page, "j", "j", "j", "j")
+    expect(page.locator("#m4")).to_be_focused()
+    press(page, "f")
+    page.wait_for_url("**/talk")
+    [fork] = [each for each in served.run(served.store.sessions()) if each.session_id not in before]
+    assert (fork.fork_of, fork.fork_at) == (filled.sessions["reviewed"], 4)
