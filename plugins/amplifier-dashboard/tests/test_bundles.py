@@ -180,7 +180,7 @@ def test_files_that_are_no_known_bundles_are_neither_shown_nor_written(
     link = file.parent.parent / "link.md"
     link.symlink_to(other)
     with opened(browser, served.link, expected="404") as page:
-        for path in (other, link, Path("/etc/passwd"), file.parent, file.parent / ".." / "shop" / "secret.md"):
+        for path in (other, link, Path("/etc/passwd"), file.parent.parent, file.parent / ".." / "shop" / "secret.md"):
             answer = page.goto(f"{served.address}/bundles/edit?path={quote(str(path))}")
             assert answer is not None
             assert answer.status == 404
