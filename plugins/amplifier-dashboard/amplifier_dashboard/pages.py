@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 VIEWS = (
     "overview",
+    "event_log",
     "background",
     "firing",
     "deliveries",

@@ -180,7 +180,7 @@ def test_a_session_gets_another_name(served: Served, page: Page, filled: Filled)
     go(page, served, f"/sessions/{filled.sessions['reviewed']}")
     page.get_by_label("Name").fill("a better name")
     page.get_by_role("button", name="Rename").click()
-    page.wait_for_selector(".toast:has-text('a better name')")
+    page.wait_for_selector("h1:has-text('a better name')")
     assert served.run(served.store.get(filled.sessions["reviewed"])).name == "a better name"
 
 

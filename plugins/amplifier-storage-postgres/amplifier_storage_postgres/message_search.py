@@ -7,7 +7,7 @@ each history. What the index finds is compared with the message.
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from amplifier_core.store_views import MessageMatch, MessageMatches, quote_words
 from amplifier_core.text_search import contains, fold_words, has_prefixes, rank
@@ -86,7 +86,10 @@ def index(pool: Pool, limit: int) -> int:
     if len(rows) == limit:  # of the last history the others are left
         last, position = rows[-1][:2]
         ids, stops = ids[:last], [*stops[: last - 1], position + 1]
-    lexemes = {its_id: _lexeme_for(pool, its_id, start) for its_id, start in zip(ids, starts, strict=False)}
+    lexemes = dict[int, str]()
+    for its_id, start in zip(ids, starts, strict=False):
+        session = pool.read(_SHARING, {"history": its_id, "position": start})
+        lexemes[its_id] = lexeme_of(session[0][1] if session else "", "")
     sound = [(ids[n - 1], position, body) for n, position, body, digest in rows if digest == checksum(position, body)]
     given = {
         "histories": [history for history, _, _ in sound],
@@ -115,11 +118,11 @@ def search(pool: Pool, projects: Projects, project: str | None, words: Sequence[
     matches = list[MessageMatch]()
     for at in range(0, len(best), _READ_AT_ONCE):
         if len(matches) < limit:
-            matches += _read_matches(pool, projects, best[at : at + _READ_AT_ONCE], project, words)
+            matches += read_matches(pool, projects, best[at : at + _READ_AT_ONCE], project, words)
     return MessageMatches(matches[:limit], not pool.read(_LEFT, (1,)))
 
 
-def _read_matches(
+def read_matches(
     pool: Pool, projects: Projects, numbers: Sequence[int], project: str | None, words: Sequence[str]
 ) -> Iterator[MessageMatch]:
     """Yield the messages of numbers, unless they are gone, damaged, of another project, or lack the words."""
@@ -138,9 +141,3 @@ def _read_matches(
             where = projects.to_local(unplain(session[1]))
             role = str(message.get("role") or "")
             yield MessageMatch(session[0], where, position, role, quote_words(text, words))
-
-
-def _lexeme_for(pool: Pool, history: int, position: int) -> Any:
-    """Return the lexeme of the project of a message's session."""
-    session = pool.read(_SHARING, {"history": history, "position": position})
-    return lexeme_of(session[0][1] if session else "", "")

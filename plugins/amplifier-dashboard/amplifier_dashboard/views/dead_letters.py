@@ -57,6 +57,7 @@ async def dead_letters(desk: Desk, place: Place) -> Page:
     values = {
         "causes": list(causes.values()),
         "chosen": chosen,
+        "read_only": desk.read_only,
         "count": len(found),
         "is_bounded": sum(len(each.deliveries) for each in causes.values()) == MOST,
         "most": MOST,
