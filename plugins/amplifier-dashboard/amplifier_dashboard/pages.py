@@ -24,8 +24,8 @@ VIEWS = (
     "overview",
     "event_log",
     "background",
+    "firing",
     "deliveries",
-    "dead_letters",
     "sessions",
     "session",
     "session_trace",
@@ -34,10 +34,12 @@ VIEWS = (
     "lineage",
     "flows",
     "approvals",
+    "dead_letters",
     "timers",
     "cost",
     "hosts",
     "bundles",
+    "search",
 )
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
