@@ -502,6 +502,7 @@ ACTING = {
     "completion",
     "config set",
     "config unset",
+    "dashboard",
     "demo",
     "host adopt",
     "host drain",

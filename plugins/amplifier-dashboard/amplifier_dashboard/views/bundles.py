@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from difflib import unified_diff
@@ -13,7 +14,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-from amplifier_core.errors import BundleError
+from amplifier_core.errors import AmplifierError, BundleError
 from amplifier_foundation.documents.document import reading_unsaved
 from amplifier_foundation.documents.positions import show_file
 from amplifier_foundation.documents.problems import has_errors
@@ -81,7 +82,10 @@ async def save(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
     known, text = await _known(desk, place), form.get("text", "")
     actor = Actor(desk.person, "dashboard")
     saved = await save_bundle_text(desk.store, actor, known.path, text, form.get("digest", ""))
-    said = await asyncio.to_thread(describe_effect, desk.plugins, known, text)
+    try:
+        said = await asyncio.to_thread(describe_effect, desk.plugins, known, text)
+    except AmplifierError as error:  # of settings, or of what is trusted: the text is saved all the same
+        said = str(error)
     return Reply(f"{known.path.name} is saved. {said}", facts={"digest": saved.digest})
 
 
@@ -104,7 +108,7 @@ def find_missing_trust(plugins: Plugins, path: Path) -> str:
     try:
         load_trusted(path, names=known_bundles(plugins, settings), installed=installed, fetches=False)
     except NotTrusted as error:
-        return f"amplifier trust {target_of(error.place)}"
+        return f"amplifier trust {shlex.quote(target_of(error.place))}"
     except BundleError:  # such as an include that is not fetched: the process that loads it says so
         return ""
     return ""
