@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -50,7 +50,11 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
 
+        is_answered = False
+
         async def send_guarded(message: Message) -> None:
+            nonlocal is_answered
+            is_answered = True
             if message["type"] == "http.response.start":
                 known = {name for name, _ in message["headers"]}
                 added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
@@ -67,8 +71,16 @@ class Application:
                 raise HTTPException(413, f"a form has at most {LARGEST_FORM} bytes")
             return message
 
-        refusal = self._guard.refuse(Request(scope))
-        await (refusal or self._inner)(scope, receive_some, send_guarded)
+        request = Request(scope)
+        try:
+            await (self._guard.refuse(request) or self._inner)(scope, receive_some, send_guarded)
+        except ClientDisconnect:
+            logger.debug("the browser is gone: %s", scope["path"])
+        except Exception as error:
+            logger.warning("%s is not answered: %s", scope["path"], _describe(error))
+            logger.debug("it failed here", exc_info=True)
+            if not is_answered:
+                await _error(request, 500, _describe(error))(scope, receive, send_guarded)
 
     def close(self) -> None:
         """End the live pages: they come back to the next server by themselves."""
@@ -92,6 +104,7 @@ def _make_inner(desk: Desk, guard: Guard, navigation: Navigation, live: Live) ->
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: _explain_http,
         AmplifierError: _explain,
+        Exception: _explain_failure,
     }
     return Starlette(routes=routes, exception_handlers=handlers)
 
@@ -154,6 +167,16 @@ async def _explain(request: Request, error: AmplifierError) -> Response:
         return _error(request, 409, str(error))
     status = {exits.NOT_FOUND: 404, exits.CONFLICT: 409, exits.USAGE: 422}.get(exits.exit_code(error), 500)
     return _error(request, status, with_advice(error))
+
+
+async def _explain_failure(request: Request, error: Exception) -> Response:
+    return _error(request, 500, _describe(error))
+
+
+def _describe(error: Exception) -> str:
+    from amplifier_core.utils.secrets import redact_text
+
+    return redact_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
 def _error(request: Request, status: int, text: str) -> Response:

@@ -35,10 +35,12 @@ async def dashboard(ctx: click.Context, /, opens: bool, links: bool, **options: 
     from amplifier_foundation.cli.app import plugins_of, project_here, use_inbox
     from amplifier_foundation.cli.up import Stopper
     from amplifier_foundation.operations.acting import person_here
+    from amplifier_foundation.security.session_mark import refuse_in_session
 
     from .desk import Desk
     from .server import make_link, serving
 
+    refuse_in_session("dashboard")  # who has a link may approve calls
     config = _read_options(options)
     if links:
         click.echo(make_link(f"{config.scheme}://{config.host}:{config.port}"))

@@ -11,7 +11,6 @@ import hmac
 import time
 from collections import deque
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
@@ -76,7 +75,9 @@ class Guard:
         now = time.monotonic()
         if len(self._wrong) == GUESSES and now - self._wrong[0] < WINDOW:
             return _show_login("Too many wrong passwords. Try again in a minute.", 429)
-        if not self._config.password or not hmac.compare_digest(password.encode(), self._config.password.encode()):
+        if not self._config.password or not hmac.compare_digest(
+            password.encode(errors="replace"), self._config.password.encode()
+        ):
             self._wrong.append(now)
             return _show_login("This is not the password.", 401)
         return self._let_in(request, "/")
@@ -87,7 +88,7 @@ class Guard:
 
     def is_form(self, request: Request, given: str) -> bool:
         """Return whether a form comes from a page of this browser."""
-        return hmac.compare_digest(self.form_token(request).encode(), given.encode())
+        return hmac.compare_digest(self.form_token(request).encode(), given.encode(errors="replace"))
 
     def _is_known(self, request: Request) -> bool:
         return self._signer.is_cookie(request.cookies.get(self._cookie, ""), time.time())
@@ -101,15 +102,16 @@ class Guard:
             return site in ("none", "same-origin") or (navigates and top)
         origin = request.headers.get("origin")
         return site in ("none", "same-origin") and (
-            origin is None or urlsplit(origin).netloc.lower() in self._addresses
+            origin is None or origin.partition("://")[2].lower() in self._addresses
         )
 
     def _take_link(self, request: Request, token: str) -> Response:
         """Exchange the token of a link for a cookie."""
+        target = f"/{request.url.path.lstrip('/')}"  # two slashes would begin the name of another site
         if self._signer.take_link(token, time.time()):
-            return self._let_in(request, request.url.path)
+            return self._let_in(request, target)
         if self._is_known(request):
-            return RedirectResponse(request.url.path, 303)
+            return RedirectResponse(target, 303)
         return _refuse("This link was used already, or is too old.", 401)
 
     def _let_in(self, request: Request, target: str) -> Response:

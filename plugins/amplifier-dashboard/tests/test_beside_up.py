@@ -9,6 +9,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from amplifier_foundation.cli import exits
+
 from .test_guard import Client
 
 if TYPE_CHECKING:
@@ -81,3 +83,12 @@ def test_the_command_serves_it_and_makes_further_links(tmp_path: Path) -> None:
         assert first.enter(link).status == 303
         assert first.ask("GET", "/").status == 200
         assert Client(link).enter(make_link(tmp_path, first)).status == 303
+
+
+def test_a_session_makes_no_link(tmp_path: Path) -> None:
+    environment = {**os.environ, "AMPLIFIER_HOME": str(tmp_path / "home"), "AMPLIFIER_SESSION": "1"}
+    for options in (["--link"], ["--port", "0"]):
+        command = [*PROGRAM, "dashboard", *options]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stdout) == (exits.WAITING, "")
+        assert "is for a person" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
+from socket import create_connection
 from ssl import create_default_context
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
@@ -202,6 +203,48 @@ def test_a_password_lets_in_and_guesses_end_soon(tmp_path: Path) -> None:
         answers = [guesser.ask("POST", "/login", f"password={n}", **FORM).status for n in range(6)]
         assert answers == [401, 401, 401, 401, 429, 429]  # one was wrong before
         assert guesser.ask("POST", "/login", "password=open+sesame", **FORM).status == 429
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "/%2Fevil.example/", "///evil.example/"])
+def test_a_link_leads_to_no_other_site(served: Served, path: str) -> None:
+    client, token = Client(served.address), urlsplit(served.link).query
+    for _ in range(2):  # it lets in, then it was used
+        assert client.ask("GET", f"{path}?{token}").headers["Location"] == "/evil.example/"
+
+
+BROKEN = b'--x\r\nContent-Disposition: form-data; name="password"\r\n\r\n\\ud800\r\n--x--\r\n'
+"""A form with a character that no text has."""
+
+
+def test_a_stranger_causes_no_failure(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    stranger = Client(served.address)
+    assert stranger.ask("POST", "/act", "", Origin="http://[").status == 403
+    kind = "multipart/form-data; boundary=x; charset=raw_unicode_escape"
+    assert stranger.ask("POST", "/login", BROKEN, Content_Type=kind).status == 401
+    place = stranger.place
+    with create_connection((place.hostname, place.port)) as gone:
+        kind = FORM["Content-Type"]
+        head = f"POST /login HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: {kind}\r\nContent-Length: 9\r\n\r\n"
+        gone.sendall(head.encode())
+    assert stranger.ask("GET", "/").status == 401
+    assert [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")] == []
+
+
+def test_a_failure_is_a_sentence_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
+        raise ZeroDivisionError("sk-ant-REDACTED")
+
+    monkeypatch.setattr(application, "find_acts", lambda: [Act("/act", fail)])
+    with served_page(tmp_path) as served:
+        client = Client(served.address)
+        client.enter(served.link)
+        answer: Any = client.ask("POST", "/act", urlencode({"form_token": client.form_token()}), **FORM)
+    assert (answer.status, "ZeroDivisionError" in answer.text) == (500, True)
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert "aaaaaaaa" not in answer.text + caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_without_a_password_no_password_lets_in(served: Served) -> None:
