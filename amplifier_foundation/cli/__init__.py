@@ -34,6 +34,7 @@ _COMMANDS = {
     "config": ("config:config", "Show and change settings."),
     "cost": ("cost:cost", "Show the tokens and the cost of sessions."),
     "demo": ("demo:demo", "Try everything in a new folder: no key, no network."),
+    "docs": ("docs:docs", "List and print the pages of the documentation."),
     "doctor": ("doctor:doctor", "Say what protects this machine, and what does not."),
     "flow": ("flow:flow", "Run workflows of a bundle, and look at their runs."),
     "host": ("host:host", "List, drain and adopt the hosts of a shared store."),
