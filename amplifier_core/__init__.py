@@ -130,6 +130,7 @@ if TYPE_CHECKING:
         ToolResult,
     )
     from .plugins import PluginRow, Plugins, load_plugins
+    from .polling import PollingTrigger
     from .session import AmplifierSession
     from .storage import (
         Admission,
@@ -208,6 +209,7 @@ _HOMES = {
     ),
     "hook_data": "ForkRequest ForkResult RunResult Runner SessionBuilder SpawnOutcome SpawnRequest",
     "plugins": "PluginRow Plugins load_plugins",
+    "polling": "PollingTrigger",
     "session": "AmplifierSession",
     "storage": "Admission Delivery DurableStore Inbox SessionRecord SessionStorage SessionStore DeliveryCounts",
     "testing": (
@@ -302,6 +304,7 @@ __all__ = [
     "PluginLoadFailed",
     "PluginRow",
     "Plugins",
+    "PollingTrigger",
     "Pricing",
     "Provider",
     "ProviderInfo",

@@ -11,6 +11,7 @@ Where things are; a room imports only rooms below it:
     transports/    carries events to sites with a store of their own, and back
     sessions/      stores sessions: forks, history, lineage, locks, usage
     bundle/        reads, checks and composes bundles
+    packages/      begins, checks, switches and pins packages of plugins
     mentions/      adds `@file` mentions to a prompt
     sources/       fetches bundles from git, archives and the web
     settings/      reads and writes settings

@@ -139,6 +139,7 @@ RANKS = {
     "bundle": 4,
     "mentions": 3,
     "sources": 3,
+    "packages": 3,
     "settings": 2,
     "documents": 1,
     "events": 1,
@@ -261,7 +262,7 @@ def package_of(plugin: Path) -> Path:
 
 
 def sources(package: Path) -> list[Path]:
-    return sorted(package.rglob("*.py"))
+    return [path for path in sorted(package.rglob("*.py")) if "templates" not in path.relative_to(package).parts]
 
 
 def all_sources() -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import os
 import re
 import shlex
 import signal
@@ -98,7 +99,7 @@ def test_no_block_of_the_reference_is_left_untested() -> None:  # test_readme_wa
     first, *reference = (path.read_text(encoding="utf-8") for path in READMES)
     kinds = sorted(kind for text in reference for kind in re.findall(r"^```(\w+)$", text, flags=re.M))
     expected = (
-        ["console"] * 17 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 7 + ["markdown"] * 6
+        ["console"] * 18 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 7 + ["markdown"] * 6
     )
     assert kinds == sorted(expected)
     assert set(re.findall(r"^```(\w+)$", first, flags=re.M)) == {"console", "text", "markdown"}
@@ -399,6 +400,19 @@ async def test_the_command_of_a_module_makes_a_prompt() -> None:
     [command] = (await collect_commands(coordinator)).offered.values()
     assert (command.name, command.hint, command.source) == ("review", "[FILE]", "hooks-review")
     assert await expand_command(command, "a.py") == "Review a.py for bugs."
+
+
+def test_a_package_is_begun_and_tested_as_shown(project: Path, home: Path) -> None:
+    (new, shown), (enter, _), (install, _), (test, _) = commands(block("console", "amplifier plugin new trigger"))
+    done = run(new, project)
+    assert (done.returncode, done.stdout.splitlines()) == (0, shown), done.stderr
+    package = project / enter.removeprefix("cd ")
+    assert install == "pip install -e '.[dev]'"  # tests/foundation/packages installs such packages
+    assert test == "pytest"
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"], cwd=package, env={**os.environ, "PYTHONPATH": str(package)}, check=False
+    )
+    assert tested.returncode == 0
 
 
 async def test_the_example_trigger_keeps_the_contract(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..models import HookResult, ToolResult
     from .clock import VirtualClock
+    from .hooks_checks import check_hooks
     from .memory_store import MemoryStore
     from .mocks import (
         EventRecorder,
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
     from .store_checks import check_store
     from .store_checks.shared import check_shared_store
     from .stream_checks import check_stream
+    from .tool_checks import check_tool
     from .trigger_checks import check_trigger
 
 _HOMES = {
     "..models": ("HookResult", "ToolResult"),
     ".clock": ("VirtualClock",),
+    ".hooks_checks": ("check_hooks",),
     ".memory_store": ("MemoryStore",),
     ".mocks": (
         *("EventRecorder", "MockContextManager", "MockCoordinator", "MockTool", "ScriptedOrchestrator"),
@@ -46,6 +49,7 @@ _HOMES = {
     ".store_checks": ("check_store",),
     ".store_checks.shared": ("check_shared_store",),
     ".stream_checks": ("check_stream",),
+    ".tool_checks": ("check_tool",),
     ".trigger_checks": ("check_trigger",),
 }
 
@@ -61,12 +65,14 @@ __all__ = [
     "TestCoordinator",
     "ToolResult",
     "VirtualClock",
+    "check_hooks",
     "check_provider",
     "check_runner",
     "check_shared_store",
     "check_storage",
     "check_store",
     "check_stream",
+    "check_tool",
     "check_trigger",
     "create_test_coordinator",
     "wait_for",

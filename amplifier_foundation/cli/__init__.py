@@ -42,7 +42,7 @@ _COMMANDS = {
     "logs": ("logs:logs", "Show the events of background sessions."),
     "pause": ("lifecycle:pause", "Pause a background session: its events wait."),
     "permission": ("permission:permission", "Explain and list the permissions of tool calls."),
-    "plugin": ("plugin:plugin", "Show installed plugins and modules."),
+    "plugin": ("plugins:plugin", "Write, check, list and pin plugins and modules."),
     "provider": ("provider:provider", "List and test providers, and list their models."),
     "ps": ("ps:ps", "List background sessions and their queues."),
     "restart": ("lifecycle:restart", "Stop a background session and start it anew."),

@@ -1,4 +1,4 @@
-"""Run `amplifier plugin`: show installed plugins and modules, and their names."""
+"""Run `amplifier plugin list`: show installed plugins and modules, and their names."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ from dataclasses import asdict
 
 import click
 
-from .app import json_option, plugins_of
-from .output import print_json, print_table
+from ..app import json_option, plugins_of
+from ..output import print_json, print_table
 
 
-@click.group()
-def plugin() -> None:
-    """Show installed plugins and modules."""
-
-
-@plugin.command(
-    "list", short_help="List the installed packages and the names they offer.", epilog="Example: amplifier plugin list"
-)
+@click.command("list", epilog="Example: amplifier plugin list")
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:

@@ -1,0 +1,86 @@
+"""Watch the event loop and the process while code of others runs, and name what it held up or left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import traceback
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .store_checks.rules import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONGEST_BLOCK = 1.0
+"""Seconds that code may keep the event loop from everything else."""
+_TICK = 0.05
+_LEAVING = 1.0
+"""Seconds for a thread to end after its work."""
+
+
+class LoopWatch:
+    """A thread that notices a blocked event loop; a machine without time for either of them counts as no block."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        """Seconds of the longest block."""
+        self.place = ""
+        """The place in the code that blocked."""
+        self._loop, self._thread_id = asyncio.get_running_loop(), threading.get_ident()
+        self._missed = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._tick, name="amplifier-loop-watch", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        self._thread.join()
+
+    def _tick(self) -> None:
+        while not self._ended.wait(_TICK):
+            self._missed += 1
+            if self._missed * _TICK > self.longest:
+                self.longest = self._missed * _TICK
+                if self.longest >= LONGEST_BLOCK and (frame := sys._current_frames().get(self._thread_id)):
+                    line = traceback.extract_stack(frame)[-1]
+                    self.place = f"{Path(line.filename).name}, line {line.lineno}"
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._beat)
+
+    def _beat(self) -> None:
+        self._missed = 0
+
+
+@contextmanager
+def watch_process(what: str) -> Iterator[None]:
+    """Require that the code in the block does not block the event loop for long, and leaves no task and no thread.
+
+    Raises `AssertionError` with `what`, and the place or the name of the thing.
+    """
+    tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    watch = LoopWatch()
+    try:
+        yield
+    finally:
+        watch.end()
+    require(
+        watch.longest < LONGEST_BLOCK,
+        f"{what} must not block the event loop; it did for {watch.longest:.1f} s ({watch.place}): "
+        "await what waits, or run it with asyncio.to_thread",
+    )
+    left = [_name_of(task) for task in asyncio.all_tasks() - tasks if not task.done()]
+    require(not left, f"{what} must leave no task running; it left {', '.join(left)}: cancel and await it")
+    started = [each for each in threading.enumerate() if each not in threads and not each.name.startswith("asyncio_")]
+    for thread in started:
+        thread.join(_LEAVING / len(started))
+    names = [thread.name for thread in started if thread.is_alive()]
+    require(not names, f"{what} must leave no thread running; it left {', '.join(names)}: end and join it")
+
+
+def _name_of(task: asyncio.Task[object]) -> str:
+    return getattr(task.get_coro(), "__qualname__", "") or task.get_name()
