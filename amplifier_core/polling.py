@@ -84,19 +84,22 @@ class PollingTrigger:
             raise TriggerConfigError(self.name, "seconds", "must be more than 0")
 
     async def ready(self) -> None:
-        """Return after the first poll."""
+        """Return after the first poll, or the end of the watch."""
         await self._ready.wait()
 
     async def watch(self) -> AsyncIterator[TriggerEvent]:
         """Yield the events of each poll until `stop`."""
         from .clock import wait_for
 
-        while not self._stopped.is_set():
-            async for event in self.poll():
-                yield event
+        try:
+            while not self._stopped.is_set():
+                async for event in self.poll():
+                    yield event
+                self._ready.set()
+                due = self.context.clock.now() + timedelta(seconds=self.config["seconds"])
+                await wait_for(self.context.clock, self._stopped, due)
+        finally:
             self._ready.set()
-            due = self.context.clock.now() + timedelta(seconds=self.config["seconds"])
-            await wait_for(self.context.clock, self._stopped, due)
 
     async def stop(self) -> None:
         """End `watch`."""

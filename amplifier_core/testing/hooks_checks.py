@@ -50,7 +50,7 @@ async def check_hooks(
     `patience` is the most seconds for each. Raises `AssertionError`.
     """
     coordinator = MockCoordinator()
-    with watch_process("a module of hooks"):
+    async with watch_process("a module of hooks"):
         async with asyncio.timeout(patience):
             cleanup = await mount(coordinator, dict(config or {}))
         for event, data in {**EVENTS, **(events or {})}.items():

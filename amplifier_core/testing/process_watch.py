@@ -6,18 +6,20 @@ import asyncio
 import sys
 import threading
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .store_checks.rules import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator
 
 LONGEST_BLOCK = 1.0
 """Seconds that code may keep the event loop from everything else."""
 _TICK = 0.05
+_TURNS = 5
+"""Turns of the event loop for tasks that were cancelled to end."""
 _LEAVING = 1.0
 """Seconds for a thread to end after its work."""
 
@@ -56,8 +58,8 @@ class LoopWatch:
         self._missed = 0
 
 
-@contextmanager
-def watch_process(what: str) -> Iterator[None]:
+@asynccontextmanager
+async def watch_process(what: str) -> AsyncIterator[None]:
     """Require that the code in the block does not block the event loop for long, and leaves no task and no thread.
 
     Raises `AssertionError` with `what`, and the place or the name of the thing.
@@ -73,6 +75,8 @@ def watch_process(what: str) -> Iterator[None]:
         f"{what} must not block the event loop; it did for {watch.longest:.1f} s ({watch.place}): "
         "await what waits, or run it with asyncio.to_thread",
     )
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
     left = [_name_of(task) for task in asyncio.all_tasks() - tasks if not task.done()]
     require(not left, f"{what} must leave no task running; it left {', '.join(left)}: cancel and await it")
     started = [each for each in threading.enumerate() if each not in threads and not each.name.startswith("asyncio_")]

@@ -31,7 +31,7 @@ async def check_tool(tool: Tool, example_input: Mapping[str, Any], *, patience: 
     Returns the result of the first call. `patience` is the most seconds for each. Raises `AssertionError`.
     """
     check_tool_description(tool)
-    with watch_process("execute"):
+    async with watch_process("execute"):
         result = await call_tool(tool, example_input, patience)
         if required := _required(tool):
             refused = await call_tool(tool, {}, patience)

@@ -76,6 +76,18 @@ async def test_time_neither_waits_for_nothing_nor_goes_back() -> None:
         await clock.advance(-1)
 
 
+_kept: list[asyncio.Task[Any]] = []
+"""Tasks that a trigger left."""
+
+
+@pytest.fixture(autouse=True)
+async def _end_what_triggers_left() -> AsyncIterator[None]:
+    yield
+    for task in _kept:
+        task.cancel()
+    _kept.clear()
+
+
 @dataclass
 class Counter:
     """A trigger that keeps the contract: one event whenever the clock ticks."""
@@ -103,9 +115,11 @@ class Counter:
 
     async def pause(self) -> None:
         waits = [asyncio.create_task(self.clock.sleep(1)), asyncio.create_task(self.stopped.wait())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def event(self, count: int) -> TriggerEvent:
         return TriggerEvent(TriggerType.CUSTOM, "counter", dedupe_key=str(count), state={"count": count})
@@ -130,6 +144,39 @@ class TakesAnything(Counter):
 class CrashesAtConfiguration(Counter):
     def configure(self, config: Mapping[str, Any]) -> None:
         raise TypeError("unexpected keyword")
+
+
+class LeavesItsSleep(Counter):
+    async def pause(self) -> None:
+        waits = [asyncio.create_task(self.clock.sleep(1)), asyncio.create_task(self.stopped.wait())]
+        _kept.extend(waits)
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+
+class IgnoresAnEarlyStop(Counter):
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        self.stopped.clear()
+        async for event in super().watch():
+            yield event
+
+
+class SwallowsCancellation(Counter):
+    async def pause(self) -> None:
+        while not self.stopped.is_set():
+            try:
+                return await super().pause()
+            except asyncio.CancelledError:
+                continue
+
+
+class EndsWhenCancelled(Counter):
+    async def pause(self) -> None:
+        try:
+            await super().pause()
+        except asyncio.CancelledError:
+            self.stopped.set()
 
 
 class Forgetful(Counter):
@@ -231,6 +278,10 @@ async def test_a_trigger_that_keeps_the_contract_passes() -> None:
         (Coroutine, "must return an async iterator"),
         (Disowning, "matches must return None for an event of its own watch"),
         (Silent, "must yield an event when it is provoked"),
+        (IgnoresAnEarlyStop, r"must end at once when stop\(\) came before it"),
+        (SwallowsCancellation, "must end promptly when it is cancelled: catch Exception"),
+        (EndsWhenCancelled, "must let CancelledError pass; it ended as if nothing had happened"),
+        (LeavesItsSleep, "must leave no task running; it left VirtualClock.sleep"),
     ],
 )
 async def test_a_broken_rule_is_named(trigger: type[Any], rule: str) -> None:
