@@ -82,14 +82,13 @@ class Reader:
             **kept,
             "AMPLIFIER_HOME": str(home / "data"),
             "GIT_CONFIG_GLOBAL": "/dev/null",
-            **{
-                f"GIT_{who}_{what}": "ann@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
-            },
+            **{f"GIT_{who}_{what}": "ann@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
             "HOME": str(home),
             "NO_COLOR": "1",
             "PATH": f"{home / 'environment' / 'bin'}:{os.environ['PATH']}",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_NO_BUILD_ISOLATION": "0",  # the tool reads it as: no isolation
+            "PIP_NO_DEPS": "1",  # they are there
             "PIP_NO_INDEX": "1",
             "PYTHONPATH": "",
         }

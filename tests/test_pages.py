@@ -16,7 +16,7 @@ PAGES = sorted(ROOT.glob("amplifier_*/docs/*.md"))
 STAND_INS = {
     r"^pip install (--upgrade )?'.*": "true",  # the reader's environment has it
 }
-MOST_LINES = 130
+MOST_LINES = 135
 OWN_LINES = 40
 """Lines that somebody writes for a package with a trigger: its code and its test."""
 
