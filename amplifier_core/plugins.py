@@ -122,6 +122,11 @@ class Plugins:
         """Return the registered names of a plugin by kind: `{"trigger": ["trigger-timer"]}`; {} for none."""
         return {kind: list(names) for kind, names in self._offers.get(plugin, {}).items()}
 
+    def hooks_of(self, plugin: str) -> list[str]:
+        """Return the names of the hooks that a registered plugin implements, sorted."""
+        callers = self._manager.get_hookcallers(self._manager.get_plugin(plugin)) or ()
+        return sorted(hook.name for hook in callers)
+
     def register(self, plugin: object, name: str = "", row: PluginRow | None = None) -> PluginRow:
         """Take one plugin: a module or object with `@hookimpl` functions.
 
@@ -149,8 +154,11 @@ class Plugins:
     def _take(self, plugin: object, name: str, row: PluginRow) -> None:
         misuse: str | None = "it is registered already under another name"
         if not self._manager.is_registered(plugin):
-            self._manager.register(plugin, name)
-            misuse = self._misuse(plugin)
+            try:
+                self._manager.register(plugin, name)
+                misuse = self._misuse(plugin)
+            except pluggy.PluginValidationError as error:
+                misuse = self._describe_signature(plugin) or _one_line(error)
         if misuse is not None:
             raise PluginLoadFailed(row.name, row.dist, row.version, misuse)
         for hook, implementation in self._implementations(plugin):
@@ -189,6 +197,16 @@ class Plugins:
         for name in known:
             if hasattr(plugin, name) and self._manager.parse_hookimpl_opts(plugin, name) is None:
                 return f"{name} is not marked with @hookimpl"
+        return None
+
+    def _describe_signature(self, plugin: object) -> str | None:
+        """Return the fault in the parameters of a plugin's hooks that pluggy refuses."""
+        for name, hook in vars(self._manager.hook).items():
+            implementation = getattr(plugin, name, None)
+            if hook.spec is not None and callable(implementation):
+                taken, offered = inspect.signature(implementation).parameters, hook.spec.argnames
+                if unknown := sorted(set(taken) - set(offered)):
+                    return f"{name} takes '{unknown[0]}', and gets ({', '.join(offered)}) by name"
         return None
 
     def bound_to(self, loop: asyncio.AbstractEventLoop) -> Plugins:

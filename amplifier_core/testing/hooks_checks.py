@@ -14,7 +14,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from ..models import HookResult
-from ..validation.base import is_async, takes
+from ..validation.base import takes
 from ..validation.hook import handlers_of
 from .mocks import MockCoordinator
 from .process_watch import watch_process
@@ -69,12 +69,14 @@ async def check_hooks(
 
 async def _check_handler(name: str, handler: Any, event: str, data: dict[str, Any], patience: float) -> None:
     title = f"the handler {name} of {event}"
-    require(is_async(handler) and takes(handler, "event", "data"), f"{title} must be async, and take (event, data)")
+    require(takes(handler, "event", "data"), f"{title} must take (event, data)")
     try:
         async with asyncio.timeout(patience):
-            result = await handler(event, data)
+            result = handler(event, data)
+            result = await result if inspect.isawaitable(result) else result
     except TimeoutError:
         raise AssertionError(f"{title} must end; it did not within {patience:g} s") from None
     except Exception as error:
         raise AssertionError(f"{title} must not raise; it raised {type(error).__name__}: {error}") from error
-    require(isinstance(result, HookResult), f"{title} must return a HookResult, not {type(result).__name__}")
+    fits = result is None or isinstance(result, HookResult)
+    require(fits, f"{title} must return a HookResult, or None to go on, not {type(result).__name__}")

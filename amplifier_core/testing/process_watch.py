@@ -62,6 +62,8 @@ class LoopWatch:
 async def watch_process(what: str) -> AsyncIterator[None]:
     """Require that the code in the block does not block the event loop for long, and leaves no task and no thread.
 
+    Daemon threads may stay: a client that is shared by sessions may keep one.
+
     Raises `AssertionError` with `what`, and the place or the name of the thing.
     """
     tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
@@ -79,11 +81,16 @@ async def watch_process(what: str) -> AsyncIterator[None]:
         await asyncio.sleep(0)
     left = [_name_of(task) for task in asyncio.all_tasks() - tasks if not task.done()]
     require(not left, f"{what} must leave no task running; it left {', '.join(left)}: cancel and await it")
-    started = [each for each in threading.enumerate() if each not in threads and not each.name.startswith("asyncio_")]
+    started = [each for each in threading.enumerate() if each not in threads and not _may_stay(each)]
     for thread in started:
         thread.join(_LEAVING / len(started))
     names = [thread.name for thread in started if thread.is_alive()]
     require(not names, f"{what} must leave no thread running; it left {', '.join(names)}: end and join it")
+
+
+def _may_stay(thread: threading.Thread) -> bool:
+    """Return whether a thread holds up no end of the process: a daemon, or one of the event loop's own."""
+    return thread.daemon or thread.name.startswith("asyncio_")
 
 
 def _name_of(task: asyncio.Task[object]) -> str:

@@ -106,7 +106,7 @@ class LeavesATask(Words):
 class LeavesAThread(Words):
     async def execute(self, input: dict[str, Any]) -> Any:
         _kept.append(threading.Event())
-        threading.Thread(target=_kept[-1].wait, name="worker-of-words", daemon=True).start()
+        threading.Thread(target=_kept[-1].wait, name="worker-of-words").start()
         return await super().execute(input)
 
 
@@ -171,29 +171,29 @@ async def raises(event: str, data: dict[str, Any]) -> HookResult:
     raise KeyError("size")
 
 
-async def says_nothing(event: str, data: dict[str, Any]) -> None:
-    return None
+async def says_yes(event: str, data: dict[str, Any]) -> Any:
+    return True
 
 
 async def takes_one(event: str) -> HookResult:
     return HookResult()
 
 
-def is_plain(event: str, data: dict[str, Any]) -> HookResult:
-    return HookResult()
+def is_plain(event: str, data: dict[str, Any]) -> None:
+    return None
 
 
 async def test_hooks_that_keep_the_contract_pass() -> None:
     await check_hooks(mounting(watch))
+    await check_hooks(mounting(is_plain))
 
 
 @pytest.mark.parametrize(
     ("handler", "rule"),
     [
         (raises, "the handler watching of tool:pre must not raise; it raised KeyError: 'size'"),
-        (says_nothing, "must return a HookResult, not NoneType"),
-        (takes_one, r"must be async, and take \(event, data\)"),
-        (is_plain, r"must be async, and take \(event, data\)"),
+        (says_yes, "must return a HookResult, or None to go on, not bool"),
+        (takes_one, r"must take \(event, data\)"),
     ],
 )
 async def test_a_handler_that_breaks_a_rule_is_told_which(handler: Callable[..., Any], rule: str) -> None:

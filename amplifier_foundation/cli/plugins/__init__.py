@@ -7,6 +7,7 @@ import click
 from ...cli import Verbs
 
 _VERBS = {
+    "check": ("plugins.check:check", "Check installed packages against their contracts."),
     "list": ("plugins.listing:list_", "List the installed packages and the names they offer."),
     "new": ("plugins.new:new", "Write the package of a new plugin, with its tests."),
 }
