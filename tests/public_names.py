@@ -19,6 +19,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import click
+import pluggy
 
 from amplifier_core import __version__, hookspecs, loader
 from amplifier_foundation.bundle.json_schema import bundle_schema
@@ -73,7 +74,7 @@ def is_own(module: ModuleType, name: str) -> bool:
         return False
     if isinstance(value, type | FunctionType):
         return value.__module__ == module.__name__
-    return name.isupper() or isinstance(value, hookspecs.pluggy.HookimplMarker | hookspecs.pluggy.HookspecMarker)
+    return name.isupper() or isinstance(value, pluggy.HookimplMarker | pluggy.HookspecMarker)
 
 
 def describe(path: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,7 @@ def test_a_page_works_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     with Reader(tmp_path / "project", STAND_INS, installs_quickly=page.stem != "trigger") as reader:
         reader.read(page)
     for package in reader.folder.glob("amplifier-*/pyproject.toml"):
-        lint = [sys.executable, "-m", "ruff", "check", "--quiet", "--no-cache", package.parent]
+        lint = [sys.executable, "-m", "ruff", "check", "--quiet", "--no-cache", str(package.parent)]
         assert subprocess.run(lint, capture_output=True, text=True, check=False).stdout == ""
 
 
