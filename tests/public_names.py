@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 import pluggy
+from pydantic import BaseModel
 
 from amplifier_core import __version__, hookspecs, loader
 from amplifier_foundation.bundle.json_schema import bundle_schema
@@ -94,7 +95,11 @@ def describe(path: str, value: Any) -> Iterator[tuple[str, str]]:
 def describe_class(path: str, kind: type) -> Iterator[tuple[str, str]]:
     """Yield the parameters, the methods and the constants of a class."""
     is_protocol = bool(getattr(kind, "_is_protocol", False))
-    if not is_protocol:
+    if issubclass(kind, BaseModel):
+        for name, field in kind.model_fields.items():
+            told = REQUIRED if field.is_required() else f"default {shorten(repr(field.get_default()))}"
+            yield f"{path}({field.alias or name})", told
+    elif not is_protocol:
         yield from parameters_of(path, kind)
     for name, member in vars(kind).items():
         if name.startswith("_"):
