@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 KERNEL = Path(amplifier_core.__file__).parent
 FOUNDATION = Path(__file__).parents[1]
+FIRST = "first-session"
+"""The page to begin with."""
 REFERENCES = {"reference": FOUNDATION / "README.md", "authors": KERNEL / "README.md"}
 """The pages to look things up in: one for users, one for authors of packages."""
 
@@ -27,6 +29,7 @@ REFERENCES = {"reference": FOUNDATION / "README.md", "authors": KERNEL / "README
 def find_pages() -> dict[str, Path]:
     """Return the file of each page by its name: those of users, those of authors, the references."""
     files = [path for folder in (FOUNDATION, KERNEL) for path in sorted((folder / "docs").glob("*.md"))]
+    files.sort(key=lambda path: path.stem != FIRST)
     return {path.stem: path for path in files} | REFERENCES
 
 
