@@ -110,17 +110,7 @@ def small(told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
 @pytest.mark.parametrize(
     "command",
     [
-        *(
-            "up --once",
-            "up --detach",
-            "worker --once",
-            "ps",
-            "logs",
-            "host list",
-            "why abcd",
-            "pause tick",
-            "start tick",
-        ),
+        *("up --once", "worker --once", "ps", "logs", "host list", "why abcd", "pause tick", "start tick"),
         *("trigger list", "trigger dead", "trigger fire tick", "trigger retry abcd", "trigger drop abcd"),
         *("approvals list", "approvals show last", "issue list", "issue create Bread", "memory list"),
         *("store info", "store check", "store backup", "store copy settings elsewhere.db"),
