@@ -22,6 +22,7 @@ import click
 import pluggy
 from pydantic import BaseModel
 
+import amplifier_core
 from amplifier_core import __version__, hookspecs, loader
 from amplifier_foundation.bundle.json_schema import bundle_schema
 from amplifier_foundation.cli import COMMAND_GROUP, cli, exits
@@ -84,12 +85,20 @@ def describe(path: str, value: Any) -> Iterator[tuple[str, str]]:
         yield path, "enum"
         yield from ((f"{path}.{member.name}", repr(member.value)) for member in value)
     elif isinstance(value, type):
-        yield path, f"class, below {', '.join(base.__name__ for base in value.__bases__)}"
+        yield path, "class"
+        yield from ((f"{path} is a {base.__name__}", "base") for base in value.__mro__ if is_public_base(value, base))
         yield from describe_class(path, value)
     elif callable(value) and hasattr(value, "__qualname__"):
         yield from describe_function(path, value, "function")
     else:
         yield path, shorten(repr(value)) if isinstance(value, str | int | float | None) else type(value).__name__
+
+
+def is_public_base(kind: type, base: type) -> bool:
+    """Return whether others may rely on a base of a class: it is built in, or has a public name."""
+    if base in (kind, object):
+        return False
+    return base.__module__ == "builtins" or base.__name__ in amplifier_core.__all__
 
 
 def describe_class(path: str, kind: type) -> Iterator[tuple[str, str]]:
