@@ -164,6 +164,8 @@ class SettingsFile(Section):
     hosts: Hosts = Field(default_factory=Hosts)
     transports: list[Transport] = Field(default_factory=list)
     """Brokers that carry events between sites; each transport once. Only your own settings may name them."""
+    disabled_plugins: list[Text] = Field(default_factory=list)
+    """Plugins and modules that are not loaded, by the names of their entry points. Only your own settings name them."""
     max_subprocess: int = Field(default=0, ge=1)
     """Sessions in processes of their own that run at a time (`runner: subprocess`)."""
 
