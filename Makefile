@@ -12,6 +12,7 @@
 # make foreman    kill a foreman's workers at KILLS=100 random moments of ISSUES=50 issues; each is done once, with its branch
 # make hosts      kill hosts on one PostgreSQL KILLS=500 times, freeze them ZOMBIES=100 times, cut them off PARTITIONS=50 times, kill the server OUTAGES=20 times
 # make mutations  damage real bundles in COUNT=100000 ways; each loads, or gets an error with its place
+# make screenshots take the pictures of the page in its README from the demo
 # make editors    change the messages of an editor in MUTATIONS=20000 ways; each request gets one answer, and the agent goes on
 
 PYTHON ?= python3
@@ -38,7 +39,7 @@ PACKAGES := amplifier_core amplifier_foundation $(foreach plugin,$(PLUGINS),$(wi
 
 unexport PYTHONDONTWRITEBYTECODE # Python keeps what it has compiled: tests begin sooner, and so does each process of theirs
 
-.PHONY: demo test check bench chaos streams soak year flows foreman hosts faults mutations editors ecosystem
+.PHONY: demo test check bench chaos streams soak year flows foreman hosts faults mutations editors ecosystem screenshots
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -95,6 +96,9 @@ mutations: $(READY)
 editors: $(READY)
 	@MUTATIONS=$(MUTATIONS) $(BIN)/python -m pytest -q -rP -o faulthandler_timeout=0 \
 		plugins/amplifier-acp/tests/test_bad_input.py -k mutation
+
+screenshots: $(READY)
+	@$(BIN)/python plugins/amplifier-dashboard/screenshots/make.py
 
 $(READY): $(PROJECTS) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "amplifier needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'

@@ -13,6 +13,8 @@ A package implements one or more of these groups:
                      redeliver, drop, purge, expired_sessions             administration
     DocumentStore    write_documents, document, documents     small records, changed with events (module `documents`)
     DocumentSearch   search_documents                         … found by their words
+    StoreViews       watch_commits, delivery_page, session_page, delivery_rates     what people look at (`store_views`)
+    MessageSearch    search_messages, index_messages           messages found by their words (`store_views`)
     StoreAdministration  info, size, probe, check, backup, restore, salvage, compact: the files, also of a damaged store
 
 `DurableStore` is a `SessionStore` and an `Inbox`: background sessions need both. Every coroutine returns when its

@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 
+def text_of(message: Mapping[str, Any]) -> str:
+    """Return the text of a message, its blocks joined."""
+    content = message.get("content")
+    if isinstance(content, list):
+        blocks = [block for block in content if isinstance(block, dict) and block.get("type") == "text"]
+        return "".join(str(block.get("text") or "") for block in blocks)
+    return str(content or "")
+
+
 class _Segment:
     """A list that only grows. A transcript at its end appends to it; any other begins a segment of its own."""
 

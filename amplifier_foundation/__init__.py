@@ -3,6 +3,7 @@
 Where things are; a room imports only rooms below it:
 
     cli/           the commands
+    operations/    does what a person asks, for every surface, and records who asked
     background/    runs background sessions: triggers, queues, workers, the running process
     flows/         runs workflows: tasks of agents that fork each other's sessions
     isolation/     runs sessions in processes of their own
@@ -23,7 +24,7 @@ Where to add something:
 
     a key of background sessions or triggers   bundle/background_config.py
     a section of a bundle                      bundle/schema.py
-    a column of `ps` and `up`                  cli/columns.py
+    a column of `ps` and `up`                  operations/columns.py
     a command                                  cli/__init__.py
     a verb of `session`, `trigger` or `bundle` cli/sessions/__init__.py
     a setting                                  settings/schema.py

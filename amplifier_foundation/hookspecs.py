@@ -9,13 +9,16 @@ from amplifier_core.hookspecs import hookspec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
     from typing import TypeAlias
 
     from amplifier_core.documents import DocumentEdit, Documents
     from amplifier_core.hookspecs import Register
-    from amplifier_core.storage import Delivery
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import Delivery, DurableStore
 
+    Serve: TypeAlias = Callable[[Mapping[str, Any], "ServerContext"], AbstractAsyncContextManager[str]]
     TrackerFactory: TypeAlias = Callable[[Mapping[str, Any]], "WorkTracker"]
     IsReleased: TypeAlias = Callable[[str, str], bool]
     SandboxFactory: TypeAlias = Callable[[str, IsReleased, Callable[[], bool]], "Sandbox"]
@@ -134,6 +137,15 @@ class Transport(Protocol):
         ...
 
 
+@frozen
+class ServerContext:
+    """What a server beside `up` works with."""
+
+    store: DurableStore
+    """The store of the background sessions; it may be called from the loop of the server."""
+    plugins: Plugins
+
+
 @hookspec
 def amplifier_register_bundle(register: Register[str | Path]) -> None:
     """Offer bundles of the package: `register("foreman", Path(__file__).parent / "bundles")`.
@@ -158,6 +170,17 @@ def amplifier_register_sandbox(register: Register[SandboxFactory]) -> None:
 
     The factory is called for each process with the working folder and two functions: `is_released("read" or "write",
     path)` says whether the person's own rules release a guarded file, `is_read_only()` whether nothing may be written.
+    """
+
+
+@hookspec
+def amplifier_register_server(register: Register[Serve]) -> None:
+    """Offer a server that runs beside `up`: `register("dashboard", serve)`, started with `up --serve dashboard`.
+
+    `serve(config, context)` is an async context manager: it yields the address that the person is shown, when the
+    server answers, and serves while its block runs, in the event loop of `up`. `config` is that of the setting
+    `servers`. What it raises before the yield says the remedy. When the server fails later, it raises from within its
+    block, as `asyncio.TaskGroup` does; it is started anew after a pause. Long computations belong into threads.
     """
 
 

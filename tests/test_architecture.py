@@ -49,6 +49,7 @@ HEAVY = {
     "httpcore",
     "httpx",
     "httpx2",
+    "jinja2",
     "mcp",
     "mcp_types",
     "nats",
@@ -125,8 +126,9 @@ SPAWNERS = {
 """Who may start a task outside a task group, and why that task has an owner all the same."""
 
 RANKS = {
-    "__main__": 11,
-    "cli": 10,
+    "__main__": 12,
+    "cli": 11,
+    "operations": 10,
     "flows": 9,
     "background": 8,
     "subprocess_runner": 9,
@@ -171,6 +173,7 @@ BUILT_ON = {
         "amplifier-trigger-issue",
         "amplifier-trigger-session-event",
     },
+    "amplifier-dashboard": {"amplifier-trigger-webhook"},
     "amplifier-loop-streaming": {"amplifier-loop-basic"},
     "amplifier-orchestration": {
         "amplifier-trigger-file-watcher",
@@ -189,6 +192,7 @@ BUILT_ON = {
 FOUNDED = {
     "amplifier-acp",
     "amplifier-bundle-foreman",
+    "amplifier-dashboard",
     "amplifier-orchestration",
     "amplifier-runner-ray",
     "amplifier-runner-subprocess",
@@ -200,7 +204,7 @@ FOUNDED = {
 }
 """Plugins that are built on the foundation: their part of it is a room of the foundation."""
 
-APPLICATIONS = {"amplifier-acp"}
+APPLICATIONS = {"amplifier-acp", "amplifier-dashboard"}
 """Plugins that are a command of their own name."""
 OTHER_OFFERS = {
     "amplifier-bundle-foreman": {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..documents import Document, DocumentMatch, check_document_names, check_where, has_members
 from ..errors import DocumentConflict
 from ..text_search import contains, cut_snippet, fold_words, join_members, rank, read_query
+from .memory_news import MemoryNews
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
     """The members that a search looks in; the document that was changed last is the last one."""
 
 
-class MemoryDocuments(ABC):
+class MemoryDocuments(MemoryNews, ABC):
     """Implement `DocumentSearch` without a file; the rest of the store keeps the log of events."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._documents: Documents = {}
         self._searched: Searched = {}
 

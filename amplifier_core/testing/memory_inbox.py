@@ -94,6 +94,7 @@ class MemoryInbox(MemoryDocuments):
         else:
             kept = Kept(replace(delivery, state="refused", reason=refused))
         self._deliveries[delivery.delivery_id] = kept
+        self._tell()
         return kept.delivery
 
     async def trigger_state(self, project: str, trigger: str) -> dict[str, Any]:
@@ -237,6 +238,7 @@ class MemoryInbox(MemoryDocuments):
             size -= size_of(self._log[events])
             events += 1
         del self._log[:events]
+        self._tell()
         return Purged(len(finished), events)
 
     def _admit(self, delivery: Delivery, admission: Admission) -> Kept:
@@ -286,6 +288,7 @@ class MemoryInbox(MemoryDocuments):
             session_id=before.session_id or session_id,
             updated=now,
         )
+        self._tell()
         return kept.delivery
 
     def _is_due(self, kept: Kept, project: str, queue: str, now: datetime) -> bool:
@@ -328,6 +331,7 @@ class MemoryInbox(MemoryDocuments):
     def _change(self, kept: Kept, **changes: Any) -> None:
         kept.lease_until = None
         kept.delivery = replace(kept.delivery, **{"updated": self._now(), **changes})
+        self._tell()
 
     def _skip(self, all_kept: Iterable[Kept], reason: str, now: datetime) -> None:
         for kept in all_kept:
@@ -346,11 +350,13 @@ class MemoryInbox(MemoryDocuments):
     def _save_state(self, project: str, trigger: str, state: Mapping[str, Any], *, merge: bool = False) -> None:
         kept = self._states.get((project, trigger), {})
         self._states[project, trigger] = merge_state(kept, copy_json(state)) if merge else copy_json(state)
+        self._tell()
 
     def _append_to_log(self, events: Sequence[SessionEvent]) -> list[SessionEvent]:
         logged = [replace(event, sequence=number) for number, event in enumerate(events, self._sequence + 1)]
         self._log += deepcopy(logged)
         self._sequence += len(logged)
+        self._tell()
         return logged
 
     def _require_claim(self, delivery: Delivery) -> Kept:

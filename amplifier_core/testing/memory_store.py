@@ -12,7 +12,7 @@ from ..errors import SessionConflict, SessionExists, SessionNotFound
 from ..ids import validate_session_id
 from ..storage import Finding, SessionRecord, check_changes
 from .memory_documents import copy_json, has
-from .memory_inbox import MemoryInbox
+from .memory_views import MemoryViews
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,27 +33,36 @@ class _History:
     source: _History | None = None
     shared: int = 0
     own: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    """The numbers of its own messages in the order of all that were appended to the store."""
 
     def count(self) -> int:
         return self.shared + len(self.own)
 
     def texts(self) -> list[str]:
-        parts, history, stop = [self.own], self, self.shared
+        return [
+            text for history, stop in reversed(self.parts()) for text in history.own[: max(0, stop - history.shared)]
+        ]
+
+    def parts(self) -> list[tuple[_History, int]]:
+        """Return this history with its end, then its source with the end of the shared messages, and so on."""
+        parts, history, stop = [(self, self.count())], self, self.shared
         while history.source is not None:
             history = history.source
-            parts.append(history.own[: max(0, stop - history.shared)])
+            parts.append((history, stop))
             stop = min(stop, history.shared)
-        return [text for part in reversed(parts) for text in part]
+        return parts
 
 
-class MemoryStore(MemoryInbox):
-    """Implement `DurableStore` and `DocumentStore` without a file; its content ends with the object."""
+class MemoryStore(MemoryViews):
+    """Implement `DurableStore`, `DocumentSearch` and `StoreViews` without a file; its content ends with the object."""
 
     def __init__(self) -> None:
         super().__init__()
         self._records: dict[str, SessionRecord] = {}
         self._histories: dict[str, _History] = {}
         self._received: set[tuple[str, str]] = set()
+        self._appended = 0
 
     async def create(self, record: SessionRecord) -> SessionRecord:
         """Store a new session; with `fork_of` but no `fork_at`, fork the whole source."""
@@ -68,6 +77,7 @@ class MemoryStore(MemoryInbox):
         fork_at = None if record.fork_of is None else history.shared
         self._records[record.session_id] = replace(record, fork_at=fork_at, config=config, metadata=metadata)
         self._histories[record.session_id] = history
+        self._tell()
         return await self.get(record.session_id)
 
     async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
@@ -79,7 +89,10 @@ class MemoryStore(MemoryInbox):
             raise SessionConflict(session_id, f"session '{session_id}' has {history.count()} messages, not {at}")
         if texts:
             history.own += texts
+            history.numbers += range(self._appended, self._appended + len(texts))
+            self._appended += len(texts)
             self._records[session_id] = replace(record, updated=self._now())
+            self._tell()
         return history.count()
 
     async def update(self, session_id: str, **changes: Any) -> None:
@@ -133,6 +146,7 @@ class MemoryStore(MemoryInbox):
         """Forget a session."""
         self._record(session_id)
         del self._records[session_id], self._histories[session_id]
+        self._tell()
 
     async def examine(self, session_id: str) -> list[Finding]:
         """Report a deleted parent or source; nothing else goes wrong in memory."""
@@ -154,6 +168,7 @@ class MemoryStore(MemoryInbox):
         }
         for finding in found:
             self._records[session_id] = replace(self._records[session_id], **remedies[finding.kind])
+            self._tell()
         return found
 
     async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:
@@ -165,6 +180,17 @@ class MemoryStore(MemoryInbox):
 
     async def close(self) -> None:
         """Do nothing: there is no file."""
+
+    def _stored_messages(self) -> dict[int, tuple[SessionRecord, int, Message]]:
+        """Return each message once, by its number, with the session that wrote it, or else the oldest that has it."""
+        found: dict[int, tuple[SessionRecord, int, Message]] = {}
+        for is_own in (True, False):
+            for session_id, record in self._records.items():
+                for history, stop in self._histories[session_id].parts()[: 1 if is_own else None]:
+                    for position in range(history.shared, stop):
+                        at = position - history.shared
+                        found.setdefault(history.numbers[at], (record, position, json.loads(history.own[at])))
+        return found
 
     def _fork(self, source: str, at: int | None) -> _History:
         self._record(source)
@@ -195,3 +221,4 @@ class MemoryStore(MemoryInbox):
         record = self._record(validate_session_id(session_id))
         check_changes(changes)
         self._records[record.session_id] = replace(record, **{**deepcopy(dict(changes)), "updated": self._now()})
+        self._tell()

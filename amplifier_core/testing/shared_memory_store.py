@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +14,7 @@ from .memory_documents import copy_json
 from .memory_store import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from ..clock import Clock
@@ -47,7 +46,6 @@ class SharedMemoryStore(MemoryStore):
         self._leases: dict[str, Lease] = {}
         self._present: dict[str, Presence] = {}
         self._received: set[tuple[str, str]] = set()
-        self._listeners: dict[object, Callable[[], None]] = {}
 
     async def now(self) -> datetime:
         """Return the time of the clock."""
@@ -64,42 +62,42 @@ class SharedMemoryStore(MemoryStore):
 
     async def create(self, record: SessionRecord) -> SessionRecord:
         """Store a new session."""
-        with self._writing():
-            return await super().create(record)
+        self._require_fence()
+        return await super().create(record)
 
     async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
         """Add messages after the first `at`."""
-        with self._writing():
-            return await super().append(session_id, messages, at=at)
+        self._require_fence()
+        return await super().append(session_id, messages, at=at)
 
     async def update(self, session_id: str, **changes: Any) -> None:
         """Change fields of the record."""
-        with self._writing():
-            await super().update(session_id, **changes)
+        self._require_fence()
+        await super().update(session_id, **changes)
 
     async def delete(self, session_id: str) -> None:
         """Forget a session."""
-        with self._writing():
-            await super().delete(session_id)
+        self._require_fence()
+        await super().delete(session_id)
 
     async def emit(self, event: SessionEvent) -> SessionEvent:
         """Append to the log."""
-        with self._writing():
-            return await super().emit(event)
+        self._require_fence()
+        return await super().emit(event)
 
     async def write_documents(
         self, changes: Sequence[DocumentChange], *, emits: Sequence[SessionEvent] = ()
     ) -> list[SessionEvent]:
         """Make all changes and append `emits` to the log."""
-        with self._writing():
-            return await super().write_documents(changes, emits=emits)
+        self._require_fence()
+        return await super().write_documents(changes, emits=emits)
 
     async def save_trigger_state(
         self, project: str, trigger: str, state: Mapping[str, Any], *, merge: bool = False
     ) -> None:
         """Store a trigger's state without an event, or change some keys of it."""
-        with self._writing():
-            await super().save_trigger_state(project, trigger, state, merge=merge)
+        self._require_fence()
+        await super().save_trigger_state(project, trigger, state, merge=merge)
 
     async def receive(self, event: SessionEvent, origin: str) -> SessionEvent | None:
         """Append an event of another site to the log once; the ids are kept for good."""
@@ -127,7 +125,6 @@ class SharedMemoryStore(MemoryStore):
         if leader is not None and not self._holds(leader):
             raise StaleEpoch(leader.name, leader.epoch, "lease")
         stored = await super().enqueue(project, queue, trigger, event, refused=refused, admission=admission, now=now)
-        self._tell()
         if stored is None:
             return None
         kept = self._deliveries[stored.delivery_id]
@@ -156,7 +153,6 @@ class SharedMemoryStore(MemoryStore):
         self._begun.setdefault((project, queue), []).append(now)
         kept = self._deliveries[self._claim_first(due, lease, session_id, now).delivery_id]
         kept.delivery = replace(_shared(kept), owners=(*_shared(kept).owners, owner)[-_OWNERS:])
-        self._tell()
         return kept.delivery
 
     async def reserve(self, project: str, name: str, limit: int, period: float) -> float:
@@ -220,32 +216,15 @@ class SharedMemoryStore(MemoryStore):
 
     def listen(self, told: Callable[[], None]) -> Callable[[], None]:
         """Call `told` after every write."""
-        key = object()
-        self._listeners[key] = told
-        return lambda: self._listeners.pop(key, None) and None
+        return self.watch_commits(told)
 
-    def _tell(self) -> None:
-        for told in list(self._listeners.values()):
-            told()
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _require_fence(self) -> None:
+        """Raise `StaleEpoch` once the claim of this view is over."""
         if self._fence is not None:
             self._require_claim(self._fence)
-        yield
-        self._tell()
 
     def _now(self) -> datetime:
         return self._clock.now()
-
-    def _change(self, kept: Kept, **changes: Any) -> None:
-        super()._change(kept, **changes)
-        self._tell()
-
-    def _append_to_log(self, events: Sequence[SessionEvent]) -> list[SessionEvent]:
-        logged = super()._append_to_log(events)
-        self._tell()
-        return logged
 
     def _holds(self, lease: Lease) -> bool:
         held = self._leases.get(lease.name)

@@ -14,13 +14,15 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..models import HookResult
 
 HIDDEN = "[REDACTED]"
 SHORTEST = 8
 """Characters of the shortest secret that is looked for by its value: shorter ones are words."""
+SHORTEST_REST = 4
+"""Characters of the shortest end of a secret that is hidden where its beginning was not seen."""
 CAUSES = 10
 """Causes of an error looked at."""
 REMEMBERED = 256
@@ -137,6 +139,12 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
     return _redact(text, known_forms(secrets))
 
 
+def redactor(secrets: Iterable[str] = ()) -> Callable[[str], str]:
+    """Return `redact_text` for many texts at once: the known secrets are collected now."""
+    forms = known_forms(secrets)
+    return lambda text: _redact(text, forms)
+
+
 def hide_known(text: str) -> str:
     """Return `text` with "[REDACTED]" in place of the secrets known by value; forms of secrets stay.
 
@@ -230,16 +238,18 @@ class StreamRedactor:
     """Hides known secrets in a text that comes in pieces.
 
     A piece that may begin a secret is held back until the next ones decide. `has_secrets` says whether there is
-    anything to hide. Secrets are known by value alone: `secrets`, and those that `redact_text` knows.
+    anything to hide. Secrets are known by value alone: `secrets`, and those that `redact_text` knows. With `is_late`,
+    earlier pieces were not seen: the text may begin within a secret, and the rest of that is hidden, too.
     """
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, secrets: Iterable[str] = (), *, is_late: bool = False) -> None:
         self._forms = known_forms(secrets)
         self._by_first: dict[str, list[str]] = {}
         for form in self._forms:
             self._by_first.setdefault(form[0], []).append(form)
         self._longest = len(self._forms[0]) if self._forms else 0
         self._held = ""
+        self._is_late = is_late
 
     @property
     def has_secrets(self) -> bool:
@@ -249,6 +259,12 @@ class StreamRedactor:
     def feed(self, piece: str) -> str:
         """Take the next piece, and return the text that is safe to show."""
         text = self._held + piece if self._held else piece
+        if self._is_late:
+            rest = self._find_rest(text)
+            if rest is None:
+                self._held = text
+                return ""
+            self._is_late, text = False, text[rest:]
         end = self._find_safe_end(text)
         self._held = text[end:]
         return hide_forms(text[:end], self._forms)
@@ -256,7 +272,23 @@ class StreamRedactor:
     def flush(self) -> str:
         """Return the rest: no more pieces come."""
         rest, self._held = self._held, ""
+        if self._is_late and rest:
+            self._is_late, rest = False, "" if len(rest) >= SHORTEST_REST else rest
         return hide_forms(rest, self._forms)
+
+    def _find_rest(self, text: str) -> int | None:
+        """Return how much of a text is the rest of a secret that began before; None: a later piece decides."""
+        longest = 0
+        for form in self._forms:
+            start = form.find(text[:1], 1)
+            while 0 < start <= len(form) - SHORTEST_REST:
+                rest = form[start:]
+                if text.startswith(rest):
+                    longest = max(longest, len(rest))
+                elif rest.startswith(text):
+                    return None
+                start = form.find(text[:1], start + 1)
+        return longest
 
     def _find_safe_end(self, text: str) -> int:
         """Return how much of a text no later piece can make part of a secret."""

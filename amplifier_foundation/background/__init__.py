@@ -6,7 +6,8 @@
 | module | does |
 |---|---|
 | `manager` | starts, stops and reconciles the background sessions of one parent session |
-| `up`, `control`, `asking`, `reloading` | bring up bundles in a process, answer and ask processes, take up edits |
+| `up`, `asking`, `reloading` | bring up bundles in a process, ask such processes, take up edits |
+| `control`, `commands` | answer other processes, and carry out what they ask |
 | `watch`, `trigger_making` | run triggers, store their events, restart failed ones |
 | `starting`, `lifecycle` | prepare a start; keep the wishes of people: running, paused, stopped |
 | `admission`, `file_causes`, `refusals` | decide about an event, find the session behind a file, report refusals |
@@ -21,6 +22,8 @@
 | `working_folder` | keeps the working folder of the process |
 | `retention`, `store_upkeep`, `partial_store` | forget old data, back up the store, complete a small storage |
 | `stalling`, `freezing` | report a blocked loop; end a process that C code holds |
+| `live_feed`, `following` | show the turns of running sessions, and follow them from another process |
+| `servers` | runs the servers of packages beside the background sessions |
 | `tasks` | runs a coroutine while a block runs |
 | `provenance` | finds the chain of causes of an event or a session |
 | `service` | units of systemd and launchd |

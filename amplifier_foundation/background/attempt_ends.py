@@ -16,6 +16,7 @@ from ..spawning.life import record_changes
 from .approvals import WAITS, make_due
 from .attempts import close_replaced
 from .budgets import BUDGET
+from .cancelling import CANCELLED
 from .completion import completion_events
 from .git import GitError
 from .mistakes import is_exhausted, is_mistake
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ..spawning.child import Spawn
     from .approval_inbox import ApprovalInbox
     from .approvals import Approval
-    from .state import BackgroundSessionState, Engine
+    from .state import BackgroundSessionState, Engine, Running
     from .worktrees import Result
 
 POSTPONED = 60.0
@@ -192,12 +193,30 @@ class AttemptEnd:
         self.background.outage.end()
         self.engine.clear_problem(self.background, PROVIDER)
 
+    async def cancel(self, running: Running, outcome: SpawnOutcome | None = None) -> None:
+        """Skip the delivery: a person has cancelled its turn. The history of its session can be resumed."""
+        reason = f"{CANCELLED}{running.cancelled_by}"
+        if outcome is not None:
+            outcome = replace(outcome, status="cancelled", error=reason)
+        await self._set_aside(reason, running.spawn, outcome)
+        running.is_cancelled = True
+        skipped = await self.engine.store.drop(self.delivery.delivery_id, reason=reason)
+        self.engine.notify("cancelled", self.background, delivery=self.delivery, reason=reason)
+        await self.engine.plugins.after_trigger(skipped)
+
     async def give_up(
         self,
         reason: str,
         spawn: Spawn | None = None,
         outcome: SpawnOutcome | None = None,
     ) -> None:
+        """Make a dead letter of the delivery."""
+        await self._set_aside(reason, spawn, outcome)
+        self.background.given_up += 1
+        self.engine.notify("dead", self.background, delivery=self.delivery, reason=reason)
+        await self.engine.plugins.after_trigger(replace(self.delivery, state="dead", reason=reason))
+
+    async def _set_aside(self, reason: str, spawn: Spawn | None, outcome: SpawnOutcome | None) -> None:
         worktree = await give_up_worktree(self.delivery, spawn)
         changes = self._find_changes(spawn, outcome)
         emits: list[SessionEvent] = []
@@ -207,9 +226,6 @@ class AttemptEnd:
             self.engine.router.publish(event)
         await forget_worktree(self.delivery)
         self.background.outage.forget(self.delivery.delivery_id)
-        self.background.given_up += 1
-        self.engine.notify("dead", self.background, delivery=self.delivery, reason=reason)
-        await self.engine.plugins.after_trigger(replace(self.delivery, state="dead", reason=reason))
 
     def _make_events(self, spawn: Spawn, outcome: SpawnOutcome, worktree: Result | None) -> list[SessionEvent]:
         facts = worktree.facts() if worktree is not None else {}

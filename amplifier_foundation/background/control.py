@@ -1,6 +1,7 @@
 """Answer other processes at a socket, which only its user can open.
 
-A request and its answer are one line of JSON each. The socket lies in the data folder, or in a private folder of its
+A request and its answer are one line of JSON each; after the answer to some, lines follow until the client leaves. The
+socket lies in the data folder, or in a private folder of its
 own when that path is too long for a socket. The lock of the data folder names it.
 """
 
@@ -12,7 +13,8 @@ import logging
 import os
 import socket
 import tempfile
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,16 +47,26 @@ def socket_path() -> Path:
 async def answering(path: Path, handle: Callable[[str, Mapping[str, Any]], Awaitable[Any]]) -> AsyncIterator[None]:
     """Answer requests at `path` with `handle(operation, arguments)` while the block runs; errors are answers too.
 
-    A request that takes longer than `PATIENCE` goes on after its answer, until the block ends.
+    A request that takes longer than `PATIENCE` goes on after its answer, until the block ends. An answer that is an
+    async generator of lines is streamed, until the client leaves or the block ends.
     """
     handling: set[asyncio.Future[Any]] = set()
+    streaming: set[asyncio.Task[Any] | None] = set()
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
         try:
             with suppress(OSError, asyncio.CancelledError):  # nobody awaits this task: asyncio would log its end
-                writer.write(json.dumps(await _answer(reader, handle, handling), default=str).encode() + b"\n")
-                await writer.drain()
+                answer = await _answer(reader, handle, handling)
+                lines = answer.get("answer")
+                if not isinstance(lines, AsyncGenerator):
+                    writer.write(json.dumps(answer, default=str).encode() + b"\n")
+                    await writer.drain()
+                else:
+                    streaming.add(task)
+                    await _stream(lines, reader, writer)
         finally:
+            streaming.discard(task)
             writer.close()
 
     before = os.umask(0o177)
@@ -69,12 +81,30 @@ async def answering(path: Path, handle: Callable[[str, Mapping[str, Any]], Await
         yield
     finally:
         server.close()
-        for request in handling:
-            request.cancel()
+        for each in (*handling, *filter(None, streaming)):
+            each.cancel()
+        await asyncio.gather(*filter(None, streaming), return_exceptions=True)
         _remove(path)
         if path.parent.name != "run":
             with suppress(OSError):
                 path.parent.rmdir()
+
+
+async def _stream(lines: AsyncGenerator[str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Send lines until they end, or the client leaves."""
+
+    async def send() -> None:
+        writer.write(b'{"ok": true, "answer": "follows"}\n')
+        with suppress(OSError):
+            async for line in lines:
+                writer.write(line.encode() + b"\n")
+                await writer.drain()
+
+    async with aclosing(lines), asyncio.TaskGroup() as group:
+        sending, leaving = group.create_task(send()), group.create_task(reader.read(1))
+        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        sending.cancel()
+        leaving.cancel()
 
 
 def _remove(path: Path) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..spawning.own_loops import SessionLoops
     from .hosts.sharing import Share
     from .lifecycle import Wish
+    from .state import Running
     from .trigger_making import TriggerLoader
     from .watch import Watch
 
@@ -367,6 +368,11 @@ class BackgroundSessionManager:
         background = self._find(name)
         event = TriggerEvent(TriggerType.MANUAL, MANUAL, timestamp=self._engine.clock.now(), data=dict(data or {}))
         return await accept(self._engine, background, manual_key(background.queue, background.config.triggers), event)
+
+    def find_running(self, session_id: str) -> Running | None:
+        """Return the work on the delivery of a session, None unless it is running."""
+        running = (work for each in self._sessions.values() for work in each.running.values())
+        return next((work for work in running if work.delivery.session_id == session_id), None)
 
     def _find(self, name: str) -> BackgroundSessionState:
         for background in self._sessions.values():

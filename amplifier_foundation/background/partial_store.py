@@ -9,6 +9,7 @@ from amplifier_core.storage import Inbox, SessionStorage, SessionStore
 from amplifier_core.testing import MemoryStore
 
 from ..sessions.session_storage import as_session_store
+from ..sessions.store_views import search_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,6 +49,8 @@ class _PartlyInMemory(MemoryStore):
             setattr(self, name, getattr(sessions, name))
         for name in ("examine", "repair", "close"):
             setattr(self, name, getattr(sessions, name))
+        for name in ("search_messages", "index_messages"):
+            setattr(self, name, getattr(search_of(sessions), name))
 
     # The epoch is checked before the record is written; with one process there is no other writer in between.
 

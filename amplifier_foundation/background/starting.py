@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from amplifier_core.errors import BundleValidationError, StoreUnavailable
+from amplifier_core.errors import BundleValidationError, DeliveryConflict, StoreUnavailable
 
 from ..bundle.registry import BundleRegistry
 from ..bundle.sections import WORKFLOW_RUNNER
@@ -19,6 +19,7 @@ from ..spawning.runners import find_runner
 from .admission import Gate, SlidingCount
 from .approvals import resume_answered
 from .budgets import Allowance
+from .cancelling import CANCELLED
 from .keys import queue_key
 from .state import BackgroundSessionState
 from .status_log import StatusLog
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from .state import Engine
     from .watch import Watch
 
+MOST_DEAD = 100
+"""The newest dead letters in which a start looks for cancelled ones."""
 ARMING = 60.0
 """Seconds until a start stops waiting for the triggers to be armed."""
 
@@ -119,7 +122,7 @@ async def has_work(engine: Engine, background: BackgroundSessionState) -> bool:
 
 
 async def take_up_work(engine: Engine, background: BackgroundSessionState) -> None:
-    """Free lost work of the tracker, and make deliveries with answered questions due.
+    """Free lost work of the tracker, skip what a killed process was cancelling, and make answered deliveries due.
 
     The deliveries that still wait for an answer count as postponed.
     """
@@ -127,6 +130,10 @@ async def take_up_work(engine: Engine, background: BackgroundSessionState) -> No
         for each in await background.tracking.recover(background.queue):
             logger.info("background session '%s': %s was begun by a session that is gone", background.config.name, each)
         place, now = (background.project, background.queue), engine.clock.now()
+        for dead in await engine.store.deliveries(project=place[0], queue=place[1], state="dead", limit=MOST_DEAD):
+            if str(dead.reason).startswith(CANCELLED):
+                with suppress(DeliveryConflict):  # a person was faster
+                    await engine.store.drop(dead.delivery_id, reason=str(dead.reason))
         background.postponed |= await resume_answered(engine.store, *place, now)
 
 

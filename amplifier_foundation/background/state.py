@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..bundle.background_config import BackgroundSessionConfig, TriggerConfig
     from ..bundle.model import Bundle, PreparedBundle
     from ..events import EventRouter
+    from ..spawning.child import Spawn
     from ..spawning.own_loops import SessionLoops
     from .admission import Gate, SlidingCount
     from .hosts.leading import Leadership
@@ -65,6 +66,7 @@ ActivityKind = Literal[
     "held",
     "budget_spent",
     "dead",
+    "cancelled",
     "trigger_failed",
     "store_failed",
     "stalled",
@@ -98,12 +100,20 @@ class Problem:
     next_try: datetime | None = None
 
 
-@frozen
+@dataclass(slots=True)
 class Running:
     """A delivery in the hands of a worker, and the task to cancel for it."""
 
     delivery: Delivery
     task: asyncio.Task[None]
+    spawn: Spawn | None = None
+    """The session of the attempt, once it is prepared."""
+    is_over: bool = False
+    """Whether the session has ended, and its end is being stored."""
+    cancelled_by: str = ""
+    """The person who wants the turn to end."""
+    is_cancelled: bool = False
+    """Whether that is stored."""
 
 
 @dataclass(slots=True)

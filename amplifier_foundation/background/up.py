@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -25,12 +23,13 @@ from ..sessions.records import new_record, resume_changes
 from ..sessions.storages import StorageUnsuitable
 from ..spawning.agents import AgentSpawner
 from ..spawning.own_loops import SessionLoops
-from .asking import NoSuchBackgroundSession
+from .commands import Control, Up
 from .control import answering, socket_path
 from .data_folder import watching_data_folder
 from .descriptors import report_exhaustion
 from .file_causes import FileCauses
 from .hosts.sharing import joining, shared_store, sharing
+from .live_feed import LiveFeed
 from .manager import STORE_FILE, BackgroundSessionManager
 from .queue_view import QUEUES, BundleQueues
 from .retention import purging
@@ -41,7 +40,6 @@ from .tasks import run_beside
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from amplifier_core.errors import StoreUnavailable
     from amplifier_core.plugins import Plugins
     from amplifier_core.session import AmplifierSession
     from amplifier_core.storage import DurableStore
@@ -49,122 +47,10 @@ if TYPE_CHECKING:
     from ..bundle.model import Bundle, PreparedBundle
     from .data_folder import DataFolder
     from .hosts.member import Member
-    from .lifecycle import Wish
     from .retention import Retention
     from .state import Activity
 
-VERBS: dict[str, Wish | None] = {
-    "stop": "stopped",
-    "start": "running",
-    "restart": None,
-    "pause": "paused",
-    "resume": "running",
-}
-"""The verbs of a background session's life, and the wish of each; `restart` is a stop and a start."""
-
-LOOK_EVERY = 0.2
-"""Seconds between two looks at the work of a process that ends when it is done."""
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Up:
-    """A bundle with its running background sessions; `root` is their parent session."""
-
-    bundle: Bundle
-    project: str
-    root: AmplifierSession
-    manager: BackgroundSessionManager
-    router: EventRouter
-
-    async def reconcile(self, bundle: Bundle) -> list[str]:
-        """Run the declarations of the changed bundle; return the names of the background sessions concerned."""
-        from ..bundle.prepared import with_default_session
-
-        prepared = await bundle.prepare()
-        self.bundle = bundle
-        self.root.config.update(with_default_session(prepared.mount_plan))
-        return await self.manager.reconcile(prepared)
-
-    def status(self) -> dict[str, Any]:
-        """Return the status for `amplifier ps`."""
-        return {"bundle": self.bundle.name, "project": self.project, "sessions": self.manager.get_status()}
-
-
-@dataclass(slots=True)
-class Control:
-    """Handles the requests at the process's socket; `asked_to_stop` ends the process."""
-
-    running: list[Up] = field(default_factory=list)
-    asked_to_stop: Callable[[], None] = lambda: None
-    asked_to_reload: Callable[[], None] = lambda: None
-    lost: Callable[[StoreUnavailable], None] = lambda error: None
-    """Called when the data folder is gone."""
-    tell: Callable[[str], None] = lambda text: None
-    """Called with news for the person at the terminal."""
-    member: Member | None = None
-    """This process among the hosts of a shared store."""
-
-    async def take_part(self, member: Member) -> None:
-        """Take the commands of other hosts, and tell them the states of the background sessions, until cancelled.
-
-        When a person drains this host, the process ends with its running sessions.
-        """
-        self.member, member.obey, member.states = member, self.handle, self._states
-        await member.drain_asked.wait()
-        while any(row["running"] for each in self.running for row in each.manager.get_status().values()):
-            await SystemClock().sleep(LOOK_EVERY)
-        self.asked_to_stop()
-
-    def _states(self) -> dict[str, Any]:
-        states: dict[str, Any] = {}
-        for each in self.running:
-            rows = each.manager.get_status().values()
-            states.setdefault(each.project, {}).update({row["queue"]: [row["status"], row["reason"]] for row in rows})
-        return states
-
-    async def handle(self, operation: str, arguments: Mapping[str, Any]) -> Any:
-        """Carry out a request. Raises `NoSuchBackgroundSession` for an unknown name."""
-        if operation == "status":
-            return [each.status() for each in self.running]
-        if operation == "wake":
-            for each in self._at(arguments):
-                with suppress(SessionNotFound):  # another bundle of that folder declares it
-                    each.manager.wake(str(arguments["name"]))
-            return None
-        if operation in VERBS and arguments.get("name"):
-            return await self._change(operation, str(arguments["name"]), arguments)
-        if operation == "drain" and self.member is not None:
-            self.tell("no new work is taken, and this process ends when its work is done: a person drains this host")
-            return self.member.drain_asked.set()
-        if operation == "stop":
-            return self.asked_to_stop()
-        if operation == "reload":
-            return self.asked_to_reload()
-        raise ValueError(f"unknown operation {operation}")
-
-    def report(self, component: str, problem: str) -> None:
-        """Show the problem of a shared component in the status of every background session; '' for none."""
-        for each in self.running:
-            each.manager.report_shared(component, problem)
-
-    def _at(self, arguments: Mapping[str, Any]) -> list[Up]:
-        project = arguments.get("project")
-        return [each for each in self.running if project in (None, each.project)]
-
-    async def _change(self, verb: str, name: str, arguments: Mapping[str, Any]) -> list[str]:
-        """Change the life of every background session of that name or id; return their ids."""
-        managers = [each.manager for each in self._at(arguments)]
-        found = [(manager, known) for manager in managers for known in manager.names if name in known]
-        if not found:
-            raise NoSuchBackgroundSession(name, [known[0] for manager in managers for known in manager.names])
-        ids = []
-        for manager, (own, *_) in found:
-            self.tell(f"{own} is to {verb}, as another process asks")
-            wish = VERBS[verb]
-            ids.append(await (manager.restart(own) if wish is None else manager.change(own, wish)))
-        return ids
+__all__ = ["Control", "Up", "home_of", "root_id", "run_background"]
 
 
 @asynccontextmanager
@@ -202,7 +88,7 @@ async def run_background(
         await stack.enter_async_context(looking_after(store, SystemClock(), partial(control.report, STORE_FILE)))
         stack.enter_context(report_exhaustion())
         folder = await stack.enter_async_context(watching_data_folder(control.lost))
-        router, files = EventRouter(store), _remember_files(member, bundles)
+        router, files, control.feed = EventRouter(store), _remember_files(member, bundles), LiveFeed(plugins)
         loops = stack.enter_context(SessionLoops())
         end_forks_of(asyncio.get_running_loop())
         stack.enter_context(reporting_stalls(loops.stalls, control.running))
@@ -216,7 +102,7 @@ async def run_background(
                 plugins=plugins,
                 bundle=prepared,
                 observer=observer,
-                session_observers=session_observers,
+                session_observers=[*session_observers, control.feed.observe],
                 files=files,
                 check_folder=folder.check,
                 loops=loops,

@@ -12,6 +12,8 @@ The states of a delivery, and the verbs of the store that change them:
        ├── refused by its gate ──▶ REFUSED
        └── skipped by its admission (`mode: single`) ──▶ SKIPPED
 
+    A turn that a person cancels makes a dead letter, which is dropped at once: SKIPPED.
+
 Invariants. The workers keep them, and the store enforces the first three:
 
 * Lease and epoch. A claim holds for `Engine.lease` seconds and is renewed each third of that. After it, any worker may
@@ -214,7 +216,15 @@ class Worker:
                 logger.warning("the claim on %s was not renewed: %s", delivery.delivery_id, error)
 
     async def _attempt(self, delivery: Delivery) -> None:
-        end = AttemptEnd(self.engine, self.background, delivery)
+        running, end = self.background.running[delivery.delivery_id], AttemptEnd(self.engine, self.background, delivery)
+        try:
+            await self._try_once(delivery, running, end)
+        except asyncio.CancelledError:
+            if not running.cancelled_by:
+                raise
+            await shield_to_completion(end.cancel(running))  # its session did not run yet
+
+    async def _try_once(self, delivery: Delivery, running: Running, end: AttemptEnd) -> None:
         if delivery.attempts > self.background.config.max_attempts:
             await end.give_up(f"the process ended {delivery.attempts - 1} times while it was handled")
             return
@@ -237,13 +247,18 @@ class Worker:
         except Exception as error:
             await end.fail(describe_failure(error), error)
             return
+        running.spawn, spawn.stopping = spawn, spawn.stopping or bool(running.cancelled_by)
         self.engine.notify("started", self.background, delivery=delivery, resumed=spawn.resumed)
         outcome = await run_spawn(spawn, self.background.config.time_limit)
+        running.is_over = True
         if isinstance(spawn.error, StoreUnavailable):
             raise spawn.error
         try:
             if outcome.status == "completed":
                 await end.commit(spawn, outcome)
+                await approvals.forget()
+            elif running.cancelled_by:
+                await end.cancel(running, outcome)
                 await approvals.forget()
             elif outcome.status == "interrupted":
                 questions = await approvals.end_attempt()

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from amplifier_core.errors import BundleError
+
+from ..documents.document import read_bytes
 from ..documents.positions import Place, show_file
 from ..documents.problems import Problem, warning_at
 from .prompt import mention_resolver
@@ -48,8 +51,8 @@ def find_mention(mention: str, file: Path) -> Place:
     """Return the last line of a file with a mention: front matter comes before the instruction."""
     shown, name = show_file(file), mention.removeprefix("@")
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        lines = read_bytes(file).decode(errors="replace").splitlines()
+    except BundleError:
         return Place(shown)
     for number, line in reversed(list(enumerate(lines, 1))):
         for written in (f"@{name}", f'@"{name}"'):

@@ -6,37 +6,36 @@ import os
 import sys
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from amplifier_core.errors import (
     AmplifierError,
     BundleNotFoundError,
-    SessionConflict,
-    SessionNotFound,
     StoreUnavailable,
 )
 
+from ..operations import sessions
+from ..operations.loading import find_left_out_here, known_bundles, load_to_look, read_trusted_settings
+from ..operations.sessions import LAST
 from .loops import enter_loop, is_in_loop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable
 
     from click.shell_completion import CompletionItem
 
     from amplifier_core.plugins import PluginRow, Plugins
-    from amplifier_core.storage import Delivery, DurableStore, SessionRecord, SessionStore
+    from amplifier_core.storage import DurableStore, SessionRecord, SessionStore
 
-    from ..bundle.load import LeaveOut
     from ..bundle.model import Bundle
     from ..documents.problems import Problem
+    from ..operations.acting import Actor
+    from ..operations.sessions import Point
     from ..settings import Settings
     from .trusting import Asking
 
-
-LAST = "last"
-"""Stands for the id of the last changed session, run or approval of this project."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -103,18 +102,9 @@ def read_settings_here(folder: Path | None = None) -> Settings:
     What matters in those of a project that is not trusted is left out, with a warning. Raises `SettingsError`,
     `TrustUnreadable`.
     """
-    from ..settings import read_settings
-
-    settings = read_settings(folder)
+    settings, problems = read_trusted_settings(folder)
     context = click.get_current_context()
     shown: set[Problem | str] = context.meta.setdefault(f"{__name__}.shown", set())
-    problems: list[Problem | str] = [*settings.problems]
-    if any(layer.source in ("project", "local") for layer in settings.layers):
-        from ..security.trust import check_settings, without_project
-
-        if (error := check_settings(settings, folder)) is not None:
-            settings = without_project(settings)
-            problems.append(f"amplifier: {error}")
     for problem in problems:
         if problem not in shown and not (context.obj or {}).get("quiet"):
             click.echo(str(problem), err=True)
@@ -163,23 +153,7 @@ async def use_inbox(plugins: Plugins) -> AsyncIterator[DurableStore]:
 
 async def read_sessions(store: SessionStore, *, everywhere: bool, limit: int | None = None) -> list[SessionRecord]:
     """Return the sessions of this project and of the current folder, or of all folders, the last changed first."""
-    from ..paths import project_of
-
-    if everywhere:
-        return await store.sessions(limit=limit)
-    found = [
-        each
-        for project in {project_here(), project_of()}
-        for each in await store.sessions(project=project, limit=limit)
-    ]
-    return sorted(found, key=lambda each: each.updated, reverse=True)[:limit]
-
-
-async def read_deliveries(store: SessionStore, **wanted: Any) -> list[Delivery]:
-    """Return the deliveries of a store; a store without an inbox has none."""
-    from amplifier_core.storage import Inbox
-
-    return await store.deliveries(**wanted, limit=100_000) if isinstance(store, Inbox) else []
+    return await sessions.read_sessions(store, None if everywhere else _projects_here(), limit)
 
 
 async def load_bundle_at(
@@ -192,18 +166,15 @@ async def load_bundle_at(
     """
     from functools import partial
 
-    from ..bundle.load import load_bundle_sync
-    from ..bundle.overrides import apply_settings
-
     if runs:
         await _require_settings(folder, asking)
     settings = read_settings_here(folder)
-    source, names = choose_bundle(path, settings), known_bundles(plugins, settings)
+    source = choose_bundle(path, settings)
     if runs:
         from ..security.loading import load_to_run
         from ..security.trust import NotTrusted
 
-        load = partial(load_to_run, source, names, plugins, settings, folder)
+        load = partial(load_to_run, source, known_bundles(plugins, settings), plugins, settings, folder)
         while True:
             try:
                 bundle = await _call(load)
@@ -214,10 +185,7 @@ async def load_bundle_at(
                 if asking is not None:
                     await asking.settle_texts(bundle, folder)
                 return bundle
-    leave_out = find_left_out_here(source, plugins, names)
-    bundle = await _call(partial(load_bundle_sync, source, registry=names, leave_out=leave_out))
-    apply_settings(bundle, settings, folder)
-    return bundle
+    return await _call(partial(load_to_look, source, plugins, settings, folder))
 
 
 async def _require_settings(folder: Path | None, asking: Asking | None) -> None:
@@ -276,14 +244,6 @@ def read_bundle_at(path: str | None, plugins: Plugins, settings: Settings) -> Bu
     return bundle
 
 
-def find_left_out_here(source: str, plugins: Plugins, names: Mapping[str, str]) -> LeaveOut | None:
-    """Return what leaves out the includes of an untrusted bundle, as `find_left_out` does."""
-    from ..bundle.registry import BundleRegistry
-    from ..security.trust import find_left_out
-
-    return find_left_out(source, names, BundleRegistry(plugins=plugins).folders_of_packages())
-
-
 def choose_bundle(path: str | None, settings: Settings) -> str:
     """Return `path`, else the `bundle.md` of this project, else the bundle of the settings.
 
@@ -314,13 +274,6 @@ def project_here() -> str:
     return find_project()
 
 
-def known_bundles(plugins: Plugins, settings: Settings) -> dict[str, str]:
-    """Return the place of each named bundle: settings win over registered names, those win over packages."""
-    from ..bundle.registry import BundleRegistry
-
-    return {**BundleRegistry(plugins=plugins).names(), **settings.get("bundles")}
-
-
 def require_runnable(bundle: Bundle, plugins: Plugins, *, runs: bool = False) -> None:
     """Raise `InvalidBundle` when `bundle` names a missing package, or a trigger refuses its configuration.
 
@@ -335,58 +288,35 @@ def require_runnable(bundle: Bundle, plugins: Plugins, *, runs: bool = False) ->
 
 
 async def find_session(store: SessionStore, prefix: str) -> SessionRecord:
-    """Return the session with the id `prefix`, else the only one whose id begins with it (four characters or more).
-
-    `last` is the last changed session of this project that has messages and is no run of a workflow.
-    Raises `InvalidSessionId`, `SessionNotFound`, and `SessionConflict` when several ids begin so.
-    """
-    from amplifier_core.ids import validate_session_id
-
-    from ..sessions.runs import is_run
-
-    validate_session_id(prefix)
-    if prefix == LAST:
-        return await find_last(store, lambda record: record.message_count > 0 and not is_run(record))
-    found = await store.find(prefix)
-    for record in found:
-        if record.session_id == prefix:
-            return record
-    if not found or len(prefix) < 4:
-        raise SessionNotFound(prefix)
-    if len(found) > 1:
-        with suppress(SessionNotFound):  # many ids may begin with a whole one: those of the tasks of a run
-            return await store.get(prefix)
-        ids = ", ".join(record.session_id for record in found[:5])
-        raise SessionConflict(prefix, f"'{prefix}' begins the ids of several sessions: {ids}. Type more of the id")
-    return found[0]
+    """Return the session with the id `prefix`, as `sessions.find_session` does; `last` is that of this project."""
+    return await sessions.find_session(store, prefix, _projects_here() if prefix == LAST else ())
 
 
 async def find_last(store: SessionStore, is_wanted: Callable[[SessionRecord], bool]) -> SessionRecord:
     """Return the last changed session of this project that is wanted. Raises `SessionNotFound`."""
-    for limit in (20, None):
-        for record in await read_sessions(store, everywhere=False, limit=limit):
-            if is_wanted(record):
-                return record
-    raise SessionNotFound(LAST)
+    return await sessions.find_last(store, is_wanted, _projects_here())
 
 
-class Point(NamedTuple):
-    """A place in a stored session's history; without turn and message: its end."""
+def _projects_here() -> set[str]:
+    """Return this project and the current folder."""
+    from ..paths import project_of
 
-    session: str
-    turn: int | None = None
-    message: int | None = None
+    return {project_here(), project_of()}
 
 
 def split_point(text: str) -> Point:
-    """Return the point of `ID`, `ID@now`, `ID@TURN` or `ID@mMESSAGE`. Raises `click.UsageError`."""
-    session, separator, place = text.partition("@")
-    if not separator or place == "now":
-        return Point(session)
-    number = place.removeprefix("m")
-    if not (number.isascii() and number.isdigit()):
-        raise click.UsageError(f"'{text}': after '@' write the number of a turn, the id of a message (m12), or 'now'")
-    return Point(session, message=int(number)) if place != number else Point(session, turn=int(number))
+    """Return the point of a session as `sessions.split_point` does. Raises `click.UsageError`."""
+    try:
+        return sessions.split_point(text)
+    except sessions.InvalidPoint as error:
+        raise click.UsageError(str(error)) from None
+
+
+def person() -> Actor:
+    """Return the person at the command line."""
+    from ..operations.acting import person_here
+
+    return person_here("command line")
 
 
 def confirm(question: str, *, yes: bool) -> bool:

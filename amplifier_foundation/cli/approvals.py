@@ -7,28 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from amplifier_core.clock import SystemClock
-from amplifier_core.errors import SessionConflict
-
 from ..background.keys import run_of
-from .app import LAST, json_option, project_here, storage_plugins, use_inbox
+from ..documents.safe_text import one_line, plain
+from ..operations.approvals import answer_approval, find_approval, read_approvals
+from ..operations.running import list_all_running, wake
+from .app import json_option, person, project_here, storage_plugins, use_inbox
 from .completing import complete_approvals
 from .loops import run_in_loop, run_reading
 from .output import print_json, print_table, timestamp
-from .processes import list_all_running, wake
-from .running.terminal import one_line, plain
 
 if TYPE_CHECKING:
     from typing import Literal
-
-    from amplifier_core.storage import DurableStore
 
     from ..background.approvals import Approval, Scope
 
 INDENT = "      "
 """Before each further line of an argument: none of them looks as a line of the program."""
-SHORTEST, SHOWN = 4, 8
-"""Characters of an id that are enough to type, and those in a table."""
+SHOWN = 8
+"""Characters of an id in a table."""
 
 
 @click.group()
@@ -42,10 +38,8 @@ def approvals() -> None:
 @run_reading
 async def list_(ctx: click.Context, as_json: bool) -> None:
     """List the tool calls that wait for an answer, the oldest first."""
-    from ..background.approvals import read_all
-
     async with use_inbox(storage_plugins(ctx)) as store:
-        waiting = [each for each in await read_all(store, SystemClock().now()) if each.state == "pending"]
+        waiting = [each for each in await read_approvals(store) if each.state == "pending"]
     if as_json:
         print_json("approvals.list/1", [_facts(each) for each in waiting])
         return
@@ -76,7 +70,7 @@ async def list_(ctx: click.Context, as_json: bool) -> None:
 async def show(ctx: click.Context, its_id: str, as_json: bool) -> None:
     """Show a tool call with its exact arguments, why it is asked, and the last messages of its session."""
     async with use_inbox(storage_plugins(ctx)) as store:
-        found = await _find(store, its_id)
+        found = await find_approval(store, its_id, project_here())
     if as_json:
         print_json("approvals.show/1", _facts(found))
         return
@@ -140,9 +134,10 @@ async def deny(ctx: click.Context, its_id: str, reason: str, as_json: bool) -> N
 async def _decide(
     ctx: click.Context, its_id: str, state: Literal["approved", "denied"], scope: Scope, said: str, *, as_json: bool
 ) -> None:
-    verb = f"approvals {'approve' if state == 'approved' else 'deny'}"
     async with use_inbox(storage_plugins(ctx)) as store:
-        decided = await answer(store, await _find(store, its_id), state, scope, said, verb=verb)
+        decided = await answer_approval(
+            store, person(), await find_approval(store, its_id, project_here()), state, scope, said
+        )
     runs = wake(decided.project, decided.queue.rpartition("/")[2])
     when = _when(decided, runs=runs)
     if as_json:
@@ -151,28 +146,6 @@ async def _decide(
     click.echo(f"{decided.id[:SHOWN]} {state}: {one_line(_call(decided), 80)}; its session {when}")
     if scope == "always":
         click.echo(f"added to permissions.allow of your settings: {plain(str(decided.rule))}")
-
-
-async def answer(
-    store: DurableStore,
-    approval: Approval,
-    state: Literal["approved", "denied"],
-    scope: Scope,
-    said: str,
-    *,
-    verb: str,
-) -> Approval:
-    """Give a person's answer, and remember a rule for good; `verb` is the command that a session must not use."""
-    from ..background.approvals import decide
-    from ..security import read_policy
-    from ..security.session_mark import refuse_in_session
-
-    refuse_in_session(verb)
-    decided = await decide(store, approval, state, scope, said)
-    remember = read_policy().remember
-    if scope == "always" and decided.rule is not None and remember is not None:
-        remember(decided.rule)
-    return decided
 
 
 def _when(decided: Approval, *, runs: bool) -> str:
@@ -190,29 +163,6 @@ def _when(decided: Approval, *, runs: bool) -> str:
     if status == "paused":
         return f"goes on when you resume it: amplifier resume {name}"
     return "goes on now" if status in ("running", "degraded") else f"goes on when you start it: amplifier start {name}"
-
-
-async def _find(store: DurableStore, text: str) -> Approval:
-    """Return the approval with this id, or the only one whose id begins with it. Raises `ApprovalNotFound`.
-
-    `last` is the newest one of this project, of those that wait if any does.
-    """
-    from ..background.approvals import ApprovalNotFound, read_all
-
-    found: list[Approval] = []
-    for finished in (False, True) if len(text) >= SHORTEST else ():
-        known = await read_all(store, SystemClock().now(), finished=finished)
-        found = [each for each in known if each.id.startswith(text)]
-        if text == LAST:
-            found = [each for each in known if each.project == project_here()][-1:]
-        if found:
-            break
-    if not found:
-        raise ApprovalNotFound(text)
-    if len(found) > 1:
-        ids = ", ".join(each.id for each in found[:5])
-        raise SessionConflict(text, f"'{text}' begins the ids of several approvals: {ids}. Type more of the id")
-    return found[0]
 
 
 def _whose(approval: Approval) -> str:

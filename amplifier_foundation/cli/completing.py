@@ -14,17 +14,10 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from .app import (
-    LAST,
-    known_bundles,
-    project_here,
-    read_sessions,
-    read_settings_here,
-    storage_plugins,
-    storage_setting,
-    use_store,
-)
-from .running.terminal import one_line
+from ..documents.safe_text import one_line
+from ..operations.loading import known_bundles
+from ..operations.sessions import LAST
+from .app import project_here, read_sessions, read_settings_here, storage_plugins, storage_setting, use_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -124,8 +117,8 @@ def complete_flows(ctx: click.Context) -> Iterator[tuple[str, str]]:
 def complete_background_sessions(ctx: click.Context) -> Iterator[tuple[str, str]]:
     """Complete the names of background sessions: running ones, those of this project, those with events."""
     from ..background.keys import RUNS
+    from ..operations.running import list_all_running
     from ..sessions.storages import require_inbox
-    from .processes import list_all_running
 
     for (_, queue), _, row in list_all_running():
         yield queue.rpartition("/")[2], str(row["status"])
@@ -160,6 +153,14 @@ def complete_bundles(ctx: click.Context) -> Iterator[tuple[str, str]]:
     named = [entry.name for entry in find_entry_points(GROUP) if entry.name.startswith("bundle-")]
     plugins = load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": ",".join(named), **os.environ})
     yield from ((name, str(place)) for name, place in known_bundles(plugins, read_settings_here()).items())
+
+
+@completes
+def complete_servers(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Complete the names of the servers that packages offer."""
+    from amplifier_core.plugins import load_plugins
+
+    yield from ((name, "") for name in load_plugins().registry_of("server"))
 
 
 @completes

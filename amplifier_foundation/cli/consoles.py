@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, ConsoleDimensions
 from rich.segment import Segment
 
-from .running.terminal import plain
+from ..documents.safe_text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

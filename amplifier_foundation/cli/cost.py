@@ -6,18 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..operations.spending import KEYS, sum_usage
 from .app import json_option, read_sessions, storage_plugins, use_store
 from .loops import run_reading
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from amplifier_core.storage import SessionRecord
+    from collections.abc import Iterable
 
     from ..sessions.usage import Usage
-
-KEYS = ("bundle", "model", "day", "session")
 
 
 def _read_keys(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
@@ -62,25 +59,6 @@ async def cost(ctx: click.Context, keys: list[str], everywhere: bool, as_json: b
     print_table(
         headings, lines, empty=empty, leave_out=("REQUESTS", "TOKENS IN", "TOKENS OUT", "DAY", "BUNDLE", "MODEL")
     )
-
-
-def sum_usage(records: Iterable[SessionRecord], keys: Sequence[str]) -> list[tuple[tuple[str, ...], Usage]]:
-    """Return the usage of sessions by the values of `keys`, sorted by these."""
-    from ..sessions.ledger import Ledger
-    from ..sessions.usage import Usage
-
-    sums: dict[tuple[str, ...], Usage] = {}
-    for record in records:
-        for entry in Ledger.of(record.metadata).entries():
-            facts = {
-                "bundle": record.bundle,
-                "model": entry.model,
-                "day": entry.day,
-                "session": record.session_id,
-            }
-            values = tuple(facts[key] for key in keys)
-            sums[values] = sums.get(values, Usage()) + entry.usage
-    return sorted(sums.items())
 
 
 def _total(rows: Iterable[tuple[tuple[str, ...], Usage]]) -> Usage:

@@ -130,7 +130,22 @@ def detach(flags: Sequence[str], arguments: Sequence[str], *, quiet: bool) -> in
         ("output", str(path)),
     ):
         click.echo(f"  {purpose:<13} {command}")
+    for name, address in _read_servers(process.pid).items():
+        click.echo(f"  {name:<13} {address}")
     return exits.OK
+
+
+def _read_servers(pid: int) -> dict[str, str]:
+    """Return the addresses of the servers beside a new process; those of the settings may be starting."""
+    from amplifier_core.errors import SessionConflict
+
+    from ..background.asking import ask
+    from ..sessions.lock import running_owners
+
+    with suppress(SessionConflict, StopIteration):
+        owner = next(each for each in running_owners() if each.get("pid") == pid)
+        return dict(ask(owner, "servers"))
+    return {}
 
 
 def _await_answer(process: subprocess.Popen[bytes]) -> list[dict[str, Any]] | None:

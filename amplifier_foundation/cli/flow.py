@@ -12,10 +12,13 @@ from amplifier_core.errors import SessionConflict, SessionNotFound
 from amplifier_core.storage import Inbox
 
 from ..cli import Verbs, exits
+from ..documents.safe_text import plain
+from ..operations.runs import fork_run, record_run
 from .app import (
     bundle_option,
     json_option,
     load_bundle_at,
+    person,
     plugins_of,
     read_sessions,
     read_settings_here,
@@ -28,7 +31,7 @@ from .completing import complete_flows, complete_runs
 from .flow_answers import answer_at, find_run, tell_waiting
 from .loops import run_in_loop
 from .output import print_json, print_table, timestamp
-from .running.terminal import plain, tell
+from .running.terminal import tell
 from .trusting import Asking
 
 if TYPE_CHECKING:
@@ -106,6 +109,7 @@ async def resume(ctx: click.Context, run_id: str, accept: bool, trusts: bool, as
         if bundle.digest != record.bundle_digest and not accept:
             text = f"the bundle of run {record.session_id} has changed since. Go on with its present version: --accept"
             raise SessionConflict(record.session_id, text)
+        await record_run(store, person(), "flow.resume", record)
         ctx.exit(await _run(ctx, workflow, bundle, store, plugins, {}, record, accept=accept, as_json=as_json))
 
 
@@ -185,11 +189,9 @@ def _print(result: RunResult, *, as_json: bool) -> None:
 @run_in_loop
 async def fork(ctx: click.Context, run_id: str, task: str, as_json: bool) -> None:
     """Fork a run: the fork shares everything before TASK, and the run itself never changes."""
-    from ..flows.runs import fork_run
-
     plugins = plugins_of(ctx)
     async with use_store(plugins) as store:
-        record = await fork_run(store, await find_run(store, run_id), task, plugins)
+        record = await fork_run(store, person(), await find_run(store, run_id), task, plugins)
     if as_json:
         print_json("flow.fork/1", {"run": record.session_id, "fork_of": record.fork_of})
         return

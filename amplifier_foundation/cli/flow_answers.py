@@ -8,13 +8,17 @@ import click
 
 from amplifier_core.errors import SessionConflict
 
-from .app import LAST, find_last, find_session, json_option, storage_plugins, use_inbox
-from .approvals import SHOWN, answer
+from ..documents.safe_text import one_line, plain
+from ..operations.approvals import answer_approval
+from ..operations.running import wake
+from ..operations.runs import cancel_run
+from ..operations.sessions import LAST
+from .app import find_last, find_session, json_option, person, storage_plugins, use_inbox
+from .approvals import SHOWN
 from .completing import complete_runs
 from .loops import run_in_loop
 from .output import print_json
-from .processes import wake
-from .running.terminal import one_line, plain, tell
+from .running.terminal import tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +72,7 @@ async def _answer(
     async with use_inbox(storage_plugins(ctx)) as store:
         record = await find_run(store, run_id)
         question = _choose(record, await read_questions(store, record), task, verb)
-        decided = await answer(store, question, state, "once", reason, verb=f"flow {verb}")
+        decided = await answer_approval(store, person(), question, state, "once", reason, noun="flow")
         left = len(await read_questions(store, record))
     is_own = run_of(decided) is None
     runs = is_own and wake(decided.project, decided.queue.rpartition("/")[2])
@@ -110,12 +114,11 @@ async def cancel(ctx: click.Context, run_id: str, as_json: bool) -> None:
     import asyncio
 
     from ..flows.claims import find_open
-    from ..flows.runs import cancel_run
     from ..sessions.presence import as_it_is
 
     async with use_inbox(storage_plugins(ctx)) as store:
         record = await find_run(store, run_id)
-        is_over = await cancel_run(store, record)
+        is_over = await cancel_run(store, person(), record)
         for _ in range(int(PATIENCE / 0.1)):
             if is_over:
                 break
@@ -137,8 +140,8 @@ async def answer_at(terminal: str, store: DurableStore, questions: Sequence[Appr
     from amplifier_core.permissions.gate import ALWAYS, SESSION
 
     from ..flows.asking import task_of
+    from ..spawning.turn_facts import asking
     from .running.approving import Approvals
-    from .running.watching import asking
 
     approvals = Approvals(terminal, lambda: None)
     for question in questions:
@@ -148,7 +151,8 @@ async def answer_at(terminal: str, store: DurableStore, questions: Sequence[Appr
         chosen = await approvals.request_approval(prompt, question.options, None, "deny")
         scope: Scope = "session" if chosen == SESSION else "always" if chosen.startswith(ALWAYS) else "once"
         try:
-            await answer(store, question, "approved" if allows(chosen) else "denied", scope, "", verb="flow approve")
+            state: Literal["approved", "denied"] = "approved" if allows(chosen) else "denied"
+            await answer_approval(store, person(), question, state, scope, noun="flow")
         except SessionConflict as error:  # somebody was faster
             tell(f"amplifier: {plain(str(error))}")
 

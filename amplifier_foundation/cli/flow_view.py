@@ -9,9 +9,10 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from ..documents.safe_text import one_line, plain
 from ..flows.description import describe_workflow, described_tasks, without_secrets
 from ..flows.drawing import NOT_DONE, SIGNS, rows_of, title_of
-from .running.terminal import one_line, plain, tell
+from .running.terminal import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -10,7 +10,8 @@ import click
 from amplifier_core.errors import AmplifierError, SessionConflict
 
 from ..documents.times import format_time
-from .app import json_option, storage_plugins, use_inbox, yes_option
+from ..operations.acting import record_act
+from .app import json_option, person, storage_plugins, use_inbox, yes_option
 from .loops import run_async
 from .output import plural, print_json, print_table, timestamp
 
@@ -146,6 +147,7 @@ async def _drain(ctx: click.Context, name: str, seconds: float) -> None:
                 f"If it is gone for good: amplifier host adopt {found[0].host}",
             )  # fmt: skip
         keys = [await send_command(store, each.process, "drain", {}) for each in seen]
+        await record_act(store, person(), "host.drain", found[0].host)
         click.echo(f"Draining {plural(len(seen), 'process')} of {found[0].host} …", err=True)
         try:
             async with asyncio.timeout(seconds):
@@ -187,4 +189,5 @@ async def _adopt(ctx: click.Context, name: str, *, force: bool, yes: bool) -> No
             )  # fmt: skip
         confirm(f"Take over the work of {host}? It must be gone for good.", yes=yes)
         adopted = await adopt_host(store, host, this_host())
+        await record_act(store, person(), "host.adopt", host, adopted=adopted)
     click.echo(f"Adopted {adopted}.", err=True)

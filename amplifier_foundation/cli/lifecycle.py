@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
+from .changing import change_background_session
 from .completing import complete_background_sessions
-from .processes import change_background_session
+
+if TYPE_CHECKING:
+    from ..operations.running import Verb
 
 
 @click.command(epilog="Example: amplifier start reviewer")
@@ -36,6 +41,6 @@ def resume(name: str) -> None:
     _change("resume", name, "runs")
 
 
-def _change(verb: str, name: str, result: str) -> None:
-    for queue in change_background_session(verb, name):
-        click.echo(f"{queue} {result}", err=True)
+def _change(verb: Verb, name: str, result: str) -> None:
+    for changed in change_background_session(verb, name):
+        click.echo(f"{changed.queue} {result}", err=True)

@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from amplifier_core.utils.secrets import redact_text
 
-from ..background.keys import RUNS
 from ..documents.json_text import dump_json
+from ..operations.history import MOST, RECENT, Following
+from ..operations.running import list_all_running
 from .ages import read_age
 from .app import project_here, storage_plugins, use_inbox
 from .completing import complete_background_sessions
 from .loops import enter_loop, run_reading
 from .output import console, timestamp
-from .processes import list_all_running
 from .view import MARKS, STRIKING
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from amplifier_core.storage import Delivery, DurableStore
-
-    from .delivery_history import HistoryEntry
+    from ..operations.history import HistoryEntry
 
 LINES = 50
 POLL = 0.3
 """Seconds between two looks at the store."""
-RECENT = 200
-"""The newest deliveries, searched for new steps besides the unfinished ones."""
-EVENTS_EACH = 3
-"""Events in the log for each delivery: its completion, and what it emits."""
-MOST = 100_000
-"""Most deliveries searched for one answer."""
 
 
 @click.command(epilog="Example: amplifier logs -f reviewer --since 1h")
@@ -61,14 +52,15 @@ async def logs(
 ) -> None:
     """Show the events of the background session NAME, or of all. NAME is one of this folder, if there is one.
 
-    Each accepted, refused or skipped event, its session, and its result; each problem, and its end.
+    Each accepted, refused or skipped event, its session, and its result; each problem, and its end; what people did.
     """
     started = datetime.now(UTC)
     begin = started - since if since else None
     shown = MOST if lines is None and since is not None else LINES if lines is None else lines
     async with use_inbox(storage_plugins(ctx)) as store:
-        following = await Following.of(store, name)
-        following.shows_tools = tools
+        running = list_all_running() if name is not None else ()
+        following = await Following.of(store, name, running, project_here())
+        following.shows_tools, following.show = tools, timestamp
         count = shown
         while begin is not None and count < MOST and not await following.reaches(begin, count):
             count = max(1_000, 4 * count)
@@ -88,101 +80,10 @@ async def logs(
                     _print(each, jsonl=jsonl)
 
 
-@dataclass(slots=True)
-class Following:
-    """Finds new steps of deliveries in the store, from one look to the next."""
-
-    store: DurableStore
-    queues: list[tuple[str, str]] | None = None
-    shows_tools: bool = False
-    _reported: dict[tuple[str, str, datetime], None] = field(default_factory=dict)
-    _open: dict[str, Delivery] = field(default_factory=dict)
-    _seen: dict[str, Delivery] = field(default_factory=dict)
-    _sequence: int | None = None
-
-    @classmethod
-    async def of(cls, store: DurableStore, name: str | None) -> Following:
-        """Follow the background sessions with this name, queue or id; None: all. Those of this folder have priority.
-
-        Raises `NoSuchBackgroundSession` when it neither runs nor has events in the store.
-        """
-        from ..background.asking import NoSuchBackgroundSession
-
-        if name is None:
-            return cls(store)
-        known = {(counted.project, counted.queue): "" for counted in await store.delivery_counts()}
-        known |= {key: session_id for key, session_id, _ in list_all_running()}
-        queues = [key for key, session_id in known.items() if name in (key[1], key[1].rpartition("/")[2], session_id)]
-        if not queues:
-            raise NoSuchBackgroundSession(name, [queue.rpartition("/")[2] for _, queue in known])
-        here = project_here()
-        return cls(store, [key for key in queues if key[0] == here] or queues)
-
-    async def read_new(self, count: int) -> list[HistoryEntry]:
-        """Return new steps of the newest `count` deliveries and of all unfinished ones, in order of time."""
-        from .delivery_history import read_history
-
-        newest = await self._find(limit=count)
-        unfinished = [each for state in ("pending", "claimed") for each in await self._find(state=state, limit=1_000)]
-        found = {each.delivery_id: each for each in (*newest, *unfinished)}
-        for delivery_id in self._open.keys() - found.keys():
-            before = self._open[delivery_id]
-            same = await self.store.deliveries(event_id=before.event.event_id)
-            found[delivery_id] = next((each for each in same if each.delivery_id == delivery_id), before)
-        self._open = {each.delivery_id: each for each in unfinished}
-        changed = [each for each in found.values() if self._seen.get(each.delivery_id) != each]
-        self._seen = {key: each for key, each in found.items() if each.state != "claimed"}  # its session may start yet
-        entries = [
-            each for delivery in changed for each in await read_history(self.store, delivery, tools=self.shows_tools)
-        ]
-        entries += await self._read_changes(count)
-        fresh = [each for each in entries if each.identity not in self._reported]
-        self._reported.update(dict.fromkeys(each.identity for each in fresh))
-        while len(self._reported) > MOST:
-            del self._reported[next(iter(self._reported))]
-        return sorted(fresh, key=lambda each: each.at)
-
-    async def _read_changes(self, count: int) -> list[HistoryEntry]:
-        """Return what the log of events says of the background sessions themselves since the last look.
-
-        The first look goes back over as many events as `count` deliveries are likely to have.
-        """
-        from .delivery_history import read_change
-
-        last = await self.store.last_sequence()
-        start = max(0, last - EVENTS_EACH * count) if self._sequence is None else self._sequence
-        entries = []
-        while start < last and (page := await self.store.events(since=start, limit=1_000)):
-            entries += [entry for event in page if (entry := read_change(event)) is not None]
-            start = page[-1].sequence or last
-        self._sequence = last
-        return [each for each in entries if self.queues is None or self._is_followed(each)]
-
-    def _is_followed(self, entry: HistoryEntry) -> bool:
-        of_bundle = entry.queue.endswith("/")
-        return any(
-            entry.project == project and (queue == entry.queue or (of_bundle and queue.startswith(entry.queue)))
-            for project, queue in self.queues or ()
-        )
-
-    async def reaches(self, since: datetime, count: int) -> bool:
-        """Return whether the newest `count` deliveries include all since then."""
-        newest = await self._find(limit=count)
-        return len(newest) < count or min(each.created for each in newest) < since
-
-    async def _find(self, **wanted: Any) -> list[Delivery]:
-        if self.queues is None:
-            return [each for each in await self.store.deliveries(**wanted) if each.queue != RUNS]
-        return [
-            each
-            for project, queue in self.queues
-            for each in await self.store.deliveries(project=project, queue=queue, **wanted)
-        ]
-
-
 def _print(entry: HistoryEntry, *, jsonl: bool) -> None:
     said = redact_text(entry.text)
     if jsonl:
+        act = entry.act or {}
         facts = {
             "at": entry.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
             "background_session": entry.background_session,
@@ -191,13 +92,13 @@ def _print(entry: HistoryEntry, *, jsonl: bool) -> None:
             "project": entry.project,
             "kind": entry.kind,
             "text": said,
-            "session_id": entry.delivery.session_id if entry.delivery else None,
-            "delivery_id": entry.delivery.delivery_id if entry.delivery else None,
+            "session_id": entry.delivery.session_id if entry.delivery else act.get("session_id"),
+            "delivery_id": entry.delivery.delivery_id if entry.delivery else act.get("delivery_id"),
             "event_id": entry.delivery.event.event_id if entry.delivery else entry.event_id,
             "attempts": entry.delivery.attempts if entry.delivery else None,
             "owners": list(getattr(entry.delivery, "owners", ())),
         }
-        click.echo(dump_json(facts))
+        click.echo(dump_json({**facts, **{name: act[name] for name in ("act", "by", "via") if name in act}}))
         sys.stdout.flush()
         return
     if sys.stdout.isatty():

@@ -11,8 +11,8 @@ import click
 from amplifier_core.utils.secrets import redact_text
 
 from ..documents.json_text import dump_json
+from ..documents.safe_text import plain
 from ..documents.times import format_time
-from .running.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,7 @@ STATUS_STYLE = {
     "not running": "dim",
 }
 
-_PART_STYLE = {"id": "bold", "agent": "cyan", "fork": "magenta", "event": "blue", "error": "red"}
+PART_STYLE = {"id": "bold", "agent": "cyan", "fork": "magenta", "event": "blue", "error": "red"}
 
 
 def console(*, err: bool = False) -> Console:
@@ -127,16 +127,16 @@ def session_line(node: Node) -> Text:
     """Return the line of a session in a tree."""
     from rich.text import Text
 
-    from .session_lines import session_parts
+    from ..operations.session_lines import session_parts
 
-    styles = {**STATUS_STYLE, **_PART_STYLE}
+    styles = {**STATUS_STYLE, **PART_STYLE}
     return Text.assemble(*((text, styles.get(kind, "")) for text, kind in session_parts(node)))
 
 
 def print_session_tree(nodes: Sequence[Node], title: str, out: Console | None = None) -> None:
     """Print sessions as a tree; lines wider than a terminal are wrapped."""
     if out is None and not sys.stdout.isatty():
-        from .session_lines import tree_lines
+        from ..operations.session_lines import tree_lines
 
         click.echo("\n".join(tree_lines(nodes, title)))
         return

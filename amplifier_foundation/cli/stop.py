@@ -12,9 +12,10 @@ import click
 
 from amplifier_core.errors import SessionConflict
 
+from ..operations.running import list_running
 from .app import project_here
+from .changing import change_background_session, record_stop
 from .completing import complete_background_sessions
-from .processes import change_background_session, list_running
 
 TIMEOUT = 15.0
 """Seconds before running sessions are interrupted; the process itself gives them 10."""
@@ -45,8 +46,8 @@ def stop(name: str | None, here: bool, everything: bool, timeout: float) -> None
     if not owners:
         raise NothingRuns
     if name is not None:
-        for queue in change_background_session("stop", name):
-            click.echo(f"{queue} is stopped", err=True)
+        for changed in change_background_session("stop", name):
+            click.echo(f"{changed.queue} is stopped", err=True)
         click.echo(f"It stays stopped until: amplifier start {name}", err=True)
         return
     if here:
@@ -85,6 +86,7 @@ def _stop_all(owner: dict[str, Any], patience: float) -> None:
             if not _wait_for_end(pid, TIMEOUT):
                 raise SessionConflict(str(pid), f"process {pid} does not end. End it with: kill -9 {pid}")
     click.echo(f"Process {pid} has ended.", err=True)
+    record_stop(owner)
 
 
 def _terminate(pid: int) -> None:

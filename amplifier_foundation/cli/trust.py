@@ -13,7 +13,8 @@ import click
 from amplifier_core.errors import BundleNotFoundError
 
 from ..cli import exits
-from .app import json_option, known_bundles, plugins_of
+from ..operations.loading import known_bundles
+from .app import json_option, plugins_of
 from .output import print_json, print_table, timestamp
 
 if TYPE_CHECKING:

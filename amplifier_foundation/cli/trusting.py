@@ -12,9 +12,9 @@ import click
 from amplifier_core.errors import AmplifierError
 from amplifier_core.utils.secrets import redact_text
 
+from ..documents.safe_text import plain
 from ..security.session_mark import is_within_session, refuse_in_session
 from ..security.trust import NotTrusted, check_settings, is_checked, show_place, trust_content, without_project
-from .running.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

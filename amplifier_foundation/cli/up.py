@@ -23,8 +23,9 @@ from .app import (
     trust_option,
     use_inbox,
 )
-from .completing import complete_bundles
+from .completing import complete_bundles, complete_servers
 from .loops import run_async
+from .servers import make_server_host
 from .view import RunView
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
 
+    from ..background.servers import ServerHost
     from ..background.state import Activity
-    from ..background.up import Up
+    from ..background.up import Control, Up
     from ..background.working_folder import WorkingFolder
     from ..bundle.model import Bundle
     from .detaching import Logfile
@@ -57,6 +59,14 @@ TICK = 1.0
     "--working-dir", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Run in this folder."
 )
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file; it rotates at 10 MB.")
+@click.option(
+    "--serve",
+    "servers",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_servers,
+    help="Run this server of a package beside; repeatable.",
+)
 @trust_option
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context
@@ -80,7 +90,8 @@ def up(
         run_async(_load(ctx, bundles or (None,), trusts=trusts))  # the new process has nobody to ask
     flags = [flag for flag in ("--safe-mode", "--debug") if ctx.obj[flag[2:].replace("-", "_")]]
     folder = ["--working-dir", str(options["working_dir"])] if options["working_dir"] else []
-    ctx.exit(detaching.detach(flags, [*folder, "--", *bundles], quiet=quiet))
+    serving = [f"--serve={name}" for name in options["servers"]]
+    ctx.exit(detaching.detach(flags, [*folder, *serving, "--", *bundles], quiet=quiet))
 
 
 async def bring_up(
@@ -94,11 +105,13 @@ async def bring_up(
     log: Path | None,
     quiet: bool,
     trusts: bool,
+    servers: Sequence[str] = (),
 ) -> int:
     from amplifier_core.clock import SystemClock
 
     from ..background.freezing import ending_when_frozen
     from ..background.notifications import Notifications
+    from ..background.up import Control
     from .detaching import Logfile
 
     for path in paths:
@@ -121,7 +134,11 @@ async def bring_up(
 
         async with use_inbox(plugins) as store, notifications.telling():
             parts = (bundles, store, plugins, view, stopper, observe, role)
-            await _run(*parts, working_dir=working_dir, log=logfile, once=once)
+            control = Control(asked_to_stop=stopper.ask, tell=view.note, lost=stopper.fail)
+            host = make_server_host(servers, store, plugins, view, control) if role == "up" else None
+            async with AsyncExitStack() as stack:
+                if host is None or await stopper.unless_asked(stack.enter_async_context(host.run_first())) is not None:
+                    await _run(*parts, control, host, working_dir=working_dir, log=logfile, once=once)
     if stopper.failure is not None:
         raise stopper.failure
     return stopper.code
@@ -149,6 +166,8 @@ async def _run(
     stopper: Stopper,
     observe: Callable[[Activity], None],
     role: Literal["up", "worker"],
+    control: Control,
+    host: ServerHost | None,
     *,
     working_dir: Path | None,
     log: Logfile | None,
@@ -158,7 +177,7 @@ async def _run(
     from ..background.reloading import Reloading
     from ..background.retention import Retention
     from ..background.service.notifying import Notifier
-    from ..background.up import Control, home_of, run_background
+    from ..background.up import home_of, run_background
     from ..background.working_folder import WorkingFolder
     from ..settings import read_settings
 
@@ -167,7 +186,6 @@ async def _run(
     for bundle in bundles:
         view.expect(bundle, home_of(bundle, plugins, working_dir))
     notifier = Notifier(os.environ)
-    control = Control(asked_to_stop=stopper.ask, tell=view.note, lost=stopper.fail)
     async with AsyncExitStack() as stack:
         running = await stopper.unless_asked(
             stack.enter_async_context(
@@ -185,9 +203,9 @@ async def _run(
         )
         if running is None:
             return
-
-        load = partial(_load_again, plugins=plugins, folder=folder)
-        reloading = Reloading(running, load, view.note)
+        if host is not None:
+            await stack.enter_async_context(host.run_later())
+        reloading = Reloading(running, partial(_load_again, plugins=plugins, folder=folder), view.note)
         control.asked_to_reload = reloading.ask
         stopper.on_hangup(reloading.ask)
         async with beside(notifier.pings()):
@@ -195,7 +213,7 @@ async def _run(
                 async with beside(reloading.run(), keep_counts(view, store, running, log)):
                     verb = "Watching" if role == "up" else "Working for"
                     view.note(f"{verb} {', '.join(each.project for each in running)}. {how} stops.")
-                    async with hearing_keys(view, running, stopper):
+                    async with hearing_keys(view, running, store, stopper):
                         await (_drain(running, stopper) if once else stopper.wait())
             if stopper.is_asked:
                 view.note(f"Stopping: running sessions may finish; {how} again interrupts them.")
@@ -210,7 +228,9 @@ async def _load_again(path: Path, *, plugins: Plugins, folder: WorkingFolder) ->
 
 
 @asynccontextmanager
-async def hearing_keys(view: RunView, running: Sequence[Up], stopper: Stopper) -> AsyncIterator[None]:
+async def hearing_keys(
+    view: RunView, running: Sequence[Up], store: DurableStore, stopper: Stopper
+) -> AsyncIterator[None]:
     """Act on the keys of a terminal that shows the live table while the block runs."""
     if not view.is_live:
         yield
@@ -222,7 +242,7 @@ async def hearing_keys(view: RunView, running: Sequence[Up], stopper: Stopper) -
             yield
             return
         view.hint = HINT
-        async with beside(UpKeys(view, running, stopper.ask).handle(keys)):
+        async with beside(UpKeys(view, running, store, stopper.ask).handle(keys)):
             yield
         view.hint = ""
 

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import AmplifierError
 
+from ..operations.running import Changed, record_change
+from .app import person
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from amplifier_core.storage import SessionStore
 
     from ..background.up import Up
     from .view import RunView
@@ -25,9 +30,10 @@ HINT = "q quits · p pauses · l tool calls · Enter details"
 class UpKeys:
     """What each key does: `handle` takes one at a time; a failure is told, and changes nothing else."""
 
-    def __init__(self, view: RunView, running: Sequence[Up], quit: Callable[[], None]) -> None:
+    def __init__(self, view: RunView, running: Sequence[Up], store: SessionStore, quit: Callable[[], None]) -> None:
         self._view = view
         self._running = running
+        self._store = store
         self._acts: dict[str, Callable[[], Awaitable[None]]] = {
             "q": self._quit,
             "p": self._pause,
@@ -57,6 +63,8 @@ class UpKeys:
         is_paused = all(row["status"] == "paused" for _, row in alive)
         for up, row in alive:
             await up.manager.change(row["name"], "running" if is_paused else "paused")
+            changed = [Changed(up.project, row["queue"])]
+            await record_change(self._store, person(), "resume" if is_paused else "pause", changed)
         said = "Resumed" if is_paused else "Paused, also over a restart: events wait; p resumes"
         self._view.note(f"{said}.")
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.utils.secrets import redact_all, redact_text
 
-from ..sessions.lineage import describe_event
-from .columns import add_counts, cell, columns_of, new_row, reset_counts
+from ..documents.safe_text import one_line
+from ..operations.columns import add_counts, cell, columns_of, new_row, reset_counts
+from ..operations.history import LINE, describe, first_line
 from .output import console, timestamp
-from .running.terminal import LOOKED_AT, one_line
 from .work_lines import WorkLines, tag_of
 
 if TYPE_CHECKING:
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from ..background.approvals import Approval
     from ..background.state import Activity
     from ..bundle.model import Bundle
-    from .columns import Column, Row
+    from ..operations.columns import Column, Row
 
-LINE = 110
-"""Longest answer or reason in a line, in characters."""
 WIDE = 100
 """Width of a terminal with room for the triggers in the table."""
 
@@ -41,6 +39,7 @@ MARKS = {
     "accepted": ("●", "blue"),
     "refused": ("✗", "yellow"),
     "skipped": ("✗", "yellow"),
+    "cancelled": ("✗", "yellow"),
     "started": ("▶", "cyan"),
     "completed": ("✓", "green"),
     "retried": ("↻", "yellow"),
@@ -53,6 +52,7 @@ MARKS = {
     "running": ("◦", "dim"),
     "tool": (" ", "dim"),
     "emitted": ("↳", "magenta"),
+    "acted": ("◆", "cyan"),
 }
 """The sign and the colour of each kind of line."""
 STRIKING = ("tool", "held", "dead", "refused", "skipped", "trigger_failed", "store_failed", "stalled", "failed")
@@ -298,6 +298,9 @@ class RunView:
         row["dead"] += 1
         self._finish(row, delivery, "dead", f"given up: {first_line(reason)}")
 
+    def _on_cancelled(self, row: Row, delivery: Any, reason: str) -> None:
+        self._finish(row, delivery, "cancelled", first_line(reason))
+
     def _on_trigger_failed(
         self, row: Row, module: str, error: str, next_try: datetime | None = None, **facts: Any
     ) -> None:
@@ -348,7 +351,7 @@ class RunView:
             return Text(f"{count:,}", style=column.style if count else "dim")
         if column.key == "queue":
             return Text(row["background_session"], style="bold")
-        text = Text(one_line(cell(column, row), 50), style="dim" if column.key == "triggers" else "")
+        text = Text(one_line(cell(column, row, timestamp), 50), style="dim" if column.key == "triggers" else "")
         if column.key == "state":
             text.stylize(_STATES.get(row["state"], "dim"), 0, len(row["state"]))
         return text
@@ -360,14 +363,3 @@ class RunView:
             return Text("-", style="dim")
         when, kind, text = self._results[row["queue"]]
         return Text.assemble((when, "dim"), " ", MARKS[kind], f" {text}")
-
-
-def describe(event: Any) -> str:
-    """Return a short description of an event, safe for a terminal."""
-    return one_line(describe_event(event), LINE)
-
-
-def first_line(text: str) -> str:
-    """Return the first line of an answer or a reason, safe for a terminal."""
-    lines = redact_text(text[:LOOKED_AT]).strip().splitlines()
-    return one_line(lines[0], LINE) if lines else "(no answer)"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import threading
 from codecs import BOM_UTF8
 from collections import OrderedDict
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +24,8 @@ from .problems import Problem, error_at
 from .yaml_reader import Unreadable, place_of, read_yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from .positions import KeyPath
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -55,7 +60,7 @@ def read_document(path: Path) -> Document:
 
     Raises `BundleNotFoundError` and `BundleLoadError` when the file cannot be opened.
     """
-    raw = _read_bytes(path)
+    raw = read_bytes(path)
     file, digest = show_file(path), sha256(raw).hexdigest()
     key = (digest, file, path.suffix.lower())
     parsed = _kept.get(key)
@@ -84,7 +89,7 @@ def _parse(document: Document, raw: bytes) -> None:
     if not isinstance(data, dict):
         raise Unreadable(error_at(document.positions.at(()), "AMP212", "must be a mapping such as 'bundle: {name: …}'"))
     document.data = data
-    if document.path is not None and not problems and redact_all(data) == data:
+    if document.path is not None and not problems and not _unsaved.get() and redact_all(data) == data:
         keys, values = ([[*path, *at] for path, at in places.items()] for places in _places_of(document))
         _CHECK.keep(document.path, document.digest, {"data": data, "keys": keys, "values": values})
 
@@ -157,7 +162,27 @@ _BYTES_OF_A_VALUE = 400
 _kept = _Kept(KEPT_DOCUMENTS, KEPT_BYTES)
 
 
-def _read_bytes(path: Path) -> bytes:
+_unsaved: ContextVar[Mapping[str, bytes]] = ContextVar("unsaved", default={})  # noqa: B039 - it is never changed
+"""Texts that are not saved, by the real paths of their files."""
+
+
+@contextmanager
+def reading_unsaved(path: Path, text: str) -> Iterator[None]:
+    """Have this thread or task read `text` in the place of the file at `path`, while the block runs."""
+    token = _unsaved.set({**_unsaved.get(), os.path.realpath(path): text.encode()})
+    try:
+        yield
+    finally:
+        _unsaved.reset(token)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the first `MAX_BYTES` of a file and one more, or of its text of `reading_unsaved`.
+
+    Raises `BundleNotFoundError` and `BundleLoadError` when the file cannot be read.
+    """
+    if (unsaved := _unsaved.get()) and (raw := unsaved.get(os.path.realpath(path))) is not None:
+        return raw[: MAX_BYTES + 1]
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise BundleLoadError(f"{show_file(path)}: not a file")

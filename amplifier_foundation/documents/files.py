@@ -159,7 +159,7 @@ def back_up(path: Path | str, suffix: str = ".backup") -> None:
     """Copy a file to `<name><suffix>`, atomically and with its permissions; a missing file is not an error."""
     source = _real(path)
     with suppress(FileNotFoundError):
-        _replace(source.with_name(source.name + suffix), source.read_bytes(), _mode_of(source))
+        replace_file(source.with_name(source.name + suffix), source.read_bytes(), _mode_of(source))
 
 
 def write_whole(path: Path | str, text: str) -> None:
@@ -170,7 +170,7 @@ def write_whole(path: Path | str, text: str) -> None:
     """
     target = _real(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    _replace(target, text.encode("utf-8"), _mode_of(target))
+    replace_file(target, text.encode("utf-8"), _mode_of(target))
 
 
 def _real(path: Path | str) -> Path:
@@ -187,7 +187,11 @@ def _mode_of(path: Path) -> int:
     return stat.S_IMODE(mode)
 
 
-def _replace(path: Path, data: bytes, mode: int) -> None:
+def replace_file(path: Path, data: bytes, mode: int) -> None:
+    """Put a new file with these permissions in the place of what is at `path`, atomically; a symlink is not followed.
+
+    Raises `OSError`.
+    """
     descriptor, new = mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(descriptor, "wb") as file:

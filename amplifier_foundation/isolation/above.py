@@ -13,12 +13,13 @@ from amplifier_core.storage import SessionRecord
 
 from ..sessions.asked import Answer, answer_or_hold
 from ..sessions.serialising import sanitize_for_json
+from ..spawning.turn_facts import LISTEN, WAITS, find_wait
 from .link import ask
 from .record_forms import read_value, write_value
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from amplifier_core.coordinator import ModuleCoordinator
@@ -279,29 +280,78 @@ class NestingDisplayAbove(DisplayAbove):
         self._link.tell("nest", by=-1)
 
 
-def bridge_events(session: AmplifierSession, link: Link, listened: frozenset[str]) -> None:
-    """Have the parent hear the hook events of a session that it listens to, after the session's own handlers.
+class EventBridge:
+    """Has the parent hear the hook events of this process's sessions that it listens to, after their own handlers.
 
-    The session waits for what the parent answers, but for streamed events.
+    A session waits for what the parent answers, but for streamed events, and for those of `listen`: who asks for events
+    while a session runs only watches it.
     """
-    known = {"session_id": session.session_id, "parent_id": session.parent_id}
-    link.tell("observe", **known, folder=session.coordinator.get_capability("session.working_dir"))
 
-    async def forward(event: str, data: dict[str, Any]) -> Any:
-        told = {"event": event, "data": sanitize_for_json(data), **known}
-        if event.endswith(STREAMED):
-            link.tell("hear", **told)
-            return None
-        answer = await link.call("hear", **told)
-        if answer is None:
-            return None
-        from amplifier_core.models import HookResult as Result
+    def __init__(self, link: Link, listened: frozenset[str]) -> None:
+        self._link = link
+        self._listened = listened
+        self._sessions: dict[str, AmplifierSession] = {}
+        self._watched: dict[str, Sequence[str]] = {}
+        """The events of `listen` by the ids of their sessions, also of coming ones."""
+        self._undo: dict[str, list[Callable[[], None]]] = {}
 
-        return Result.model_validate(answer)
+    def observe(self, session: AmplifierSession) -> None:
+        """Tell the parent about a new session, and forward its events."""
+        session_id, link = session.session_id, self._link
+        known = {"session_id": session_id, "parent_id": session.parent_id}
+        link.tell("observe", **known, folder=session.coordinator.get_capability("session.working_dir"))
 
-    for name in sorted(listened):
-        session.coordinator.hooks.register(name, forward, _AFTER_OWN, "parent")
-    session.coordinator.register_cleanup(lambda: link.tell("end_session", session_id=session.session_id))
+        async def forward(event: str, data: dict[str, Any]) -> Any:
+            told = {"event": event, "data": sanitize_for_json(data), **known}
+            if event.endswith(STREAMED):
+                link.tell("hear", **told)
+                return None
+            answer = await link.call("hear", **told)
+            if answer is None:
+                return None
+            from amplifier_core.models import HookResult as Result
+
+            return Result.model_validate(answer)
+
+        for name in sorted(self._listened):
+            session.coordinator.hooks.register(name, forward, _AFTER_OWN, "parent")
+        self._sessions[session_id] = session
+        session.coordinator.register_cleanup(lambda: self._end(session_id))
+        if session_id in self._watched:
+            self._watch(session)
+
+    def listen(self, session_id: str, events: Sequence[str]) -> None:
+        """Forward these events of a session too, from now on, and what its turn waits for now; none: no longer."""
+        for undo in self._undo.pop(session_id, ()):
+            undo()
+        self._watched.pop(session_id, None)
+        session = self._sessions.get(session_id)
+        if not events:
+            if session is not None and (listen := session.coordinator.get_capability(LISTEN)) is not None:
+                listen(())
+            return
+        self._watched[session_id] = events
+        if session is not None:
+            self._watch(session)
+            if session.coordinator.get_capability(LISTEN) is None:  # else the process below tells it
+                self._link.tell("hear", event=WAITS, data=find_wait(session), session_id=session_id, parent_id=None)
+
+    def _watch(self, session: AmplifierSession) -> None:
+        events, listen = self._watched[session.session_id], session.coordinator.get_capability(LISTEN)
+        if listen is not None:
+            listen(events)
+        known = {"session_id": session.session_id, "parent_id": session.parent_id}
+
+        async def forward(event: str, data: dict[str, Any]) -> None:
+            self._link.tell("hear", event=event, data=sanitize_for_json(data), **known)
+
+        hooks = session.coordinator.hooks
+        new = [each for each in events if each not in self._listened]
+        self._undo[session.session_id] = [hooks.register(each, forward, _AFTER_OWN, "watcher") for each in new]
+
+    def _end(self, session_id: str) -> None:
+        self._sessions.pop(session_id, None)
+        self._link.tell("end_session", session_id=session_id)
 
 
 _AFTER_OWN = 999_999

@@ -37,12 +37,12 @@ from .above import (
     BudgetAbove,
     DisplayAbove,
     DocumentsAbove,
+    EventBridge,
     InboxAbove,
     NestingDisplayAbove,
     PluginsAbove,
     RouterAbove,
     StoreAbove,
-    bridge_events,
 )
 from .error_forms import write_error
 from .jobs import Job
@@ -184,6 +184,9 @@ class _Child:
         self._limits = limits
         self._blocking = blocking
         self._spawn: Spawn | None = None
+        self._bridge: EventBridge | None = None
+        self._asked_events: list[tuple[str, Sequence[str]]] = []
+        """What the parent listens to, asked before the session is made."""
         self._is_stopping = False
         self._is_out_of_memory = False
         self._task: asyncio.Task[dict[str, Any]] | None = None
@@ -210,8 +213,14 @@ class _Child:
             await asyncio.wait({gone})
 
     async def _serve(self, name: str, arguments: dict[str, Any]) -> None:
-        """Do as the parent says: `stop` the session when its tools have finished, or at once, or `cancel` its task."""
+        """Do as the parent says.
+
+        `listen` to events; `stop` the session when its tools have finished, or at once; or `cancel` its task.
+        """
         assert self._task is not None  # it began before the link was read
+        if name == "listen":
+            self._listen(**arguments)
+            return
         if name == "cancel":
             self._task.cancel()
             return
@@ -220,6 +229,12 @@ class _Child:
             self._spawn.ask_to_stop()
             if arguments.get("at_once") and self._spawn.child is not None:
                 await self._spawn.child.coordinator.request_cancel(immediate=True)
+
+    def _listen(self, session_id: str, events: Sequence[str]) -> None:
+        if self._bridge is None:
+            self._asked_events.append((session_id, events))
+        else:
+            self._bridge.listen(session_id, events)
 
     async def _run_session(self, link: Link) -> dict[str, Any]:
         """Return what came of the session; its failure is a part of that."""
@@ -230,7 +245,10 @@ class _Child:
                 raise ValueError(self._problem)
             job = self._unpack()
             turns = job.turns
-            spawn = self._spawn = make_spawn(job, link, self._blocking)
+            self._bridge = EventBridge(link, job.listened)
+            for each in self._asked_events:
+                self._bridge.listen(*each)
+            spawn = self._spawn = make_spawn(job, link, self._blocking, self._bridge)
             spawn.stopping = spawn.stopping or self._is_stopping
             if self._limits.memory is not None:
                 spawn.observe = self._watch_memory
@@ -273,7 +291,7 @@ class _Child:
         return failure
 
 
-def make_spawn(job: Job, link: Link, blocking: socket.socket | None) -> Spawn:
+def make_spawn(job: Job, link: Link, blocking: socket.socket | None, bridge: EventBridge) -> Spawn:
     """Return the spawn of a job, with stand-ins for everything above it."""
     store = None
     if "store" in job.has and blocking is not None:
@@ -296,7 +314,7 @@ def make_spawn(job: Job, link: Link, blocking: socket.socket | None) -> Spawn:
         router=RouterAbove(link) if "router" in job.has else None,
         plugins=cast("Any", PluginsAbove(link)) if "plugins" in job.has else None,
         cause=job.cause,
-        capabilities={**job.capabilities, TREE: _make_tree(job, link)},
+        capabilities={**job.capabilities, TREE: _make_tree(job, link, bridge)},
         approvals=approvals,
         unattended=job.unattended,
         acts=job.acts,
@@ -337,12 +355,12 @@ def _make_gate(above: Above, link: Link) -> PermissionGate | None:
     return gate
 
 
-def _make_tree(job: Job, link: Link) -> Tree:
+def _make_tree(job: Job, link: Link, bridge: EventBridge) -> Tree:
     budgets = [BudgetAbove(link, number, limits, scope) for number, (limits, scope) in enumerate(job.budgets)]
     return Tree(
         job.spawn_limits,
         job.spawned,
-        observers=(lambda session: bridge_events(session, link, job.listened),),
+        observers=(bridge.observe,),
         budgets=cast("Sequence[Budget]", budgets),
         accounts=job.accounts,
     )

@@ -116,6 +116,7 @@ class SubprocessRunner:
             child = await stack.enter_async_context(self._start(job, services))
             self._running[spawn.request.session_id] = child
             child.send(self._describe_setting(job), packed)
+            services.tell_through(child.link)
             await self._wait(spawn, child, services.done)
             if services.done.is_set():
                 ending = asyncio.create_task(_end(child, stack.pop_all()))

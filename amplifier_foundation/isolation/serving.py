@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core import hook_data
@@ -21,16 +22,18 @@ from ..sessions.asked import AskedCall
 from ..sessions.ledger import BEFORE_FORK, LEDGER, TREE_BEFORE_FORK, Ledger
 from ..spawning.approvals import ChildApprovals
 from ..spawning.family import TREE, Tree
+from ..spawning.turn_facts import LISTEN
 from .error_forms import write_error
 from .record_forms import read_value, write_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ..sessions.asked import CallInbox
     from ..sessions.documents import SessionDocuments
     from ..spawning.budget import Budget
     from ..spawning.child import Spawn
+    from .link import Link
 
 logger = logging.getLogger("amplifier.session")
 
@@ -78,6 +81,16 @@ class Services:
         self._chosen: set[str] = set()
         """Answers of a person: a rule for good must stand in one of them."""
         self._level = 0
+        self._link: Link | None = None
+        """The way to the child, while it runs."""
+        self._watched: dict[str, Sequence[str]] = {}
+        """The events that observers of running sessions hear besides, by the ids of the sessions."""
+
+    def tell_through(self, link: Link) -> None:
+        """Tell the child through `link`, from now on, what observers of its sessions hear."""
+        self._link = link
+        for session_id, events in self._watched.items():
+            link.tell("listen", session_id=session_id, events=events)
 
     async def serve(self, name: str, arguments: dict[str, Any]) -> Any:
         """Do one call of the child. Raises `LookupError` for an unknown one, and the errors of what it does."""
@@ -288,6 +301,12 @@ class Services:
 
     # Hook events
 
+    def _listen(self, session_id: str, events: Collection[str]) -> None:
+        """Have the events of a session come up; none: no longer."""
+        self._watched[session_id] = sorted(events)
+        if self._link is not None:
+            self._link.tell("listen", session_id=session_id, events=self._watched[session_id])
+
     def observe_child(self) -> frozenset[str]:
         """Make the session that stands for the child's; return the events that it has handlers for."""
         request = self._spawn.request
@@ -316,6 +335,7 @@ class Services:
     def _stand_in(self, session_id: str, parent_id: str | None, folder: str | None) -> AmplifierSession:
         session = AmplifierSession(dict(self._spawn.request.config), session_id=session_id, parent_id=parent_id)
         session.coordinator.register_capability("session.working_dir", folder)
+        session.coordinator.register_capability(LISTEN, partial(self._listen, session_id))
         self._sessions[session_id] = session
         is_own = session_id == self._spawn.request.session_id
         observe = self._spawn.observe if is_own else None

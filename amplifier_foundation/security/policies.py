@@ -40,7 +40,7 @@ def read_policy(folder: Path | str | None = None) -> Policy:
         layers.append(Layer("built-in settings", [parse_rule("deny", f"*({inside}/**)")]))
     return Policy(
         layers,
-        _remember_rule,
+        remember_rule,
         refresh=lambda: None if _read_stamps(folder) == stamps else read_policy(folder),
     )
 
@@ -57,7 +57,7 @@ def _read_stamps(folder: Path | str | None) -> list[tuple[int, ...] | None]:
     return found
 
 
-def _remember_rule(rule: str) -> None:
+def remember_rule(rule: str) -> None:
     """Add a rule to `permissions.allow` of the user's settings, once. Raises the errors of `write_setting`."""
     from ..settings.writing import write_setting
 

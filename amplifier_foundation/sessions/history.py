@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core.transcript import text_of as text_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -91,11 +93,3 @@ def describe_fallback(message: Message) -> str:
         return ""
     model = f" {about['model']}" if about.get("model") else ""
     return f"{about.get('provider')}{model} instead of {about.get('from')}"
-
-
-def text_of(message: Message) -> str:
-    """Return the text of a message, its blocks joined."""
-    content = message.get("content")
-    if isinstance(content, list):
-        return "".join(str(block.get("text") or "") for block in content if block.get("type") == "text")
-    return str(content or "")

@@ -164,6 +164,8 @@ class SettingsFile(Section):
     hosts: Hosts = Field(default_factory=Hosts)
     transports: list[Transport] = Field(default_factory=list)
     """Brokers that carry events between sites; each transport once. Only your own settings may name them."""
+    servers: dict[Text, dict[str, Any] | None] = Field(default_factory=dict)
+    """Servers beside `up`, each with its config; secrets as secret://NAME. Only your own settings may name them."""
     disabled_plugins: list[Text] = Field(default_factory=list)
     """Plugins and modules that are not loaded, by the names of their entry points. Only your own settings name them."""
     max_subprocess: int = Field(default=0, ge=1)
@@ -177,6 +179,13 @@ class SettingsFile(Section):
             if names.count(name) > 1:
                 raise ValueError(f"'{name}' stands here twice; give one entry more servers or events")
         return transports
+
+    @field_validator("servers")
+    @classmethod
+    def _without_secrets(cls, servers: dict[str, dict[str, Any] | None]) -> dict[str, dict[str, Any] | None]:
+        if secrets := find_secrets(servers, Positions("")):
+            raise ValueError(f"{secrets[0].path}: {secrets[0].message}")
+        return servers
 
     @field_validator("bundles")
     @classmethod

@@ -70,6 +70,7 @@ def test_every_setting_is_shown_with_its_value_and_its_place(capsys: pytest.Capt
         ["notify", "-", "default"],
         ["hosts.lease", "30", "default"],
         ["transports", "-", "default"],
+        ["servers", "-", "default"],
         ["disabled_plugins", "-", "default"],
         ["max_subprocess", "4", "default"],
     ]
@@ -90,6 +91,7 @@ def test_the_json_has_every_setting_and_every_file(
         "notify",
         "hosts.lease",
         "transports",
+        "servers",
         "disabled_plugins",
         "max_subprocess",
     ]

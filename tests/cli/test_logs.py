@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ from amplifier_core import SessionEvent, TriggerEvent, TriggerType, load_plugins
 from amplifier_core.storage import Delivery, DurableStore, SessionRecord
 from amplifier_foundation import open_inbox
 from amplifier_foundation.cli import exits, invoke
-from amplifier_foundation.cli.logs import Following
+from amplifier_foundation.operations.history import Following
 
 NOW = datetime.now(UTC)
 
@@ -193,3 +194,45 @@ async def test_an_unknown_name_is_answered_with_the_nearest(store: DurableStore,
 def test_an_age_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["logs", "--since", "yesterday"]) == exits.USAGE
     assert "'yesterday' is not a duration" in capsys.readouterr().err
+
+
+async def test_what_a_person_did_is_told_beside_what_happened(store: DurableStore, say: Any) -> None:
+    await offered(store, "reviewer", "a.py")
+    await store.dead_letter(await begun(store, "reviewer"), reason="no such tool")
+    [letter] = await store.deliveries(state="dead")
+    assert (await say("trigger", "retry", letter.delivery_id))[0] == exits.OK
+    assert (await say("trigger", "drop", letter.delivery_id, "--reason", "not now"))[0] == exits.OK
+    assert (await say("session", "rename", "reviewer-1", "the first"))[0] == exits.OK
+
+    name, short = getpass.getuser(), letter.delivery_id[:8]
+    _, out, _ = await say("logs", "reviewer")
+    acts = [line.partition(" ◆ ")[2] for line in out.splitlines() if " ◆ " in line]
+    assert acts == [
+        f"reviewer     trigger retry {short} by {name} (command line)",
+        f"reviewer     trigger drop {short} by {name} (command line): not now",
+    ]
+    _, out, _ = await say("logs", "--jsonl")
+    last = json.loads(out.splitlines()[-1])
+    assert {key: last[key] for key in ("kind", "act", "by", "via", "session_id", "background_session")} == {
+        "kind": "acted",
+        "act": "session.rename",
+        "by": name,
+        "via": "command line",
+        "session_id": "reviewer-1",
+        "background_session": "",
+    }
+    _, out, _ = await say("why", letter.delivery_id)
+    assert [line.split(" by ")[0].strip("│├└─ ") for line in out.splitlines() if "(command line)" in line] == [
+        f"trigger retry {short}",
+        f"trigger drop {short}",
+        "session rename reviewer-1",
+    ]
+
+
+async def test_an_act_is_done_when_the_store_cannot_be_opened_to_record_it(
+    running: Any, say: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_STORAGE", "storage-absent")
+    code, _, err = await say("pause", "asked")
+    assert (code, "echo/asked is paused" in err) == (exits.OK, True)
+    assert "amplifier: WARNING: pause is done, and could not be recorded: " in err

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from amplifier_foundation.cli import columns, exits, invoke
+from amplifier_foundation.cli import exits, invoke
 from amplifier_foundation.cli.view import RunView
+from amplifier_foundation.operations import columns
 from amplifier_foundation.paths import project_of
 from amplifier_foundation.sessions.lock import owner_lock
 from amplifier_storage_sqlite.store import SqliteStore

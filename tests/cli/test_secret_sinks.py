@@ -21,8 +21,9 @@ from amplifier_foundation.cli import invoke
 from amplifier_foundation.cli.log_lines import FORMAT, RedactingFormatter
 from amplifier_foundation.cli.output import print_table
 from amplifier_foundation.cli.running.showing import arguments_line
-from amplifier_foundation.cli.running.terminal import one_line
-from amplifier_foundation.cli.view import LINE, RunView, describe, first_line
+from amplifier_foundation.cli.view import RunView
+from amplifier_foundation.documents.safe_text import one_line
+from amplifier_foundation.operations.history import LINE, describe, first_line
 from amplifier_foundation.sessions import lineage_html
 from amplifier_foundation.sessions.failures import describe_failure
 from amplifier_foundation.sessions.lineage import Node

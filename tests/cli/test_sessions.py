@@ -30,6 +30,7 @@ Answer.
 pytestmark = pytest.mark.usefixtures("home")
 
 VERBS = (
+    "cancel",
     "delete",
     "diff",
     "export",

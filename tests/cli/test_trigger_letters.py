@@ -125,7 +125,8 @@ def test_ids_that_name_nothing_or_cannot_be_retried_change_nothing(
 
 def test_a_beginning_of_several_ids_is_a_conflict(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from amplifier_core import SessionConflict
-    from amplifier_foundation.cli.triggers.dead_letters import shortest_length, the_only
+    from amplifier_foundation.cli.triggers.dead_letters import shortest_length
+    from amplifier_foundation.operations.deliveries import the_only
 
     ids = asyncio.run(_give_up(project, "b/a", (1, 2)))
     with pytest.raises(SessionConflict, match=f"'abcd' begins the ids of several deliveries: {ids[0]}, {ids[1]}"):

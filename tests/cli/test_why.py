@@ -34,6 +34,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert invoke([*arguments]) == exits.OK
     text = re.sub(r"\b(first|second)-[0-9a-f]{12}\b", r"\1-ID", capsys.readouterr().out)
     text = re.sub(r"\d{4}-\d\d-\d\dT[0-9:]+Z  [0-9a-f]{8}", "TIME", text)
+    text = re.sub(r" by \S+ \(command line\)  \S+Z", " by ME", text)
     return re.sub(r", \d+\.\d\d s, \$0", "", text)
 
 
@@ -83,13 +84,14 @@ def test_a_chain_is_drawn_from_its_first_event_with_every_decision(
     bad = f"        ├── chain/bad (trigger-session-event#1)  dead after 1 attempt: {fault}"
     [where] = [number for number, line in enumerate(drawn) if "chain/bad" in line]
     assert drawn.pop(where).strip("│├└─ ") == bad.strip("│├└─ ")
-    assert drawn[:4] == [
+    assert drawn[:5] == [
         "by hand  TIME",
         "└── ▶ chain/first (trigger-manual#1)  done  → first-ID  completed  1 turn, 2 messages",
+        "    ├── trigger fire by ME",
         "    ├── event session:completed  TIME  woke nothing",
         "    └── event work:done  TIME",
     ]
-    assert [line.strip("│├└─ ") for line in drawn[4:]] == [
+    assert [line.strip("│├└─ ") for line in drawn[5:]] == [
         "chain/second (trigger-session-event#1)  done  → second-ID  completed  1 turn, 2 messages",
         "event session:completed  TIME  woke nothing",
         "event work:more  TIME",

@@ -11,12 +11,22 @@ from amplifier_core.testing import MemoryStore
 from amplifier_core.testing.store_checks import (
     DOCUMENT_CHECKS,
     INBOX_CHECKS,
+    MESSAGE_CHECKS,
     RECEIVING_CHECKS,
     SEARCH_CHECKS,
     SESSION_STORE_CHECKS,
+    VIEW_CHECKS,
 )
 
-ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + RECEIVING_CHECKS
+ALL_CHECKS = (
+    SESSION_STORE_CHECKS
+    + INBOX_CHECKS
+    + DOCUMENT_CHECKS
+    + SEARCH_CHECKS
+    + RECEIVING_CHECKS
+    + VIEW_CHECKS
+    + MESSAGE_CHECKS
+)
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)

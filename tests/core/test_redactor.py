@@ -192,3 +192,19 @@ def test_a_stream_holds_back_only_what_may_begin_a_secret() -> None:
 @pytest.mark.usefixtures("_known")
 def test_words_of_a_model_keep_the_forms_of_secrets_and_lose_known_values() -> None:
     assert hide_known(f"password = 'example-1234'; not {VALUE}") == f"password = 'example-1234'; not {HIDDEN}"
+
+
+@pytest.mark.parametrize("seen", range(1, len("hunter2-and-more")))
+def test_a_stream_that_is_joined_late_hides_the_rest_of_a_secret(seen: int) -> None:
+    redactor = StreamRedactor(["hunter2-and-more"], is_late=True)
+    text = f"{'hunter2-and-more'[seen:]}, then hunter2-and-more."
+    shown = "".join(map(redactor.feed, text)) + redactor.flush()
+    rest = "" if seen <= len("hunter2-and-more") - 4 else "hunter2-and-more"[seen:]
+    assert shown == f"{rest}, then [REDACTED]."
+
+
+def test_a_stream_that_is_joined_late_shows_all_else() -> None:
+    redactor = StreamRedactor(["hunter2-and-more"], is_late=True)
+    assert redactor.feed("Hello, ") + redactor.feed("more or less") + redactor.flush() == "Hello, more or less"
+    redactor = StreamRedactor(["hunter2-and-more"], is_late=True)
+    assert redactor.feed("and-m") + redactor.flush() == ""

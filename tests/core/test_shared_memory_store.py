@@ -13,13 +13,20 @@ from amplifier_core.events import SessionEvent
 from amplifier_core.shared_stores import Bounds, ReceivingStore, SharedDelivery, SharedStore
 from amplifier_core.storage import Delivery, SessionRecord
 from amplifier_core.testing import SharedMemoryStore, VirtualClock
-from amplifier_core.testing.store_checks import DOCUMENT_CHECKS, INBOX_CHECKS, SEARCH_CHECKS, SESSION_STORE_CHECKS
+from amplifier_core.testing.store_checks import (
+    DOCUMENT_CHECKS,
+    INBOX_CHECKS,
+    MESSAGE_CHECKS,
+    SEARCH_CHECKS,
+    SESSION_STORE_CHECKS,
+    VIEW_CHECKS,
+)
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS
+ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + VIEW_CHECKS + MESSAGE_CHECKS
 
 
 @pytest.fixture

@@ -267,7 +267,7 @@ BROKEN: list[tuple[int, Callable[[], SharedMemoryStore], str]] = [
     (90, NeverEndsALease, "the claim of a killed process must end with its lease"),
     (91, LosesEvents, "are gone after a kill"),
     (92, QueuesWhatWouldReplace, "the new delivery must be due"),
-    (93, ChangesAnyVersion, "two processes counted to"),
+    (93, ChangesAnyVersion, "two processes counted to|of two new documents with one key"),
     (101, ReturnsPlainDeliveries, "must return SharedDelivery"),
     *(
         (104, unfenced(method), f"{method} fenced by a claim that was taken over must raise StaleEpoch")

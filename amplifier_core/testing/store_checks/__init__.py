@@ -6,7 +6,8 @@
 
 Each check gets an empty store. A broken rule raises `AssertionError` with a sentence naming the rule. Nothing here
 needs a test runner; pytest can parametrise a test over `SESSION_STORE_CHECKS`, `INBOX_CHECKS`, `DOCUMENT_CHECKS`,
-`SEARCH_CHECKS` and `RECEIVING_CHECKS`. `store_checks.shared` checks a store that several processes use.
+`SEARCH_CHECKS`, `RECEIVING_CHECKS`, `VIEW_CHECKS` and `MESSAGE_CHECKS`. `store_checks.shared` checks a store of several
+processes.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...documents import DocumentSearch, DocumentStore
 from ...shared_stores import ReceivingStore
+from ...store_views import MessageSearch, StoreViews
 from .administration import ADMINISTRATION_CHECKS
 from .admission import ADMISSION_CHECKS
 from .documents import DOCUMENT_CHECKS, SEARCH_CHECKS
 from .inbox import DELIVERY_CHECKS
 from .receiving import RECEIVING_CHECKS
 from .sessions import SESSION_STORE_CHECKS
+from .views import MESSAGE_CHECKS, VIEW_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -35,15 +38,19 @@ OPTIONAL: dict[type[Any], Sequence[Check]] = {
     DocumentStore: DOCUMENT_CHECKS,
     DocumentSearch: SEARCH_CHECKS,
     ReceivingStore: RECEIVING_CHECKS,
+    StoreViews: VIEW_CHECKS,
+    MessageSearch: MESSAGE_CHECKS,
 }
 """The checks of what an `Inbox` may be besides."""
 
 __all__ = [
     "DOCUMENT_CHECKS",
     "INBOX_CHECKS",
+    "MESSAGE_CHECKS",
     "RECEIVING_CHECKS",
     "SEARCH_CHECKS",
     "SESSION_STORE_CHECKS",
+    "VIEW_CHECKS",
     "check_store",
 ]
 
@@ -51,8 +58,8 @@ __all__ = [
 async def check_store(open_store: Callable[[], Awaitable[SessionStore] | SessionStore], *, inbox: bool = True) -> None:
     """Run every check on a new store from `open_store`, and close each store. Raises `AssertionError`.
 
-    `inbox=False` leaves out the checks of an `Inbox`. An `Inbox` that is a `DocumentStore`, a `DocumentSearch` or a
-    `ReceivingStore` passes the checks of that, too.
+    `inbox=False` leaves out the checks of an `Inbox`. An `Inbox` that is a `DocumentStore`, a `DocumentSearch`, a
+    `ReceivingStore`, a `StoreViews` or a `MessageSearch` passes the checks of that, too.
     """
     for check in SESSION_STORE_CHECKS + (INBOX_CHECKS if inbox else ()):
         await _run(check, await _open(open_store))

@@ -16,12 +16,14 @@ from .deliveries import LATER, event_of
 from .processes import run_together
 from .rules import collect_checks, refuses, require
 from .workloads import (
+    PAUSE,
     QUEUE,
     append_turns,
     claim_all,
     count_up,
     enqueue_many,
     follow_log,
+    hear_commit,
     kinds,
     work,
     write_events,
@@ -289,6 +291,27 @@ async def check_93_a_document_that_two_processes_change_loses_nothing(stores: St
         *(process.write_documents([change]) for process in (left, right)), return_exceptions=True
     )
     require(sum(each == [] for each in ended) == 1, f"of two new documents with one key one must be refused: {ended}")
+
+
+async def check_94_a_process_hears_of_commits_of_another(stores: Stores) -> None:
+    """Of a store that shows views; the check goes on storing until the listener is there."""
+    left, right, mark = stores.left, stores.right, stores.mark
+    if "StoreViews" not in await left.run(kinds):
+        return
+    heard = asyncio.Event()
+
+    async def hear() -> bool:
+        told: bool = await left.run(hear_commit, stores.patience / 2)
+        heard.set()
+        return told
+
+    async def store() -> None:
+        while not heard.is_set():
+            await right.emit(SessionEvent(mark, {}))
+            await asyncio.sleep(10 * PAUSE)
+
+    [told, _] = await run_together(hear(), store())
+    require(told, f"watch_commits must tell of a commit of another process within {stores.patience / 2:g} s")
 
 
 TWO_PROCESS_CHECKS = collect_checks(globals())

@@ -12,6 +12,7 @@ from ...errors import DocumentConflict, SessionConflict
 from ...events import SessionEvent
 from ...shared_stores import ReceivingStore, SharedStore
 from ...storage import Admission, DurableStore
+from ...store_views import StoreViews
 from .deliveries import event_of
 
 if TYPE_CHECKING:
@@ -174,6 +175,16 @@ async def hear_news(store: SharedStore, patience: float) -> bool:
     return heard
 
 
+async def hear_commit(store: StoreViews, patience: float) -> bool:
+    """Return whether the store told of a commit within `patience` seconds."""
+    news = Event()
+    end = store.watch_commits(news.set)
+    heard = await asyncio.to_thread(news.wait, patience)
+    end()
+    end()
+    return heard
+
+
 async def append_until_refused(store: Any, session_id: str) -> str:
     """Append one message after the other; return the name of the error that ends this."""
     at = (await store.get(session_id)).message_count
@@ -187,5 +198,7 @@ async def append_until_refused(store: Any, session_id: str) -> str:
 async def kinds(store: object) -> list[str]:
     """Return the contracts that the store implements."""
     return [
-        each.__name__ for each in (DurableStore, DocumentStore, SharedStore, ReceivingStore) if isinstance(store, each)
+        each.__name__
+        for each in (DurableStore, DocumentStore, SharedStore, ReceivingStore, StoreViews)
+        if isinstance(store, each)
     ]

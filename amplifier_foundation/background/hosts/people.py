@@ -14,7 +14,7 @@ from .commands import send_command, take_answer, withdraw
 from .member import is_seen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from amplifier_core.shared_stores import Presence, SharedStore
     from amplifier_core.storage import SessionRecord
@@ -72,9 +72,7 @@ async def change_elsewhere(store: SharedStore, verb: str, name: str) -> list[str
 
     Raises `SessionConflict` with the words of a host that refuses, or that does not answer.
     """
-    from amplifier_core.errors import SessionConflict
-
-    now, clock = await store.now(), SystemClock()
+    now = await store.now()
     asked: dict[str, tuple[Presence, str]] = {}
     for each in await store.processes():
         for queue in sorted(_queues(each, name)) if is_seen(each, now) else ():
@@ -83,19 +81,53 @@ async def change_elsewhere(store: SharedStore, verb: str, name: str) -> list[str
     try:
         async with asyncio.timeout(PATIENCE):
             for key, (process, queue) in asked.items():
-                while (answer := await take_answer(store, key)) is None:
-                    await clock.sleep(LOOK_EVERY)
-                if answer["state"] == "refused":
-                    raise SessionConflict(process.host, str(answer.get("error")))
+                await _await_answer(store, key, process.host)
                 changed.add(queue)
     except TimeoutError:
-        raise SessionConflict(
-            process.host, f"host {process.host} does not answer after {PATIENCE:g} s. See: amplifier host list"
-        ) from None
+        raise _explain_silence(process.host) from None
     finally:
         for key in asked:
             await withdraw(store, key)
     return sorted(changed)
+
+
+async def cancel_elsewhere(store: SharedStore, session_id: str, by: str) -> dict[str, Any] | None:
+    """Have another host cancel the turn of a session; return its answer, None when no host runs it.
+
+    Raises `SessionConflict` with the words of a host that refuses, or that does not answer.
+    """
+    claimed = await store.deliveries(session_id=session_id, state="claimed", limit=1)
+    now, owner = await store.now(), last_owner(claimed[0]) if claimed else ""
+    process = next((each for each in await store.processes() if each.process == owner and is_seen(each, now)), None)
+    if process is None:
+        return None
+    key = await send_command(store, process.process, "cancel", {"session_id": session_id, "by": by})
+    try:
+        async with asyncio.timeout(PATIENCE):
+            answer = await _await_answer(store, key, process.host)
+    except TimeoutError:
+        raise _explain_silence(process.host) from None
+    finally:
+        await withdraw(store, key)
+    found: dict[str, Any] | None = answer.get("answer")
+    return found
+
+
+async def _await_answer(store: SharedStore, key: str, host: str) -> Mapping[str, Any]:
+    """Wait for the answer to a command. Raises `SessionConflict` with the words of a host that refuses."""
+    from amplifier_core.errors import SessionConflict
+
+    while (answer := await take_answer(store, key)) is None:
+        await SystemClock().sleep(LOOK_EVERY)
+    if answer["state"] == "refused":
+        raise SessionConflict(host, str(answer.get("error")))
+    return answer
+
+
+def _explain_silence(host: str) -> Exception:
+    from amplifier_core.errors import SessionConflict
+
+    return SessionConflict(host, f"host {host} does not answer after {PATIENCE:g} s. See: amplifier host list")
 
 
 def _queues(process: Presence, name: str) -> set[str]:

@@ -9,9 +9,10 @@ import click
 
 from amplifier_core.errors import SessionConflict
 
-from ..app import json_option, known_bundles, plugins_of, read_settings_here
+from ...documents.safe_text import one_line, plain
+from ...operations.loading import known_bundles
+from ..app import json_option, plugins_of, read_settings_here
 from ..output import print_json
-from ..running.terminal import one_line, plain
 from .new import choose_name, suggest_run
 
 

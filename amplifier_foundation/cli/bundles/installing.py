@@ -11,7 +11,8 @@ import click
 from amplifier_core.errors import BundleError
 
 from ...cli import exits
-from ..app import confirm, find_left_out_here, json_option, plugins_of, read_bundle_at, read_settings_here, yes_option
+from ...operations.loading import find_left_out_here
+from ..app import confirm, json_option, plugins_of, read_bundle_at, read_settings_here, yes_option
 from ..completing import complete_bundles
 from ..output import plural, print_json
 

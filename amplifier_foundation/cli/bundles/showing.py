@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cli import exits
-from ..app import (
-    choose_bundle,
-    find_left_out_here,
-    json_option,
-    known_bundles,
-    plugins_of,
-    read_bundle_at,
-    read_settings_here,
-)
+from ...operations.loading import find_left_out_here, known_bundles
+from ..app import choose_bundle, json_option, plugins_of, read_bundle_at, read_settings_here
 from ..completing import complete_bundles
 from ..output import console, print_json, print_table
 

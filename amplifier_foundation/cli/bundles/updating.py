@@ -10,7 +10,8 @@ import click
 from amplifier_core.errors import AmplifierError
 
 from ...cli import exits
-from ..app import json_option, known_bundles, plugins_of, read_settings_here
+from ...operations.loading import known_bundles
+from ..app import json_option, plugins_of, read_settings_here
 from ..completing import complete_bundles
 from ..loops import run_async
 from ..output import print_json

@@ -12,7 +12,8 @@ from amplifier_core.errors import BundleError
 from amplifier_core.utils.secrets import redact_text
 
 from ...cli import exits
-from ..app import choose_bundle, find_left_out_here, json_option, known_bundles, plugins_of, read_settings_here
+from ...operations.loading import find_left_out_here, known_bundles
+from ..app import choose_bundle, json_option, plugins_of, read_settings_here
 from ..completing import complete_bundles
 from ..output import print_json, print_table
 

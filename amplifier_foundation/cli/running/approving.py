@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.approval import ApprovalTimeoutError
 
-from .terminal import plain, tell
-from .watching import asking
+from ...documents.safe_text import plain
+from ...spawning.turn_facts import asking
+from .terminal import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,15 @@ from amplifier_core.errors import SessionConflict
 from amplifier_core.frozen import frozen
 
 from ...sessions.held import held_of
-from ..app import find_own_bundle, find_session, load_bundle_at, read_settings_here, require_runnable, split_point
+from ..app import (
+    find_own_bundle,
+    find_session,
+    load_bundle_at,
+    person,
+    read_settings_here,
+    require_runnable,
+    split_point,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -70,7 +78,7 @@ async def choose(
 
     Raises `SessionConflict` when a changed bundle is refused, and `NotTrusted`.
     """
-    from ...sessions.forks import fork_stored
+    from ...operations.sessions import fork_session
     from ...sessions.runs import refuse_run
 
     point = split_point(wanted.fork) if wanted.fork else None
@@ -96,8 +104,7 @@ async def choose(
     if record is None:
         return Chosen(bundle, None)
     if point is not None:
-        name, turn, message = wanted.name, point.turn, point.message
-        record = await fork_stored(store, record, turn=turn, message=message, name=name, plugins=plugins)
+        record, _ = await fork_session(store, person(), record, point, name=wanted.name, plugins=plugins)
     elif wanted.name:
         await store.update(record.session_id, name=wanted.name)
         record = replace(record, name=wanted.name)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from amplifier_core.frozen import frozen
 from amplifier_core.prompt_commands import collect_commands, split_command
 
-from ..app import find_session
+from ...documents.safe_text import one_line, plain
+from ...operations.sessions import Point, fork_session, rename_session
+from ..app import find_session, person
 from ..output import console, plural, print_session_tree
 from ..sessions.changing import check_name
 from .showing import describe_usage
-from .terminal import one_line, plain, tell
+from .terminal import tell
 
 if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
@@ -131,12 +133,11 @@ class Commands:
         return GoOn(with_turn=True)
 
     async def _fork(self, turn: str) -> GoOn:
-        from ...sessions.forks import fork_stored
-
         if turn and not (turn.isascii() and turn.isdigit()):
             raise Refused(f"'{turn}' is not the number of a turn")
         source = await self._read_record()
-        fork = await fork_stored(self._store, source, turn=int(turn) if turn else None, plugins=self._plugins)
+        point = Point(source.session_id, turn=int(turn) if turn else None)
+        fork, _ = await fork_session(self._store, person(), source, point, plugins=self._plugins)
         tell(f"{fork.session_id} shares {plural(fork.message_count, 'message')} of {source.session_id}")
         return GoOn(fork)
 
@@ -173,9 +174,8 @@ class Commands:
 
     async def _rename(self, name: str) -> None:
         name = check_name(name)
-        record = await self._read_record()
-        await self._store.update(record.session_id, name=name)
-        tell(f"{record.session_id}: {name}")
+        record = await rename_session(self._store, person(), (await self._read_record()).session_id, name)
+        tell(f"{record.session_id}: {record.name}")
 
     async def _read_record(self) -> SessionRecord:
         record = await self._conversation.read_record()

@@ -13,8 +13,8 @@ from rich.markdown import Markdown
 from rich.spinner import Spinner
 from rich.text import Text
 
+from ...documents.safe_text import plain
 from ..consoles import QuietCursor
-from .terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ...cli import exits
+from ...documents.safe_text import plain
 from ...sessions.failures import describe_failure, find_provider_error
+from ...spawning.turn_facts import FactReporter
 from ..app import plugins_of, use_store
 from ..trusting import Asking, confirm_here
 from .approving import Approvals
 from .choosing import choose
 from .showing import PersonView
 from .stopping import Presses, Stops, TurnCut, interrupts_to
-from .terminal import own_terminal, plain, tell
-from .watching import FactReporter
+from .terminal import own_terminal, tell
 from .workers import open_chosen
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from rich.text import Text
 
 from amplifier_core.utils.secrets import redact_text
 
+from ...documents.safe_text import plain
 from ..consoles import QuietCursor
-from .terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from .terminal import plain
+from ...documents.safe_text import plain
 
 if TYPE_CHECKING:
     from ..consoles import QuietCursor

@@ -12,11 +12,12 @@ import click
 from amplifier_core.utils.secrets import hide_known, redact_all
 
 from ...documents.json_text import dump_json
+from ...documents.safe_text import one_line, plain
 from ...sessions.costs import Spent, format_cost, format_duration
 from ...sessions.usage import Usage
 from ..output import print_json
 from .screens import open_screen
-from .terminal import one_line, plain, tell
+from .terminal import tell
 
 if TYPE_CHECKING:
     from ..consoles import QuietCursor

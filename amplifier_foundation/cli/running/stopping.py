@@ -8,7 +8,8 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .terminal import plain, tell
+from ...documents.safe_text import plain
+from .terminal import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence

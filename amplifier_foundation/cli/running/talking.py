@@ -13,7 +13,9 @@ from amplifier_core.errors import AmplifierError, StoreError
 
 from ...background.tasks import run_beside
 from ...cli import exits
+from ...documents.safe_text import plain
 from ...sessions.failures import describe_failure
+from ...spawning.turn_facts import FactReporter
 from ..app import plugins_of, use_store
 from ..output import plural
 from ..trusting import Asking
@@ -24,9 +26,8 @@ from .foreground import Foreground, PressedInterrupt
 from .lines import LineEditor
 from .showing import PersonView
 from .stopping import Stops, TurnCut
-from .terminal import own_terminal, plain, tell
+from .terminal import own_terminal, tell
 from .typing_ahead import TypedLines
-from .watching import FactReporter
 from .workers import open_chosen
 
 if TYPE_CHECKING:

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from typing import Any
 
 import click
 
 from amplifier_core.utils.secrets import redact_text
-
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters except tab and newline, and changes of the text direction."""
-LOOKED_AT = 16_384
-"""Characters of a text that a line is made of."""
-
-
-def plain(text: str) -> str:
-    """Return `text` without characters that steer a terminal or hide text."""
-    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def one_line(text: str, length: int) -> str:
-    """Return the text without secrets in one line of at most `length` characters."""
-    safe = redact_text(text[:LOOKED_AT])  # first: half of a secret is not recognised
-    line = " ".join(plain(safe[: 4 * length]).split())
-    return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def tell(text: str, **style: Any) -> None:

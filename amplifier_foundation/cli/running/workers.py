@@ -11,12 +11,13 @@ from amplifier_core.storage import DurableStore
 from amplifier_core.utils.secrets import redact_text
 
 from ...cli import exits
+from ...documents.safe_text import plain
 from ...paths import project_of
 from ...security import read_policy
 from ..app import plugins_of
 from ..output import console
 from .showing import Display
-from .terminal import plain, tell
+from .terminal import tell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -7,6 +7,7 @@ import click
 from ...cli import Verbs
 
 _VERBS = {
+    "cancel": ("sessions.cancelling:cancel", "Cancel the running turn of a session."),
     "delete": ("sessions.deleting:delete", "Delete sessions; their forks keep the shared messages."),
     "diff": ("sessions.reading:diff", "Show where two sessions part."),
     "export": ("sessions.export:export", "Write a session as JSON lines or Markdown."),

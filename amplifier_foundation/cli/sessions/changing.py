@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..app import find_session, json_option, plugins_of, split_point, storage_plugins, use_store
+from ...operations import sessions
+from ...operations.sessions import fork_session, rename_session, repair_session, session_facts
+from ..app import find_session, json_option, person, plugins_of, split_point, storage_plugins, use_store
 from ..completing import complete_sessions
 from ..loops import run_in_loop
 from ..output import plural, print_json
-from .facts import facts
 
 if TYPE_CHECKING:
     from ...sessions.forks import Orphans
-
-LONGEST_NAME = 128
 
 
 @click.command(epilog='Example: amplifier session fork last@2 --name "second try"')
@@ -37,17 +36,14 @@ async def fork(ctx: click.Context, point: str, name: str, orphans: Orphans, as_j
 
     POINT is the number of a turn (its end), the id of a message such as m12, or now.
     """
-    from ...sessions.forks import fork_place, fork_there
-    from ...sessions.runs import refuse_run
-
     where, plugins = split_point(point), plugins_of(ctx)
     async with use_store(plugins) as store:
         source = await find_session(store, where.session)
-        refuse_run(source)
-        place = await fork_place(store, source, turn=where.turn, message=where.message, orphans=orphans)
-        record = await fork_there(store, source, place, name=name, plugins=plugins)
+        record, place = await fork_session(store, person(), source, where, name=name, orphans=orphans, plugins=plugins)
     if as_json:
-        print_json("session.fork/1", {**facts(record), "left_out": place.left_out, "completed": len(place.added)})
+        print_json(
+            "session.fork/1", {**session_facts(record), "left_out": place.left_out, "completed": len(place.added)}
+        )
         return
     click.echo(record.session_id)
     click.echo(f"shares {plural(place.at, 'message')} of {record.fork_of}", err=True)
@@ -69,24 +65,19 @@ async def rename(ctx: click.Context, session_id: str, name: str, as_json: bool) 
     name = check_name(name)
     async with use_store(storage_plugins(ctx)) as store:
         found = (await find_session(store, session_id)).session_id
-        await store.update(found, name=name)
-        record = await store.get(found)
+        record = await rename_session(store, person(), found, name)
     if as_json:
-        print_json("session.rename/1", facts(record))
+        print_json("session.rename/1", session_facts(record))
     else:
         click.echo(f"{record.session_id}: {record.name}")
 
 
 def check_name(name: str) -> str:
     """Return a session's name without surrounding space. Raises `click.UsageError` when it cannot be a name."""
-    from amplifier_core.utils.secrets import redact_text
-
-    name = name.strip()
-    if redact_text(name) != name:
-        raise click.UsageError("the name holds a secret, and names are stored and shown; choose another one")
-    if not name or not name.isprintable() or len(name) > LONGEST_NAME:
-        raise click.UsageError(f"a name is one line of 1 to {LONGEST_NAME} printable characters")
-    return name
+    try:
+        return sessions.check_name(name)
+    except sessions.InvalidName as error:
+        raise click.UsageError(str(error)) from None
 
 
 @click.command(epilog="Example: amplifier session repair last --yes")
@@ -98,11 +89,10 @@ def check_name(name: str) -> str:
 async def repair(ctx: click.Context, session_id: str, yes: bool, as_json: bool) -> None:
     """Find the faults of a stored session and print the remedies; with --yes, apply them."""
     from ...sessions.repairing import examine
-    from ...sessions.repairing import repair as repair_session
 
     async with use_store(storage_plugins(ctx)) as store:
         found = (await find_session(store, session_id)).session_id
-        findings = await (repair_session if yes else examine)(store, found)
+        findings = await (repair_session(store, person(), found) if yes else examine(store, found))
     if as_json:
         listed = [asdict(finding) for finding in findings]
         print_json("session.repair/1", {"session_id": found, "mended": yes and bool(listed), "findings": listed})

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 
 import click
 
+from ...operations.sessions import delete_sessions, find_forks, read_deliveries
 from ..app import (
     confirm,
     find_session,
     json_option,
-    read_deliveries,
+    person,
     read_sessions,
     storage_plugins,
     use_store,
@@ -30,27 +31,19 @@ from ..output import plural, print_json, timestamp
 @run_in_loop
 async def delete(ctx: click.Context, session_ids: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> None:
     """Delete sessions; their forks keep the shared messages."""
-    from ...background.worktree_steps import release_worktrees
-    from ...sessions.file_changes import forget_changes
     from ...sessions.presence import refuse_deletion
 
     async with use_store(storage_plugins(ctx)) as store:
         records = {each.session_id: each for each in [await find_session(store, prefix) for prefix in session_ids]}
         for record in records.values() if not force else ():
             refuse_deletion(record)
-        forks: dict[str, list[str]] = {session_id: [] for session_id in records}
-        for each in await store.sessions():
-            if each.fork_of in forks and each.session_id not in forks:
-                forks[each.fork_of].append(each.session_id)
+        forks = await find_forks(store, records)
         for session_id, record in records.items():
             kept = f"{plural(len(forks[session_id]), 'fork')} will keep the shared ones"
             kept = kept if forks[session_id] else "no fork shares them"
             click.echo(f"{session_id}: {plural(record.message_count, 'message')}; {kept}", err=True)
         deleted = list(records) if confirm(f"Delete {plural(len(records), 'session')}?", yes=yes) else []
-        await release_worktrees(deleted)
-        for session_id in deleted:
-            await store.delete(session_id)
-        forget_changes(deleted)
+        await delete_sessions(store, person(), [records[session_id] for session_id in deleted])
     if as_json:
         print_json("session.delete/1", [{"session_id": each, "forks": forks[each]} for each in deleted])
         return
@@ -83,8 +76,6 @@ async def prune(
     from amplifier_core.storage import Inbox
 
     from ...background.retention import age, disposable
-    from ...background.worktree_steps import release_worktrees
-    from ...sessions.file_changes import forget_changes
 
     if older_than is None and not keep:
         raise click.UsageError("give --older-than 30d, or --keep 20, or both")
@@ -100,10 +91,7 @@ async def prune(
         delete_them = bool(chosen) and not dry_run and confirm(f"Delete {plural(len(chosen), 'session')}?", yes=yes)
         if delete_them and everywhere and before is not None and isinstance(store, Inbox):
             await store.purge(before=before)
-        await release_worktrees(record.session_id for record in chosen if delete_them)
-        for record in chosen if delete_them else ():
-            await store.delete(record.session_id)
-        forget_changes(record.session_id for record in chosen if delete_them)
+        await delete_sessions(store, person(), chosen if delete_them else [])
     if as_json:
         ids = [record.session_id for record in chosen]
         print_json("session.prune/1", {"deleted": delete_them, "sessions": ids})

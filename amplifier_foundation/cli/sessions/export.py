@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
+from ...operations.sessions import session_facts, with_ids
 from ..app import json_option
 from ..completing import complete_sessions
 from ..loops import run_reading
 from ..output import plural, print_json
-from .facts import facts, with_ids
 from .reading import read_session
 
 output_option = click.option(
@@ -35,12 +35,12 @@ async def export(ctx: click.Context, session_id: str, kind: str, output: Path | 
 
     JSON lines: one line for the session, then one for each message. --json: one document.
     """
+    from ...documents.safe_text import plain
     from ...sessions import exporting
-    from ..running.terminal import plain
 
     record, messages = await read_session(ctx, session_id)
     if as_json and output is None:
-        print_json("session.export/1", {**facts(record), "messages": with_ids(messages)})
+        print_json("session.export/1", {**session_facts(record), "messages": with_ids(messages)})
         return
     lines = list(
         exporting.json_lines(record, messages) if kind == "jsonl" else map(plain, exporting.markdown(record, messages))

@@ -10,11 +10,11 @@ import click
 
 from amplifier_core.errors import AmplifierError
 
+from ...documents.safe_text import plain
 from .. import exits
 from ..app import json_option, plugins_of, project_here, use_store
 from ..loops import run_in_loop
 from ..output import plural, print_json, print_table, timestamp
-from ..running.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,16 +9,18 @@ import click
 
 from amplifier_core.utils.secrets import redact_text
 
+from ...documents.safe_text import plain
+from ...operations.sessions import session_facts, with_ids
 from ...sessions.records import describe_worktree
 from ..ages import read_age
 from ..app import find_session, json_option, read_sessions, storage_plugins, use_store
 from ..completing import complete_sessions
 from ..loops import run_reading
 from ..output import console, plural, print_json, print_table, timestamp
-from ..running.terminal import plain
-from .facts import facts, print_message, with_ids
+from .messages import print_message
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from amplifier_core.storage import SessionRecord, SessionStore
@@ -75,7 +77,7 @@ async def list_(
     finally:
         gc.enable()
     if as_json:
-        print_json("session.list/1", [facts(record) for record in records])
+        print_json("session.list/1", [session_facts(record) for record in records])
         return
     where = "" if everywhere else " in this folder. All folders: amplifier session list --all"
     print_table(
@@ -129,19 +131,34 @@ async def _search(store: SessionStore, records: list[SessionRecord], text: str, 
 @click.command(epilog="Example: amplifier session show last")
 @click.argument("session_id", metavar="ID", shell_complete=complete_sessions)
 @click.option("--trace", "is_trace", is_flag=True, help="Show where its time and money went, instead of its messages.")
+@click.option("-f", "--follow", "follows", is_flag=True, help="Show its running turn too, as it comes, to its end.")
+@click.option("--jsonl", "as_lines", is_flag=True, help="With --follow: print each message and step as a line of JSON.")
 @json_option
 @click.pass_context
 @run_reading
-async def show(ctx: click.Context, session_id: str, is_trace: bool, as_json: bool) -> None:
+async def show(
+    ctx: click.Context, session_id: str, is_trace: bool, follows: bool, as_lines: bool, as_json: bool
+) -> None:
     """Show a session and its messages; fork it at one of them with ID@m12."""
+    if (follows and (is_trace or as_json)) or (as_lines and not follows):
+        raise click.UsageError("--follow excludes --trace and --json, and --jsonl belongs to --follow")
+    if follows:
+        from .watching import show_following
+
+        return await show_following(ctx, session_id, as_lines=as_lines)
     if is_trace:
         from .tracing import show_trace
 
         return await show_trace(ctx, session_id, as_json=as_json)
     record, messages = await read_session(ctx, session_id)
     if as_json:
-        print_json("session.show/1", {**facts(record), "messages": with_ids(messages)})
+        print_json("session.show/1", {**session_facts(record), "messages": with_ids(messages)})
         return
+    print_session(record, messages)
+
+
+def print_session(record: SessionRecord, messages: Sequence[Message]) -> None:
+    """Print a session with its messages for a person."""
     out = console()
     fork = f"{record.fork_of} at message {record.fork_at}" if record.fork_of else ""
     for label, value in (

@@ -52,9 +52,10 @@ def replay(ctx: click.Context, folder: Path, bundle_path: str | None, run_tools:
     The turns are taken in a new session of the recorded bundle, and nothing is stored. The exit code is 1 with a
     difference on stderr when a request is not the recorded one.
     """
+    from ...documents.safe_text import plain
     from ..output import plural, print_json
     from ..running.replaying import Options, replay
-    from ..running.terminal import plain, tell
+    from ..running.terminal import tell
 
     results = run_async(replay(ctx, folder.resolve(), Options(bundle_path, run_tools)))
     if as_json:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...documents.safe_text import plain
 from ..app import find_session, storage_plugins, use_store
 from ..output import print_json, print_table
-from ..running.terminal import plain
 
 if TYPE_CHECKING:
     from ...sessions.trace import Span, Sum, Trace

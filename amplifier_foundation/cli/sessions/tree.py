@@ -8,13 +8,13 @@ import click
 
 from amplifier_core.utils.secrets import redact_text
 
+from ...operations.sessions import read_deliveries, session_facts
 from .. import exits
-from ..app import find_session, json_option, project_here, read_deliveries, storage_plugins, use_store
+from ..app import find_session, json_option, project_here, storage_plugins, use_store
 from ..completing import complete_sessions
 from ..loops import run_reading
 from ..output import plural, print_json, print_session_tree
 from .export import output_option, write_private
-from .facts import facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +110,7 @@ def branches(roots: Sequence[Node]) -> list[dict[str, Any]]:
     for depth, node in walk(roots):
         event = node.woken_by.event if node.woken_by is not None else None
         woken_by = {"event_id": event.event_id, "summary": describe_event(event)} if event is not None else None
-        branch = {**facts(node.record), "woken_by": woken_by, "children": []}
+        branch = {**session_facts(node.record), "woken_by": woken_by, "children": []}
         level = depth % DEEPEST
         above[level].append(branch)
         above[level + 1 :] = [branch["children"]]

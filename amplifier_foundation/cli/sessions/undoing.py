@@ -10,11 +10,11 @@ import click
 
 from amplifier_core.errors import SessionConflict
 
+from ...documents.safe_text import plain
 from ..app import confirm, find_session, json_option, storage_plugins, use_store, yes_option
 from ..completing import complete_sessions
 from ..loops import run_in_loop
 from ..output import plural, print_json
-from ..running.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

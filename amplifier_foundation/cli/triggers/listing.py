@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...operations.timing import declared_in, next_fire
 from ..app import bundle_option, json_option, load_bundle_at, plugins_of, use_inbox
 from ..loops import enter_loop, run_reading
 from ..output import print_json, print_table, timestamp
-from .timing import declared_in, next_fire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -4,59 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from heapq import merge
-from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from amplifier_core.frozen import frozen
-
 from ...documents.times import format_time
+from ...operations.simulating import Plan, plan_timers
 from ..app import bundle_option, json_option, load_bundle_at, plugins_of, use_inbox
 from ..loops import run_in_loop
 from ..output import print_json, print_table
-from .timing import declared_in, scheduled_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from amplifier_core.triggers import Upcoming
-
-    from .timing import Declared
 
 LEFT_OUT = ("ZONE", "UTC", "TRIGGER", "NOTE", "BACKGROUND SESSION")
 """Columns that a narrow terminal does not get, the least important first."""
 SHOWN = 200
 """Fires of one trigger in the table, by default."""
-COUNTED = 10_000
-"""Most further fires of one trigger to count: a timer of a millisecond has millions."""
-
-
-@frozen
-class Plan:
-    """The fires of one trigger: the first ones, and the number of further ones."""
-
-    declared: Declared
-    fires: list[Upcoming]
-    more: int
-    counted: bool
-    """Whether `more` counts all further fires."""
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the facts of each fire; the first one after a clock change has a note."""
-        before = ""
-        for fire in self.fires:
-            offset = f"{fire.at:%z}"
-            changed = f"clock changed from {before} to {offset}" if before not in ("", offset) else ""
-            yield {
-                "at": fire.at.astimezone(UTC),
-                "local": fire.at.isoformat(),
-                "zone": getattr(fire.at.tzinfo, "key", None) or str(fire.at.tzinfo),
-                "background_session": self.declared.background_session,
-                "trigger": self.declared.name,
-                "note": fire.note or changed,
-            }
-            before = offset
 
 
 def _read_time(ctx: click.Context, option: click.Parameter, text: str | None) -> datetime:
@@ -83,23 +43,14 @@ async def simulate(
     ctx: click.Context, bundle_path: str | None, days: float, start: datetime, limit: int, as_json: bool
 ) -> None:
     """Show when the timers of a bundle will fire, across clock changes; run nothing."""
-    from ...paths import project_of
-
     try:
         end = start + timedelta(days=days)
     except OverflowError:
         raise click.UsageError("the calendar ends before that; choose an earlier --from, or fewer --days") from None
-    plugins, plans = plugins_of(ctx), list[Plan]()
+    plugins = plugins_of(ctx)
     bundle = await load_bundle_at(bundle_path, plugins)
-    project = project_of(bundle.base_path)
     async with use_inbox(plugins) as store:
-        for declared in (each for session in bundle.background_sessions for each in declared_in(bundle, session)):
-            source = await scheduled_source(declared, project=project, plugins=plugins, store=store)
-            if source is not None:
-                within = takewhile(lambda each: each.at < end, source.upcoming(start))
-                fires = list(islice(within, limit))
-                more = sum(1 for _ in islice(within, COUNTED))
-                plans.append(Plan(declared, fires, more, more < COUNTED))
+        plans = await plan_timers(bundle, plugins, store, start, end, limit)
     _print(plans, start, end, to_json=as_json)
 
 

@@ -15,10 +15,10 @@ from amplifier_core.errors import AmplifierError
 from amplifier_core.json_values import to_json
 from amplifier_core.triggers import JudgingSource, TriggerEvent, TriggerType
 
+from ...operations.timing import declared_in
 from ..app import bundle_option, json_option, load_bundle_at, plugins_of, use_inbox
 from ..loops import run_in_loop
 from ..output import console, print_json
-from .timing import declared_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ...bundle.background_config import BackgroundSessionConfig, TriggerConfig
     from ...bundle.model import Bundle
-    from .timing import Declared
+    from ...operations.timing import Declared
 
 
 class WrittenEvent(BaseModel):

@@ -18,11 +18,12 @@ from amplifier_core.frozen import frozen
 
 from ...cli import exits
 from ...documents.json_text import dump_json
+from ...operations.firing import background_session_named
+from ...operations.timing import declared_in
 from ..app import bundle_option, load_bundle_at, plugins_of, use_inbox
 from ..completing import complete_background_sessions
 from ..loops import run_in_loop
 from ..output import console
-from .timing import background_session_named, declared_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from amplifier_core.triggers import TriggerEvent, TriggerSource
 
     from ...background.admission import Gate
-    from .timing import Declared
+    from ...operations.timing import Declared
 
 POLL = 1.0
 """Seconds between two looks at the event log: other processes write to it."""

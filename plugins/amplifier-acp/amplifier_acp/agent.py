@@ -283,7 +283,8 @@ class Agent:
 
     async def delete_session(self, params: Params) -> dict[str, Any]:
         """End and delete a session; its forks keep the messages that they share. Deleting twice is no error."""
-        from amplifier_foundation.sessions.file_changes import forget_changes
+        from amplifier_foundation.operations.acting import person_here
+        from amplifier_foundation.operations.sessions import delete_sessions
         from amplifier_foundation.sessions.presence import refuse_deletion
 
         from .params import OfSession, check
@@ -292,9 +293,9 @@ class Agent:
         if (session := self._sessions.pop(session_id, None)) is not None:
             await self._end(session)
         with suppress(SessionNotFound, InvalidSessionId):
-            refuse_deletion(await self._store.get(session_id))
-            await self._store.delete(session_id)
-            forget_changes([session_id])
+            record = await self._store.get(session_id)
+            refuse_deletion(record)
+            await delete_sessions(self._store, person_here("editor"), [record])
         return {}
 
     async def _end(self, session: EditorSession) -> None:

@@ -29,7 +29,6 @@ COMMANDS: list[dict[str, Any]] = [
     {"name": "rename", "description": "Rename the session", "input": {"hint": "the new name"}},
 ]
 NAMES = frozenset(each["name"] for each in COMMANDS)
-LONGEST_NAME = 128
 
 
 class SessionCommands:
@@ -95,8 +94,12 @@ async def run_command(session: EditorSession, said: Said, store: SessionStore) -
 
 
 async def _rename(session: EditorSession, name: str, store: SessionStore) -> str:
-    if not name or not name.isprintable() or len(name) > LONGEST_NAME or redact_text(name) != name:
-        raise RpcError(INVALID_PARAMS, f"prompt: a name is one line of 1 to {LONGEST_NAME} characters, without secrets")
-    await store.update(session.id, name=name)
-    session.tell({"sessionUpdate": "session_info_update", "title": name})
-    return f"This session is called {name} now."
+    from amplifier_foundation.operations.acting import person_here
+    from amplifier_foundation.operations.sessions import InvalidName, rename_session
+
+    try:
+        record = await rename_session(store, person_here("editor"), session.id, name)
+    except InvalidName as error:
+        raise RpcError(INVALID_PARAMS, f"prompt: {error}") from None
+    session.tell({"sessionUpdate": "session_info_update", "title": record.name})
+    return f"This session is called {record.name} now."

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.errors import AmplifierError, SessionNotFound
+from amplifier_core.errors import AmplifierError, SessionConflict, SessionNotFound
 from amplifier_core.storage import DurableStore
 
 from .approving import ask
@@ -18,9 +18,10 @@ from .tool_calls import describe_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Literal
 
     from amplifier_core.storage import SessionRecord, SessionStore
-    from amplifier_foundation.background.approvals import Approval
+    from amplifier_foundation.background.approvals import Approval, Scope
 
     from .peer import Peer
 
@@ -118,9 +119,9 @@ class Questions:
 
     async def _ask(self, approval: Approval, session_id: str) -> None:
         from amplifier_core.permissions.gate import ALWAYS, ONCE
-        from amplifier_foundation.background.approvals import decide
-        from amplifier_foundation.cli.processes import wake
-        from amplifier_foundation.security import read_policy
+        from amplifier_foundation.operations.acting import person_here
+        from amplifier_foundation.operations.approvals import answer_approval
+        from amplifier_foundation.operations.running import wake
 
         name = approval.queue.rpartition("/")[2]
         told = describe_call(f"approval-{approval.id}", approval.tool, approval.arguments, approval.project)
@@ -130,14 +131,15 @@ class Questions:
         answer = await ask(self._peer, session_id, told, approval.options)
         if answer is None or not isinstance(self._store, DurableStore):
             return
-        state = "approved" if answer.startswith("Allow") else "denied"
-        scope = "once" if answer == ONCE else "always" if answer.startswith(ALWAYS) else "session"
+        state: Literal["approved", "denied"] = "approved" if answer.startswith("Allow") else "denied"
+        scope: Scope = "once" if answer == ONCE else "always" if answer.startswith(ALWAYS) else "session"
+        scope = scope if state == "approved" else "once"
         try:
-            decided = await decide(self._store, approval, state, scope if state == "approved" else "once")  # type: ignore[arg-type]
-        except AmplifierError as error:  # somebody else has answered
+            decided = await answer_approval(self._store, person_here("editor"), approval, state, scope)
+        except SessionConflict as error:  # somebody else has answered
             logger.info("%s", error)
             return
-        remember = read_policy(approval.project).remember
-        if scope == "always" and decided.rule is not None and remember is not None:
-            await asyncio.to_thread(remember, decided.rule)
+        except AmplifierError as error:
+            logger.warning("%s", error)
+            return
         await asyncio.to_thread(wake, decided.project, name)

@@ -53,6 +53,7 @@ class Pipeline:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._is_closed = False
         self._begin()
         _all.add(self)
 
@@ -107,6 +108,11 @@ class Pipeline:
         self._tell()
         return is_done
 
+    def close(self) -> None:
+        """End the thread after what it does now; what waits is dropped."""
+        self._is_closed = True
+        self._wake.set()
+
     def note_problem(self, text: str) -> None:
         """Keep the reason of a failing export; called by the exporter in the thread of the pipeline."""
         self._problem = self._problem or text  # the first is the reason, and what follows that it lasts
@@ -137,6 +143,8 @@ class Pipeline:
             pause = self.settings.delay if self._waiting else self.settings.metric_interval
             self._wake.wait(max(0.0, min(pause, due - monotonic(), self.settings.delay)))
             self._wake.clear()
+            if self._is_closed:
+                return
             is_flush, self._is_flushing = self._is_flushing, False
             is_due = monotonic() >= due
             try:

@@ -150,5 +150,4 @@ def flush() -> Iterator[Callable[[], None]]:
     yield partial(pipeline.flush_all, PATIENCE)
     pipeline._pipelines.clear()
     for each in pipeline._all:
-        each._begin()
-        each._has_told = True  # its collector is gone
+        each.close()  # its collector is gone

@@ -23,7 +23,7 @@ from amplifier_core.process_forks import close_in_forks
 from .connections import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from .connections import Pool, TimedConnection
 
@@ -35,6 +35,8 @@ LOOK_EVERY = 10.0
 """Seconds between two looks whether the listening connection is alive."""
 _LONGEST_PAUSE = 5.0
 
+_QUIET = " quiet"
+"""At the end of a hint for those who watch commits."""
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 
 
@@ -55,23 +57,34 @@ class Hints:
         self._sender: threading.Thread | None = None
         self._listener: Listener | None = None
         self._listeners: dict[object, Callable[[], None]] = {}
+        self._watchers: dict[object, Callable[[], None]] = {}
+        self._is_loud = False
 
-    def tell(self) -> None:
-        """Let others know soon that something was stored."""
+    def tell(self, *, quiet: bool = False) -> None:
+        """Let others know soon that something was stored: with `quiet`, those alone who watch commits."""
         self._leave_parent()
         if self._sender is None:
             with self._lock:
                 if self._sender is None:
                     self._sender = threading.Thread(target=self._send, name="hints of the store", daemon=True)
                     self._sender.start()
+        self._is_loud = self._is_loud or not quiet
         self._news.set()
 
     def listen(self, told: Callable[[], None]) -> Callable[[], None]:
         """Call `told` after each hint of another store; return a function that ends this."""
         self._leave_parent()
+        return self._add(self._listeners, told)
+
+    def watch(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Call `told` after each hint of any store, and of this one; return a function that ends this."""
+        self._leave_parent()
+        return self._add(self._watchers, told)
+
+    def _add(self, all_told: dict[object, Callable[[], None]], told: Callable[[], None]) -> Callable[[], None]:
         mark = object()
         with self._lock:
-            self._listeners[mark] = told
+            all_told[mark] = told
             if self._listener is None:
                 self._listener = Listener(self._pool, self._channel, self._hear)
         return lambda: self._forget(mark)
@@ -84,6 +97,7 @@ class Hints:
             self._sender.join()
         with self._lock:
             self._listeners.clear()
+            self._watchers.clear()
             listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
@@ -96,7 +110,8 @@ class Hints:
     def _forget(self, mark: object) -> None:
         with self._lock:
             self._listeners.pop(mark, None)
-            listener = None if self._listeners else self._listener
+            self._watchers.pop(mark, None)
+            listener = None if self._listeners or self._watchers else self._listener
             if listener is not None:
                 self._listener = None
         if listener is not None:
@@ -107,18 +122,25 @@ class Hints:
             self._news.wait()
             self._news.clear()
             is_last = self._ended.is_set()
+            mark, self._is_loud = "" if self._is_loud else _QUIET, False
+            self._call(self._watchers)
             with suppress(Exception):  # a hint may be lost
-                self._pool.read(_NOTIFY, (self._channel, self._token))
+                self._pool.read(_NOTIFY, (self._channel, self._token + mark))
             if is_last:
                 return
             self._ended.wait(PAUSE)
 
-    def _hear(self, token: str) -> None:
-        if token == self._token:
+    def _hear(self, hint: str) -> None:
+        if hint.removesuffix(_QUIET) == self._token:
             return
+        self._call(self._watchers)
+        if not hint.endswith(_QUIET):
+            self._call(self._listeners)
+
+    def _call(self, all_told: Mapping[object, Callable[[], None]]) -> None:
         with self._lock:
-            listeners = list(self._listeners.values())
-        for told in listeners:
+            told_now = list(all_told.values())
+        for told in told_now:
             try:
                 told()
             except Exception:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_QUIET = frozenset({"claim", "renew", "lead", "present", "reserve"})
-"""Writes that are no news to others."""
+_SILENT = frozenset({"renew", "lead", "present", "reserve"})
+"""Writes that are no news."""
+_QUIET = frozenset({"claim"})
+"""Writes that are news to views alone."""
 
 
 class Runner:
@@ -55,8 +57,8 @@ class Runner:
     async def write(self, work: str, given: Mapping[str, Any], texts: Sequence[str] = ()) -> Any:
         """Perform a write and return its result, once it is durable."""
         result = await self._run(partial(self.read_here, _perform, work, given, texts))
-        if work not in _QUIET:
-            self.hints.tell()
+        if work not in _SILENT and result is not None:
+            self.hints.tell(quiet=work in _QUIET)
         return result
 
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from .rows import SESSIONS
 from .running import Runner
 from .schema import migrate
 from .values import checksum, dumps, micros, plain
+from .view_store import PostgresViews
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 
-class PostgresStore(PostgresInbox, PostgresDocuments, PostgresHosts):
+class PostgresStore(PostgresInbox, PostgresDocuments, PostgresHosts, PostgresViews):
     """A `SharedStore` in a PostgreSQL database; usable from any thread and any event loop, by many processes at once.
 
     It receives events of other sites, and keeps documents, too. Open one with `open_postgres`. After `close`,

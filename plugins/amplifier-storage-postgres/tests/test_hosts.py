@@ -316,6 +316,23 @@ async def test_a_hint_comes_from_another_store_and_not_from_the_own(store: Postg
     await other.close()
 
 
+async def test_a_claim_is_told_to_views_and_not_to_hosts(store: PostgresStore, dsn: str) -> None:
+    other = open_postgres({"dsn": dsn})
+    listened, watched = threading.Semaphore(0), threading.Semaphore(0)
+    ends = [other.listen(listened.release), other.watch_commits(watched.release)]
+    assert await asyncio.to_thread(listened.acquire, timeout=20)
+    await store.enqueue("/p", "queue", "t", TriggerEvent(TriggerType.CUSTOM, "x"))
+    assert await asyncio.to_thread(listened.acquire, timeout=20)
+    while watched.acquire(blocking=False):
+        pass
+    await store.claim("/p", "queue", owner="w@h", lease=60, session_id="s")
+    assert await asyncio.to_thread(watched.acquire, timeout=20)
+    assert not listened.acquire(blocking=False)
+    for end in ends:
+        end()
+    await other.close()
+
+
 async def test_a_listener_connects_again(store: PostgresStore, dsn: str) -> None:
     heard = threading.Semaphore(0)
     end = store.listen(heard.release)
@@ -465,13 +482,13 @@ async def test_a_project_has_a_path_of_its_own_on_each_host(dsn: str) -> None:
 async def test_a_fork_of_the_process_has_connections_of_its_own(dsn: str, start: Start) -> None:
     script = """
 store = open_postgres({"dsn": sys.argv[1]})
+store._runner.hints.tell = lambda: None  # a hint takes a connection
 async def write(name):
     await store.create(SessionRecord(name))
 async def server_process():
     return await store._runner.rows("SELECT pg_backend_pid()")
 asyncio.run(write("before"))
 own = asyncio.run(server_process())
-store._runner.hints.tell = lambda: None
 child = os.fork()
 if child == 0:
     try:

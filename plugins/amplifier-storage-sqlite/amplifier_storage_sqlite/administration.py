@@ -16,6 +16,7 @@ from amplifier_core.storage import Compacted, Salvaged, StoreFault, StoreInfo, S
 from .checking import SALVAGE, damaged_pages, find_faults, rebuild_indexes
 from .copying import back_up, flush, forget_unfinished
 from .faults import damage_error, translate_errors
+from .message_search import clear_index
 from .opening import CHECKED_AT_OPEN, check, connect, place_of, require_place, restrict
 from .salvaging import salvage
 from .schema import APPLICATION_ID
@@ -38,8 +39,11 @@ _KINDS = {
     "received": "received ids",
     "document_texts": "documents",
     **{f"document_index{part}": "documents" for part in ("", "_config", "_data", "_docsize", "_idx")},
+    **dict.fromkeys(("message_spans", "message_projects"), "search in messages"),
+    **{f"message_index{part}": "search in messages" for part in ("", "_config", "_data", "_idx")},
 }
-_NO_DATA = {"histories", "sqlite_sequence", *(table for table, kind in _KINDS.items() if kind == "documents")}
+_DERIVED = ("documents", "search in messages")
+_NO_DATA = {"histories", "sqlite_sequence", *(table for table, kind in _KINDS.items() if kind in _DERIVED)}
 """Tables without data of their own."""
 _LARGEST = (
     "SELECT 'queue ' || queue, count(*), sum(length(CAST(event AS BLOB))) FROM deliveries GROUP BY project, queue",
@@ -160,6 +164,7 @@ class SqliteAdministration:
         before, _ = self.size()
         with self._open() as db:
             if wait:
+                clear_index(db)  # it is by rowids, which may change
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 db.execute("VACUUM")
             elif _number(db, "auto_vacuum"):

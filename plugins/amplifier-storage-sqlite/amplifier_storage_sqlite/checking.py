@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.storage import StoreFault
 
 from .documents import COLUMNS as DOCUMENT_COLUMNS
+from .message_search import clear_index
 from .searching import rebuild_index
 from .sessions import COLUMNS
 from .values import checksum, loads, unplain
@@ -91,6 +92,7 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
             if not _has_lost_rows(db):
                 db.execute("REINDEX")
                 rebuild_index(db)
+                clear_index(db)
                 if not damaged_pages(db):
                     db.execute("COMMIT")
                     return True
@@ -105,8 +107,8 @@ def _has_lost_rows(db: sqlite3.Connection) -> bool:
     whole = "SELECT tbl_name, name FROM sqlite_master WHERE type = 'index' AND coalesce(sql, '') NOT LIKE '% WHERE %'"
     for table, index in db.execute(whole).fetchall():
         rows = db.execute(f"SELECT count(*) FROM {table} NOT INDEXED").fetchone()[0]
-        with suppress(sqlite3.DatabaseError):  # an unreadable index is rebuilt
-            if db.execute(f"SELECT count(*) FROM {table} INDEXED BY {index}").fetchone()[0] > rows:
+        with suppress(sqlite3.DatabaseError):  # an unreadable index is rebuilt; count(*) would choose its own index
+            if db.execute(f"SELECT total(1) FROM {table} INDEXED BY {index}").fetchone()[0] > rows:
                 return True
     return False
 

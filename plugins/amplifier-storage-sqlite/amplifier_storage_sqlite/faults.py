@@ -45,6 +45,8 @@ _DAMAGE = (
     "index events_by_id already exists",
     "table triggers already exists",
     "table documents already exists",
+    "index deliveries_open already exists",
+    "table message_spans already exists",
     "malformed JSON",
 )
 """Beginnings of SQLite's messages about changed files, for errors without a code of their own."""

@@ -87,13 +87,20 @@ def entries(db: sqlite3.Connection, history: int, start: int, stop: int) -> Iter
 
 def release(db: sqlite3.Connection, history: int) -> None:
     """Delete the unused messages of a history, then those of its source."""
+    is_indexed = db.execute("SELECT 1 FROM message_spans").fetchone()
+    if is_indexed:
+        from . import message_search
     following: int | None = history
     while following is not None and not db.execute(_IS_USED, {"id": following}).fetchone()[0]:
         link = _link(db, following)
         if link is None:
             return
         needed = db.execute("SELECT max(shared) FROM histories WHERE source = ?", (following,)).fetchone()[0]
+        if is_indexed:
+            message_search.forget(db, following, needed or 0)
         db.execute("DELETE FROM messages WHERE history = ? AND position >= ?", (following, needed or 0))
+        if is_indexed:
+            message_search.end_spans(db)
         source, shared = link
         if needed is None:
             db.execute("DELETE FROM histories WHERE id = ?", (following,))

@@ -74,7 +74,7 @@ WHERE project = :project AND queue = :queue AND {OPEN} AND waits = 0 AND state =
 
 _BEGINNING = "SELECT id FROM deliveries WHERE {0} >= :first AND {0} < :after ORDER BY id DESC LIMIT :limit"
 
-_FINISHED = "state NOT IN ('pending', 'claimed')"
+FINISHED = "state NOT IN ('pending', 'claimed')"
 
 _WAITING = f"""
 SELECT project, queue, trigger, state, count(*), max(created), min(created) FROM deliveries WHERE {{}} AND {OPEN}
@@ -82,11 +82,11 @@ GROUP BY project, queue, trigger, state
 """
 _NEXT_FINISHED = f"""
 SELECT project, queue, trigger, state FROM deliveries
-WHERE (project, queue, trigger, state, created) > (?, ?, ?, ?, {2**63 - 1}) AND {_FINISHED}
+WHERE (project, queue, trigger, state, created) > (?, ?, ?, ?, {2**63 - 1}) AND {FINISHED}
 ORDER BY project, queue, trigger, state, created LIMIT 1
 """
 # two queries, each answered by a range of an index: a GROUP BY over all of them takes four times as long
-_ALIKE = f"FROM deliveries WHERE project = ? AND queue = ? AND trigger = ? AND state = ? AND {_FINISHED}"
+_ALIKE = f"FROM deliveries WHERE project = ? AND queue = ? AND trigger = ? AND state = ? AND {FINISHED}"
 _COUNT, _NEWEST = f"SELECT count(*) {_ALIKE}", f"SELECT max(created) {_ALIKE}"
 
 # A query for one state repeats the condition of a partial index, so that SQLite uses this index. Most deliveries are
@@ -204,7 +204,7 @@ def release(db: sqlite3.Connection, project: Column, now: int) -> int:
 
 def deliveries(db: sqlite3.Connection, wanted: Mapping[str, Column], limit: int) -> list[Delivery]:
     """Return deliveries with these column values, newest first."""
-    among = _AMONG.get(str(wanted["state"]), _FINISHED) if "state" in wanted else "TRUE"
+    among = _AMONG.get(str(wanted["state"]), FINISHED) if "state" in wanted else "TRUE"
     where = f"{_all(wanted)} AND {among}"
     query = f"SELECT {DELIVERIES.columns} FROM deliveries WHERE {where} ORDER BY id DESC LIMIT :limit"
     with pause_collection():
@@ -266,7 +266,7 @@ def drop(db: sqlite3.Connection, delivery_id: Column, reason: Column, now: int) 
 
 def purge(db: sqlite3.Connection, before: int, event_bytes: int) -> Purged:
     """Delete deliveries finished by then, and the beginning of a log longer than `event_bytes`."""
-    finished = f"state IN ('done', 'refused', 'skipped') AND {_FINISHED} AND updated < ?"
+    finished = f"state IN ('done', 'refused', 'skipped') AND {FINISHED} AND updated < ?"
     deliveries = db.execute(f"DELETE FROM deliveries WHERE {finished}", (before,)).rowcount
     last = _newest_beyond(db, event_bytes)
     recent = "SELECT sequence FROM events WHERE sequence <= ? AND timestamp >= ? ORDER BY sequence LIMIT 1"

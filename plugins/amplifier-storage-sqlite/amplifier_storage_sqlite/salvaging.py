@@ -200,7 +200,8 @@ def _shapes(db: sqlite3.Connection) -> defaultdict[tuple[bool, int], list[Shape]
     """Return the shapes of the tables by (rows lie in an index, number of columns)."""
     found: defaultdict[tuple[bool, int], list[Shape]] = defaultdict(list)
     tables = """SELECT name, sql FROM sqlite_master
-        WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'document_index%'"""
+        WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'document_index%'
+            AND name NOT LIKE 'message_index%' AND name NOT IN ('message_spans', 'message_projects')"""
     for table, sql in db.execute(tables).fetchall():
         columns = db.execute(f"PRAGMA table_info({table})").fetchall()
         keys = [at for at, column in enumerate(columns) if column[5]]

@@ -289,10 +289,38 @@ _THIRTEENTH = (
     "CREATE INDEX received_by_sequence ON received (sequence)",
 )
 
+# Pages of sessions and deliveries without a look at other rows.
+_SHOWN = "id, status, name, session_id, bundle"  # filters of a page read the index alone
+_FOURTEENTH = (
+    "DROP INDEX sessions_by_time",
+    f"CREATE INDEX sessions_by_time ON sessions (updated, {_SHOWN})",
+    "DROP INDEX sessions_by_project",
+    f"CREATE INDEX sessions_by_project ON sessions (project, updated, {_SHOWN})",
+    """CREATE INDEX deliveries_open ON deliveries (project, queue, state, created)
+        WHERE state IN ('pending', 'claimed')""",
+)
+
+
+def make_message_index(db: sqlite3.Connection) -> None:
+    """Make the index of `messages` where there is none; a SQLite without FTS5 makes none."""
+    with suppress(sqlite3.OperationalError):
+        db.execute("""CREATE VIRTUAL TABLE IF NOT EXISTS message_index USING fts5(
+            words, content = '', columnsize = 0, tokenize = 'ascii')""")
+
+
+# The words of messages, the ranges of rowids of `messages` that have them, and the project of each history in it.
+_FIFTEENTH = (
+    "CREATE TABLE message_spans (low INTEGER PRIMARY KEY, high INTEGER NOT NULL)",
+    "CREATE TABLE message_projects (history INTEGER PRIMARY KEY, project TEXT NOT NULL)",
+    make_message_index,
+)
+
 Step = str | Callable[["sqlite3.Connection"], None]
 MIGRATIONS: tuple[tuple[Step, ...], ...] = (
     *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH, _ELEVENTH, _TWELFTH),
     _THIRTEENTH,
+    _FOURTEENTH,
+    _FIFTEENTH,
 )
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 

@@ -110,7 +110,7 @@ def find(db: sqlite3.Connection, prefix: str, limit: int) -> list[SessionRecord]
     """Return sessions with ids beginning with `prefix`, newest first."""
     within = "session_id >= ? AND session_id < ?"
     query = f"SELECT {COLUMNS} FROM sessions WHERE {within} ORDER BY created DESC, id DESC LIMIT ?"
-    return [_listed_record(db, row) for row in db.execute(query, (prefix, prefix + AFTER, limit))]
+    return [listed_record(db, row) for row in db.execute(query, (prefix, prefix + AFTER, limit))]
 
 
 def find_expired(db: sqlite3.Connection, before: int, keep: int, limit: int) -> list[str]:
@@ -124,14 +124,14 @@ def list_sessions(db: sqlite3.Connection, wanted: Mapping[str, Column], limit: i
     query = f"SELECT {COLUMNS} FROM sessions WHERE {where} ORDER BY updated DESC, id DESC LIMIT :limit"
     rows = db.execute(query, {**wanted, "limit": -1 if limit is None else limit})
     with pause_collection():
-        return [_listed_record(db, row) for row in rows]
+        return [listed_record(db, row) for row in rows]
 
 
 def list_spawned(db: sqlite3.Connection, session_id: str) -> list[SessionRecord]:
     """Return the sessions spawned by a session, the last updated first."""
     query = f"SELECT {COLUMNS} FROM sessions WHERE {_SPAWNED} ORDER BY updated DESC, id DESC"
     with pause_collection():
-        return [_listed_record(db, row) for row in db.execute(query, (session_id,))]
+        return [listed_record(db, row) for row in db.execute(query, (session_id,))]
 
 
 def count_spawned(db: sqlite3.Connection, session_id: str) -> int:
@@ -214,7 +214,7 @@ def _verify(row: Sequence[Any]) -> Sequence[Any]:
     return columns
 
 
-def _listed_record(db: sqlite3.Connection, row: Sequence[Any]) -> SessionRecord:
+def listed_record(db: sqlite3.Connection, row: Sequence[Any]) -> SessionRecord:
     """Return the record; a damaged one gets its error: a list neither fails nor hides it.
 
     A list takes some columns from its index. Raises `IndexDamage` when only the index has them wrong.

@@ -19,6 +19,7 @@ from .opening import open_store, place_of
 from .reader import Reader
 from .rows import DELIVERIES, EVENTS, SESSIONS, encode, encode_state, number_events
 from .values import Column, dumps, micros, moment, plain, unplain
+from .view_store import SqliteViews
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _FOUND = 20
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,128}")
 
 
-class SqliteStore(SqliteDocuments):
+class SqliteStore(SqliteDocuments, SqliteViews):
     """A `DurableStore` in one SQLite file; usable from any thread and any event loop, by several processes at once.
 
     It keeps documents too. Open one with `open_sqlite`. After `close`, everything raises `StoreUnavailable`.
@@ -366,6 +367,8 @@ class SqliteStore(SqliteDocuments):
         return await asyncio.to_thread(self._long_reader.run, query)
 
     def _close(self) -> None:
+        if self._writer.committed is not None:
+            self._watch.close()
         self._reader.close()
         self._long_reader.close()
         self._writer.close()  # last: whoever closes the file last folds the write-ahead log into it

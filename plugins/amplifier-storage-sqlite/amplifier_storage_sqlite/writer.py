@@ -53,6 +53,8 @@ class Writer:
         self._lock = threading.Lock()
         self._closed = False
         self._is_repaired = False
+        self.committed: Callable[[], None] | None = None
+        """Called in the thread of this writer after each commit."""
         self._place = place_of(path)
         # a daemon: a program without `close` ends all the same, and loses nothing acknowledged
         self._thread = threading.Thread(target=self._run, name=f"writer of {path.name}", daemon=True)
@@ -136,6 +138,8 @@ class Writer:
             self._roll_back()
             outcomes = [(None, store_error(self._path, error)) for _ in batch]
         _notify(batch, outcomes)
+        if self.committed is not None:
+            self.committed()
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):

@@ -14,9 +14,11 @@ from amplifier_core.storage import DurableStore, SessionRecord
 from amplifier_core.testing.store_checks import (
     DOCUMENT_CHECKS,
     INBOX_CHECKS,
+    MESSAGE_CHECKS,
     RECEIVING_CHECKS,
     SEARCH_CHECKS,
     SESSION_STORE_CHECKS,
+    VIEW_CHECKS,
     check_store,
 )
 from amplifier_storage_sqlite import open_sqlite
@@ -29,7 +31,15 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery
     from amplifier_core.transcript import Message
 
-ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + RECEIVING_CHECKS
+ALL_CHECKS = (
+    SESSION_STORE_CHECKS
+    + INBOX_CHECKS
+    + DOCUMENT_CHECKS
+    + SEARCH_CHECKS
+    + RECEIVING_CHECKS
+    + VIEW_CHECKS
+    + MESSAGE_CHECKS
+)
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)

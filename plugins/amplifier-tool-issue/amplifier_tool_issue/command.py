@@ -12,7 +12,7 @@ from amplifier_foundation.cli.app import json_option, project_here, storage_plug
 from amplifier_foundation.cli.completing import completes, read_now
 from amplifier_foundation.cli.loops import run_in_loop, run_reading
 from amplifier_foundation.cli.output import print_json, print_table, timestamp
-from amplifier_foundation.cli.running.terminal import one_line, plain
+from amplifier_foundation.documents.safe_text import one_line, plain
 
 from .issues import STATUSES, read_number
 

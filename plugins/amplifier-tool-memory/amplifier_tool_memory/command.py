@@ -11,7 +11,7 @@ from amplifier_foundation.cli.app import confirm, json_option, project_here, sto
 from amplifier_foundation.cli.completing import completes, read_now
 from amplifier_foundation.cli.loops import run_in_loop, run_reading
 from amplifier_foundation.cli.output import plural, print_json, print_table, timestamp
-from amplifier_foundation.cli.running.terminal import one_line, plain
+from amplifier_foundation.documents.safe_text import one_line, plain
 
 from .notes import read_number
 

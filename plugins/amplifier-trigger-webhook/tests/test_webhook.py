@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import amplifier_trigger_webhook.connections as connections
 import amplifier_trigger_webhook.receiving as receiving
 import amplifier_trigger_webhook.seen_signatures as seen_signatures
 import amplifier_trigger_webhook.server as server
@@ -318,7 +319,7 @@ async def test_a_slow_body_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("head", [b"", b"POST /hook HTTP/1.1\r\nHo"])
 async def test_a_slow_head_is_given_up(head: bytes, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_TIME", 0.01)
+    monkeypatch.setattr(connections, "HEAD_TIME", 0.01)
     async with run() as bench:
         with socket.create_connection(address(bench)) as slow:
             slow.sendall(head)
@@ -333,7 +334,7 @@ async def test_a_slow_head_is_given_up(head: bytes, run: Run, monkeypatch: pytes
 async def test_idle_connections_give_way_to_others_the_longest_idle_first(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
     async with run(**GITHUB) as bench, idling(bench, 2) as held:
         assert (await bench.signed(b"genuine")).status == 202
         assert await asyncio.to_thread(is_closed, held[0])
@@ -341,7 +342,7 @@ async def test_idle_connections_give_way_to_others_the_longest_idle_first(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, 127.0.0.2 is no address of this machine")
 async def test_the_address_with_the_most_connections_gives_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
     async with run(**GITHUB) as bench, idling(bench, 1, "127.0.0.3") as [lone], idling(bench, 2, "127.0.0.2") as many:
         assert (await bench.signed(b"genuine")).status == 202
         assert await asyncio.to_thread(is_closed, many[0])

@@ -11,7 +11,7 @@ import pytest
 from amplifier_core.storage import DurableStore
 from amplifier_foundation.background.log_events import BACKGROUND_STALLED
 from amplifier_foundation.background.stalling import reporting_stalls
-from amplifier_foundation.cli.delivery_history import read_change
+from amplifier_foundation.operations.history import read_change
 from amplifier_foundation.spawning.stalls import StallWatch
 
 from .bench import PATIENCE

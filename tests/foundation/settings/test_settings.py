@@ -95,6 +95,7 @@ def test_later_sources_win_and_each_value_knows_its_own(write: Write, monkeypatc
         "notify": [],
         "hosts": {"lease": 30},
         "transports": [],
+        "servers": {},
         "disabled_plugins": [],
         "max_subprocess": 4,
     }

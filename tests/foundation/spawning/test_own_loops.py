@@ -92,7 +92,7 @@ async def test_it_returns_and_raises_what_the_work_does_in_a_thread_of_its_own(
 
 
 async def test_the_work_runs_in_the_context_of_its_caller(loops: SessionLoops, fence: Fence) -> None:
-    from amplifier_foundation.cli.running.watching import asking
+    from amplifier_foundation.spawning.turn_facts import asking
 
     async def ask() -> str:
         return asking.get()

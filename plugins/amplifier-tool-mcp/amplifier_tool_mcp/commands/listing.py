@@ -15,7 +15,7 @@ from amplifier_foundation.cli.output import print_json, print_table
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
     """List the MCP servers here: of the bundle, the settings, and a trusted .mcp.json. None of them is started."""
-    from amplifier_foundation.cli.running.terminal import one_line
+    from amplifier_foundation.documents.safe_text import one_line
 
     from .finding import find_servers_here
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @run_in_loop
 async def test(ctx: click.Context, name: str, within: float, as_json: bool) -> None:
     """Start the MCP server NAME, or connect to it, and list its tools and prompts."""
-    from amplifier_foundation.cli.running.terminal import one_line
+    from amplifier_foundation.documents.safe_text import one_line
     from amplifier_foundation.security.session_mark import mark_process
 
     from .finding import find_server

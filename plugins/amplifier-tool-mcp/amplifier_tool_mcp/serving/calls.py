@@ -14,8 +14,8 @@ from amplifier_core.models import HookResult
 from amplifier_foundation.background.firing import fire_by_hand
 from amplifier_foundation.background.keys import queue_key
 from amplifier_foundation.background.tasks import run_beside
-from amplifier_foundation.cli.processes import wake
 from amplifier_foundation.cli.running.approving import Approvals
+from amplifier_foundation.operations.running import wake
 from amplifier_foundation.paths import project_of
 from amplifier_foundation.security import read_policy
 from amplifier_foundation.sessions.forks import fork_stored

@@ -13,7 +13,8 @@ import click
 from amplifier_core.errors import AmplifierError
 from amplifier_foundation.cli.app import load_bundle_at, plugins_of, require_runnable, use_store
 from amplifier_foundation.cli.loops import run_in_loop
-from amplifier_foundation.cli.running.terminal import plain, tell
+from amplifier_foundation.cli.running.terminal import tell
+from amplifier_foundation.documents.safe_text import plain
 from amplifier_foundation.paths import data_home, make_private
 
 if TYPE_CHECKING:

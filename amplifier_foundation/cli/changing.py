@@ -1,0 +1,69 @@
+"""Change the life of a background session from the command line, and record who did it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from amplifier_core.errors import AmplifierError
+
+from ..operations.acting import record_act
+from ..operations.running import change_elsewhere, change_here, record_change
+from .app import person, project_here, storage_plugins, storage_setting, use_inbox, use_store
+from .loops import run_async
+
+if TYPE_CHECKING:
+    from ..operations.running import Changed, Verb
+
+logger = logging.getLogger(__name__)
+
+
+def change_background_session(verb: Verb, name: str) -> list[Changed]:
+    """Change the background session of that name, queue or id; return the changed ones.
+
+    The process of this folder is asked first, then those of others, then other hosts. Raises `NothingRuns`,
+    `NoSuchBackgroundSession`.
+    """
+    from ..background.asking import NoSuchBackgroundSession, NothingRuns
+    from ..sessions.storages import DEFAULT_STORAGE
+
+    ctx = click.get_current_context()
+    try:
+        changed = change_here(verb, name, first=project_here())
+    except (NothingRuns, NoSuchBackgroundSession):
+        if storage_setting() == DEFAULT_STORAGE or not (changed := run_async(_change_elsewhere(ctx, verb, name))):
+            raise
+    else:
+        run_async(_record_change(ctx, verb, changed))
+    return changed
+
+
+async def _change_elsewhere(ctx: click.Context, verb: Verb, name: str) -> list[Changed]:
+    async with use_inbox(storage_plugins(ctx)) as store:
+        changed = await change_elsewhere(store, verb, name)
+        await record_change(store, person(), verb, changed)
+        return changed
+
+
+async def _record_change(ctx: click.Context, verb: Verb, changed: list[Changed]) -> None:
+    try:
+        async with use_store(storage_plugins(ctx)) as store:
+            await record_change(store, person(), verb, changed)
+    except AmplifierError as error:  # it is done, all the same
+        logger.warning("%s is done, and could not be recorded: %s", verb, error)
+
+
+def record_stop(owner: dict[str, Any]) -> None:
+    """Record that the process `owner` was stopped, for each of its projects."""
+    run_async(_record_stop(click.get_current_context(), owner))
+
+
+async def _record_stop(ctx: click.Context, owner: dict[str, Any]) -> None:
+    try:
+        async with use_store(storage_plugins(ctx)) as store:
+            for project in owner.get("projects") or [None]:
+                await record_act(store, person(), "process.stop", str(owner["pid"]), project=project)
+    except AmplifierError as error:  # it is done, all the same
+        logger.warning("the stop is done, and could not be recorded: %s", error)

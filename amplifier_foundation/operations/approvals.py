@@ -1,0 +1,96 @@
+"""Read and answer the questions of background sessions and runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amplifier_core.clock import SystemClock
+from amplifier_core.errors import SessionConflict
+
+from .acting import record_act
+from .sessions import LAST
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from amplifier_core.storage import DurableStore
+
+    from ..background.approvals import Approval, Scope
+    from .acting import Actor
+
+SHORTEST = 4
+"""Characters of an id that are enough to name an approval."""
+
+
+async def read_approvals(store: DurableStore, *, finished: bool = False) -> list[Approval]:
+    """Return the approvals of unfinished deliveries, the oldest first; with `finished`, also the kept answers."""
+    from ..background.approvals import read_all
+
+    return await read_all(store, SystemClock().now(), finished=finished)
+
+
+async def find_approval(store: DurableStore, text: str, project: str | None = None) -> Approval:
+    """Return the approval with this id, or the only one whose id begins with it.
+
+    `last` is the newest one of `project`, of those that wait if any does. Raises `ApprovalNotFound`, and
+    `SessionConflict` when several ids begin so.
+    """
+    from ..background.approvals import ApprovalNotFound
+
+    found: list[Approval] = []
+    for finished in (False, True) if len(text) >= SHORTEST else ():
+        known = await read_approvals(store, finished=finished)
+        found = [each for each in known if each.id.startswith(text)]
+        if text == LAST:
+            found = [each for each in known if each.project == project][-1:]
+        if found:
+            break
+    if not found:
+        raise ApprovalNotFound(text)
+    if len(found) > 1:
+        ids = ", ".join(each.id for each in found[:5])
+        raise SessionConflict(text, f"'{text}' begins the ids of several approvals: {ids}. Type more of the id")
+    return found[0]
+
+
+async def answer_approval(
+    store: DurableStore,
+    actor: Actor,
+    approval: Approval,
+    state: Literal["approved", "denied"],
+    scope: Scope = "once",
+    said: str = "",
+    *,
+    noun: str = "approvals",
+) -> Approval:
+    """Give a person's answer, and remember a rule for good; `said` is the reason.
+
+    `noun` is that of the command. Raises `WithinSession` in a process of a session, and `SessionConflict` for an
+    approval that is answered otherwise.
+    """
+    from ..background.approvals import decide
+    from ..security.session_mark import refuse_in_session
+
+    verb = "approve" if state == "approved" else "deny"
+    refuse_in_session(f"{noun} {verb}")
+    decided = await decide(store, approval, state, scope, said)
+    await record_act(
+        store,
+        actor,
+        f"{noun}.{verb}",
+        decided.id,
+        project=decided.project,
+        queue=decided.queue,
+        delivery_id=decided.delivery_id,
+        session_id=decided.session_id,
+        tool=decided.tool,
+        scope=scope,
+        reason=said,
+    )
+    if scope == "always" and decided.rule is not None:
+        from asyncio import to_thread
+
+        from ..security.policies import remember_rule
+
+        await to_thread(remember_rule, decided.rule)
+    return decided

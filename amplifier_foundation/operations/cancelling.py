@@ -1,0 +1,75 @@
+"""Cancel the turn of a running session, on this host or on another one of a shared store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import AmplifierError, SessionConflict
+
+from .acting import record_act
+
+if TYPE_CHECKING:
+    from amplifier_core.storage import SessionStore
+
+    from .acting import Actor
+
+
+class NotRunning(AmplifierError, LookupError):
+    """Nobody runs the session, or it is talked in elsewhere: `process`."""
+
+    def __init__(self, session_id: str, process: str | None) -> None:
+        self.session_id, self.process = session_id, process
+        where = f"process {process} talks in it, and Ctrl-C there stops its turn" if process else "nobody runs it"
+        super().__init__(f"session '{session_id}' has no turn to cancel: {where}")
+
+
+async def cancel_turn(store: SessionStore, actor: Actor, session_id: str) -> bool:
+    """End the running turn of a session as cancelled, with the sessions below it; return whether that is done.
+
+    Running tools get 3 seconds to finish. The delivery of a background session's turn is skipped for good, and the
+    history stays. False: the turn had ended by itself. Raises `NotRunning` for a session that nobody runs,
+    `SessionNotFound`, and `SessionConflict` for a process or a host that does not answer.
+    """
+    record = await store.get(session_id)
+    answer = await asyncio.to_thread(_ask_here, session_id, record.project, actor.name)
+    if answer is None and hasattr(store, "fenced"):  # other hosts share the store
+        from ..background.hosts.people import cancel_elsewhere
+
+        answer = await cancel_elsewhere(store, session_id, actor.name)  # type: ignore[arg-type]  # it is a shared one
+    if answer is None:
+        from ..sessions.lock import holder_of
+
+        raise NotRunning(session_id, holder_of(session_id))
+    if answer["cancelled"]:
+        await record_act(
+            store,
+            actor,
+            "session.cancel",
+            session_id,
+            project=record.project,
+            queue=str(answer["queue"]),
+            session_id=session_id,
+        )
+    return bool(answer["cancelled"])
+
+
+def _ask_here(session_id: str, project: str, by: str) -> dict[str, Any] | None:
+    """Return the answer of the process that runs a session, None when none of this host does."""
+    from ..background.asking import AT_ONCE, PATIENCE, ask
+    from ..sessions.lock import running_owners
+
+    refusal: SessionConflict | None = None
+    for owner in sorted(running_owners(), key=lambda owner: project not in (owner.get("projects") or ())):
+        try:
+            answer: dict[str, Any] | None = ask(
+                owner, "cancel", patience=PATIENCE + AT_ONCE, session_id=session_id, by=by
+            )
+        except SessionConflict as error:
+            refusal = refusal or error
+            continue
+        if answer is not None:
+            return answer
+    if refusal is not None:
+        raise refusal
+    return None

@@ -1,0 +1,144 @@
+"""Read what runs: the processes, the hosts, and the background sessions with the counts of their queues.
+
+A background session is a row: a mapping with the keys of `columns.COLUMNS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core.errors import SessionConflict
+from amplifier_core.frozen import frozen
+from amplifier_core.ids import host_of
+
+from ..background.keys import RUNS
+from ..documents.times import format_time
+from ..sessions.store_views import views_of
+from .columns import Row, add_counts, forget_counts, new_row
+from .running import list_running
+
+if TYPE_CHECKING:
+    from amplifier_core.errors import StoreError
+    from amplifier_core.storage import Delivery, DurableStore
+
+    from .running import Running
+
+Rows = dict[tuple[str, str], Row]
+"""Rows by project and queue."""
+
+
+_REASONS_TO_SHOW = ("pid", "hosts", "waiting", "at_work", "dead")
+
+
+@frozen
+class Overview:
+    """What runs, as `amplifier ps --json` shows it."""
+
+    processes: list[dict[str, Any]]
+    """The facts of each process of this host, with a `problem` when it does not answer."""
+    hosts: list[dict[str, Any]]
+    """The processes of a shared store."""
+    background_sessions: list[Row]
+    """By project and queue: all, or the running ones and those with waiting or dead events."""
+
+
+@frozen
+class Processes:
+    """The processes of this host, and the background sessions that they run."""
+
+    owners: list[dict[str, Any]]
+    running: list[tuple[dict[str, Any], Running]]
+
+    def rows(self) -> Rows:
+        """Return a new row for each background session."""
+        rows: Rows = {}
+        for owner, (key, session_id, status) in self.running:
+            facts = {"state": status["status"], "restarts": status["restart_count"]}
+            facts |= {name: status.get(name) for name in ("reason", "next_try", "postponed")}
+            rows[key] = new_row(*key, id=session_id, pid=owner["pid"], **facts)
+        return rows
+
+    def overview(self, rows: Rows, hosts: list[dict[str, Any]], *, everything: bool = False) -> Overview:
+        """Return the overview with the rows that a person wants to see, or with all."""
+        silent = {project for owner in self.owners if "problem" in owner for project in owner.get("projects") or ()}
+        for row in rows.values():
+            row["state"] = "unknown" if row["project"] in silent else row["state"]
+        shown = [row for _, row in sorted(rows.items()) if everything or any(row[key] for key in _REASONS_TO_SHOW)]
+        return Overview(self.owners, hosts, shown)
+
+
+def ask_processes() -> Processes:
+    """Ask the processes of this data folder what they run; one that does not answer gets a `problem`. Blocks."""
+    from ..sessions.lock import running_owners
+
+    owners = running_owners()
+    running: list[tuple[dict[str, Any], Running]] = []
+    for owner in owners:
+        try:
+            running += [(owner, each) for each in list_running(owner)]
+        except SessionConflict as error:
+            owner["problem"] = str(error)
+    return Processes(owners, running)
+
+
+async def read_overview(store: DurableStore, processes: Processes, *, everything: bool = False) -> Overview:
+    """Return what runs, with the counts of the store; with `everything`, all that has ever run. Raises `StoreError`."""
+    rows = processes.rows()
+    hosts = await _add_hosts(store, rows)
+    for counted in [each for each in await store.delivery_counts() if each.queue != RUNS]:
+        add_counts(_row_of(rows, counted.project, counted.queue), counted)
+    claimed = await views_of(store).delivery_page(states=["claimed"], limit=1_000)
+    for each in [each for each in claimed if each.queue != RUNS]:
+        work = {"session_id": each.session_id, "since": format_time(each.updated), "host": _host_of(each)}
+        _row_of(rows, each.project, each.queue)["at_work"].append(work)
+    if any(row["waiting"] for row in rows.values()):
+        await _add_approvals(store, rows)
+    return processes.overview(rows, hosts, everything=everything)
+
+
+def overview_without_store(processes: Processes, failure: StoreError) -> Overview:
+    """Return what runs when the store cannot be read: the counts are None."""
+    rows = processes.rows()
+    for row in rows.values():
+        forget_counts(row)
+        if row["state"] == "running":
+            row["state"], row["reason"] = "degraded", str(failure)
+    return processes.overview(rows, [])
+
+
+async def _add_hosts(store: DurableStore, rows: Rows) -> list[dict[str, Any]]:
+    """Add what the processes of a shared store run, where no process here does; return these processes."""
+    if not hasattr(store, "fenced"):  # the store of one host
+        return []
+    from ..background.hosts.people import describe_hosts
+    from ..background.hosts.sharing import shared_store
+
+    shared = shared_store(store)
+    hosts = await describe_hosts(shared) if shared is not None else []
+    for each in hosts:
+        for project, queues in (each["states"] if each["state"] != "unseen" else {}).items():
+            for queue, (state, reason) in queues.items():
+                row = _row_of(rows, project, queue)
+                row["hosts"].append(each["host"])
+                if row["state"] == "not running" and each["role"] == "up":
+                    row.update(state=state, reason=reason)
+    return hosts
+
+
+async def _add_approvals(store: DurableStore, rows: Rows) -> None:
+    from .approvals import read_approvals
+
+    for each in await read_approvals(store):
+        if each.state == "pending" and each.queue != RUNS:
+            _row_of(rows, each.project, each.queue)["approvals"].append(each.id)
+
+
+def _host_of(delivery: Delivery) -> str | None:
+    """Return the host of a claimed delivery; None for a store of one host."""
+    from ..background.hosts.people import last_owner
+
+    return host_of(last_owner(delivery)) or None if hasattr(delivery, "owners") else None
+
+
+def _row_of(rows: Rows, project: str, queue: str) -> Row:
+    return rows.setdefault((project, queue), new_row(project, queue))

@@ -1,0 +1,154 @@
+"""Ask the processes that run background sessions, one for each folder, and change what they run.
+
+The functions that are not async block: until an answer comes, or half a minute has passed.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amplifier_core.errors import SessionConflict
+
+from .acting import record_act
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal
+
+    from amplifier_core.storage import DurableStore, SessionStore
+
+    from .acting import Actor
+
+    Verb = Literal["start", "stop", "restart", "pause", "resume"]
+
+
+class Running(NamedTuple):
+    """A background session of a running process."""
+
+    key: tuple[str, str]
+    """Its project and its queue."""
+    session_id: str
+    status: dict[str, Any]
+
+
+class Changed(NamedTuple):
+    """A background session whose life was changed; on another host its project is unknown (None)."""
+
+    project: str | None
+    queue: str
+
+
+def list_running(owner: Mapping[str, Any]) -> list[Running]:
+    """Return the background sessions that the process `owner` runs. Blocks.
+
+    Raises `SessionConflict` when it does not answer.
+    """
+    from ..background.asking import ask
+
+    answer = ask(owner, "status")
+    return [
+        Running((each["project"], row["queue"]), session_id, row)
+        for each in answer
+        for session_id, row in each["sessions"].items()
+    ]
+
+
+def list_all_running() -> list[Running]:
+    """Return the same for all processes of the data folder; one without an answer is left out. Blocks."""
+    from ..sessions.lock import running_owners
+
+    found = []
+    for owner in running_owners():
+        with suppress(SessionConflict):
+            found += list_running(owner)
+    return found
+
+
+def change_here(verb: str, name: str, *, first: str | None = None, project: str | None = None) -> list[Changed]:
+    """Ask this host's processes for a change of the background sessions of that name, queue or id. Blocks.
+
+    The process of the project `first` is asked before those of others; with `project`, only background sessions of that
+    one are changed. Raises `NothingRuns`, `NoSuchBackgroundSession`, and `SessionConflict` for a refusal.
+    """
+    from ..background.asking import AT_ONCE, PATIENCE, NoSuchBackgroundSession, NothingRuns, ask
+    from ..sessions.lock import running_owners
+
+    owners = [each for each in running_owners() if project is None or project in (each.get("projects") or ())]
+    if not owners:
+        raise NothingRuns
+    within = {} if project is None else {"project": project}
+    near = [owner for owner in owners if first in (owner.get("projects") or ())]
+    refusal: SessionConflict | None = None
+    for group in (near, [owner for owner in owners if owner not in near]):
+        changed: list[Changed] = []
+        for owner in group:
+            try:
+                ids = ask(owner, verb, patience=PATIENCE + AT_ONCE, name=name, **within)
+                keys = {session_id: key for key, session_id, _ in list_running(owner)}
+                changed += [Changed(*keys.get(session_id, (None, name))) for session_id in ids]
+            except SessionConflict as error:
+                refusal = error
+        if changed:
+            return changed
+    if refusal is not None and "no background session" not in str(refusal):
+        raise refusal
+    raise NoSuchBackgroundSession(name, [each.status["name"] for each in list_all_running()])
+
+
+async def change_elsewhere(store: DurableStore, verb: str, name: str) -> list[Changed]:
+    """Ask the other hosts of a shared store for the same; return nothing for the store of one host.
+
+    Raises `SessionConflict` with the words of a host that refuses, or that does not answer.
+    """
+    if not hasattr(store, "fenced"):  # the store of one host
+        return []
+    from ..background.hosts.people import change_elsewhere as change
+    from ..background.hosts.sharing import shared_store
+
+    shared = shared_store(store)
+    return [Changed(None, queue) for queue in await change(shared, verb, name)] if shared is not None else []
+
+
+async def record_change(store: SessionStore, actor: Actor, verb: Verb, changed: list[Changed]) -> None:
+    """Record who has changed the life of background sessions."""
+    for each in changed:
+        subject = each.queue.rpartition("/")[2]
+        await record_act(store, actor, f"background_session.{verb}", subject, project=each.project, queue=each.queue)
+
+
+async def change_background_session(
+    store: DurableStore, actor: Actor, verb: Verb, name: str, *, project: str | None = None
+) -> list[Changed]:
+    """Change the life of the background sessions of that name, queue or id, wherever they run, and record it.
+
+    With `project`, those of that project alone. Raises the errors of `change_here` and `change_elsewhere`.
+    """
+    import asyncio
+
+    from ..background.asking import NoSuchBackgroundSession, NothingRuns
+
+    try:
+        changed = await asyncio.to_thread(change_here, verb, name, project=project)
+    except (NothingRuns, NoSuchBackgroundSession):
+        changed = await change_elsewhere(store, verb, name)
+        if not changed:
+            raise
+    await record_change(store, actor, verb, changed)
+    return changed
+
+
+def wake(project: str, name: str) -> bool:
+    """Make the running process look at the queue of background session `name` now; return whether there is one.
+
+    Without this call the process looks within a second. Blocks.
+    """
+    from ..background.asking import ask
+    from ..sessions.lock import running_owner
+
+    owner = running_owner(project)
+    if owner is None:
+        return False
+    with suppress(SessionConflict):
+        ask(owner, "wake", project=project, name=name)
+    return True

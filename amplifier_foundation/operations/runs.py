@@ -1,0 +1,42 @@
+"""End, fork and resume the runs of workflows, and record who did it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .acting import record_act
+
+if TYPE_CHECKING:
+    from amplifier_core.plugins import Plugins
+    from amplifier_core.storage import DurableStore, SessionRecord, SessionStore
+
+    from .acting import Actor
+
+
+async def cancel_run(store: DurableStore, actor: Actor, run: SessionRecord) -> bool:
+    """End a run that runs or waits; return whether it has ended, else its process ends it soon.
+
+    Raises `SessionConflict` for a run that has ended.
+    """
+    from ..flows.runs import cancel_run as cancel
+
+    is_over = await cancel(store, run)
+    await record_run(store, actor, "flow.cancel", run)
+    return is_over
+
+
+async def fork_run(
+    store: SessionStore, actor: Actor, run: SessionRecord, task: str, plugins: Plugins | None = None
+) -> SessionRecord:
+    """Store a fork of a run that shares everything before `task`. Raises the errors of `flows.runs.fork_run`."""
+    from ..flows.runs import fork_run as fork
+
+    record = await fork(store, run, task, plugins)
+    await record_run(store, actor, "flow.fork", record, source=run.session_id, task=task)
+    return record
+
+
+async def record_run(store: SessionStore, actor: Actor, act: str, run: SessionRecord, **facts: str) -> None:
+    """Record an act on a run: `flow.resume`, as it begins."""
+    about = {"session_id": run.session_id, **facts}
+    await record_act(store, actor, act, run.session_id, project=run.project, queue="", **about)

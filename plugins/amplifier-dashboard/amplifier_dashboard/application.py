@@ -1,0 +1,161 @@
+"""Answer requests: views, acts, the live events, and files."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from amplifier_core.errors import AmplifierError
+from amplifier_foundation.cli.advice import with_advice
+
+from .guard import HEADERS, LOGIN
+from .live import Live, read_facts
+from .pages import Place, find_acts, find_views
+from .rendering import render
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from .desk import Desk
+    from .guard import Guard
+    from .pages import Act, View
+
+logger = logging.getLogger(__name__)
+
+LARGEST_FORM = 1024 * 1024
+"""Bytes."""
+
+
+class Application:
+    """The page as an ASGI application: it refuses what the guard refuses, and adds its headers to every answer."""
+
+    def __init__(self, desk: Desk, guard: Guard) -> None:
+        self._live = Live(desk, find_views())
+        self._inner = _make_inner(desk, guard, self._live)
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                known = {name for name, _ in message["headers"]}
+                added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(each for each in added if each[0] not in known)]
+            await send(message)
+
+        read = 0
+
+        async def receive_some() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > LARGEST_FORM:
+                raise HTTPException(413, f"a form has at most {LARGEST_FORM} bytes")
+            return message
+
+        refusal = self._guard.refuse(Request(scope))
+        await (refusal or self._inner)(scope, receive_some, send_guarded)
+
+    def close(self) -> None:
+        """End the live pages: they come back to the next server by themselves."""
+        self._live.close()
+
+
+def _make_inner(desk: Desk, guard: Guard, live: Live) -> ASGIApp:
+    views, acts = find_views(), find_acts()
+
+    async def log_in(request: Request) -> Response:
+        async with request.form(max_part_size=LARGEST_FORM) as form:
+            return guard.log_in(request, str(form.get("password", "")))
+
+    routes = [
+        Mount("/static", StaticFiles(packages=[(str(__package__), "static")])),
+        Route("/live", live.answer, methods=["GET"]),
+        Route(LOGIN, log_in, methods=["POST"]),
+        *(Route(view.path, _show(desk, guard, views, view), methods=["GET"]) for view in views),
+        *(Route(act.path, _do(desk, guard, act), methods=["POST"]) for act in acts),
+    ]
+    handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
+        HTTPException: _explain_http,
+        AmplifierError: _explain,
+    }
+    return Starlette(routes=routes, exception_handlers=handlers)
+
+
+def place_of(request: Request) -> Place:
+    """Return what a request asks for."""
+    return Place(request.url.path, dict(request.path_params), dict(request.query_params))
+
+
+def _show(desk: Desk, guard: Guard, views: list[View], view: View) -> Callable[[Request], Awaitable[Response]]:
+    async def show(request: Request) -> Response:
+        place = place_of(request)
+        count = desk.changes.count
+        page = await view.read(desk, place)
+        facts = await read_facts(page)
+        shell = {
+            "page": page,
+            "parts": page.parts,
+            "navigation": [each for each in views if each.label],
+            "here": view.path,
+            "form_token": guard.form_token(request),
+            "read_only": desk.read_only,
+            "count": count,
+            **facts,
+            **page.facts,
+        }
+        return HTMLResponse(render(page.template, **shell))
+
+    return show
+
+
+def _do(desk: Desk, guard: Guard, act: Act) -> Callable[[Request], Awaitable[Response]]:
+    async def do(request: Request) -> Response:
+        async with request.form(max_part_size=LARGEST_FORM) as form:
+            values = {name: str(value) for name, value in form.items()}
+        if not guard.is_form(request, values.pop("form_token", "")):
+            raise HTTPException(403, "this form is of another browser, or the server has started anew: reload the page")
+        if desk.read_only and act.changes:
+            raise HTTPException(403, "this page is for reading only: it was started with --read-only")
+        reply = await act.do(desk, place_of(request), values)
+        if wants_json(request):
+            return JSONResponse({"said": reply.said, "to": reply.to, **reply.facts})
+        return RedirectResponse(reply.to or request.headers.get("referer") or "/", 303)
+
+    return do
+
+
+def wants_json(request: Request) -> bool:
+    """Return whether a script asks, not a person."""
+    return "application/json" in request.headers.get("accept", "")
+
+
+async def _explain_http(request: Request, error: HTTPException) -> Response:
+    return _error(request, error.status_code, str(error.detail))
+
+
+async def _explain(request: Request, error: AmplifierError) -> Response:
+    from amplifier_foundation.cli import exits
+
+    status = {exits.NOT_FOUND: 404, exits.CONFLICT: 409, exits.USAGE: 422}.get(exits.exit_code(error), 500)
+    return _error(request, status, with_advice(error))
+
+
+def _error(request: Request, status: int, text: str) -> Response:
+    from amplifier_core.utils.secrets import redact_text
+
+    text = redact_text(text)
+    if wants_json(request):
+        return JSONResponse({"error": text}, status)
+    return HTMLResponse(render("error.html", status=status, text=text), status)

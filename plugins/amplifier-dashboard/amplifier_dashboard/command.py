@@ -1,0 +1,69 @@
+"""Run `amplifier dashboard`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from amplifier_foundation.cli.loops import run_in_loop
+
+if TYPE_CHECKING:
+    from .config import PageConfig
+
+
+@click.command(epilog="Example: amplifier dashboard --open")
+@click.option("--port", default=8790, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes any free.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address; others than this machine need a password."
+)
+@click.option("--name", "names", multiple=True, help="Another name of this host, such as a proxy's; repeatable.")
+@click.option("--password-env", metavar="NAME", help="The environment variable with the password.")
+@click.option("--tls-cert", default="", metavar="FILE", help="Certificate, for HTTPS.")
+@click.option("--tls-key", default="", metavar="FILE", help="Private key of the certificate.")
+@click.option("--insecure", is_flag=True, help="Let other machines in without TLS.")
+@click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@click.option("--link", "links", is_flag=True, help="Print a new link to the page that runs; serve nothing.")
+@click.pass_context
+@run_in_loop
+async def dashboard(ctx: click.Context, /, opens: bool, links: bool, **options: Any) -> None:
+    """Serve a page to watch and steer background sessions until Ctrl-C, for this machine alone unless asked.
+
+    The printed link lets one browser in, once, within a day; that browser stays known for 30 days.
+    """
+    from amplifier_foundation.cli.app import plugins_of, project_here, use_inbox
+    from amplifier_foundation.cli.up import Stopper
+    from amplifier_foundation.operations.acting import person_here
+
+    from .desk import Desk
+    from .server import make_link, serving
+
+    config = _read_options(options)
+    if links:
+        click.echo(make_link(f"{config.scheme}://{config.host}:{config.port}"))
+        return
+    plugins = plugins_of(ctx)
+    with Stopper() as stopper:
+        async with use_inbox(plugins) as store:
+            desk = Desk(store, plugins, person_here("dashboard").name, project_here(), config.read_only)
+            async with serving(desk, config) as address:
+                link = make_link(address)
+                click.echo(link)
+                click.echo("The link works once, for one browser. Ctrl-C stops.", err=True)
+                if opens:
+                    click.launch(link)
+                await stopper.wait()
+    ctx.exit(stopper.code)
+
+
+def _read_options(options: dict[str, Any]) -> PageConfig:
+    """Return the configuration in the options. Raises `PageConfigError`, `click.UsageError`."""
+    import os
+
+    from .config import read_config
+
+    name = options.pop("password_env")
+    if name and not os.environ.get(name):
+        raise click.UsageError(f"--password-env: the environment variable {name} is not set")
+    return read_config({**options, "names": [*options["names"]], "password": os.environ.get(name, "") if name else ""})

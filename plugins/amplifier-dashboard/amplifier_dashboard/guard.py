@@ -1,0 +1,138 @@
+"""Let only the person in who started the server.
+
+A link of the command has a token, good for one browser, or there is a password: either is exchanged for a cookie. Every
+request names a host of this server, requests of other sites are refused, and what changes something also carries a
+token that only the pages of this browser know.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
+
+from .rendering import render
+from .signing import COOKIE_AGE
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from .config import PageConfig
+    from .signing import Signer
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""What every answer says to the browser."""
+GUESSES, WINDOW = 5, 60.0
+"""Wrong passwords within so many seconds, after which each further one is refused unread."""
+LOGIN = "/login"
+
+
+class Guard:
+    """Decides about each request; `port` is part of the cookie's name: browsers share cookies among ports."""
+
+    def __init__(self, config: PageConfig, port: int, signer: Signer) -> None:
+        self._config = config
+        self._addresses = config.addresses(port)
+        self._cookie = f"amplifier-{port}"
+        self._signer = signer
+        self._wrong: deque[float] = deque(maxlen=GUESSES)
+
+    def refuse(self, request: Request) -> Response | None:
+        """Return the answer for a request that may not go on; None: it may."""
+        if request.headers.get("host", "").lower() not in self._addresses:
+            return PlainTextResponse("This server has another name. Allow this one with --name", 421)
+        if not self._is_own(request):
+            return PlainTextResponse("Requests of other sites are refused.", 403)
+        if request.url.path.startswith("/static/") and request.method in ("GET", "HEAD"):
+            return None
+        if (given := request.query_params.get("token")) is not None and request.method == "GET":
+            return self._take_link(request, given)
+        if request.url.path == LOGIN:
+            return None
+        return None if self._is_known(request) else self._ask_to_come_in(request)
+
+    def log_in(self, request: Request, password: str) -> Response:
+        """Exchange the password for a cookie."""
+        now = time.monotonic()
+        if len(self._wrong) == GUESSES and now - self._wrong[0] < WINDOW:
+            return _show_login("Too many wrong passwords. Try again in a minute.", 429)
+        if not self._config.password or not hmac.compare_digest(password.encode(), self._config.password.encode()):
+            self._wrong.append(now)
+            return _show_login("This is not the password.", 401)
+        return self._let_in(request, "/")
+
+    def form_token(self, request: Request) -> str:
+        """Return the token for forms of this browser."""
+        return self._signer.form_token(request.cookies.get(self._cookie, ""))
+
+    def is_form(self, request: Request, given: str) -> bool:
+        """Return whether a form comes from a page of this browser."""
+        return hmac.compare_digest(self.form_token(request).encode(), given.encode())
+
+    def _is_known(self, request: Request) -> bool:
+        return self._signer.is_cookie(request.cookies.get(self._cookie, ""), time.time())
+
+    def _is_own(self, request: Request) -> bool:
+        """Return whether a request comes from a page of this server, or from the person: a link may stand anywhere."""
+        site = request.headers.get("sec-fetch-site", "none")
+        if request.method in ("GET", "HEAD"):
+            navigates = request.headers.get("sec-fetch-mode") == "navigate"
+            top = request.headers.get("sec-fetch-dest", "document") == "document"
+            return site in ("none", "same-origin") or (navigates and top)
+        origin = request.headers.get("origin")
+        return site in ("none", "same-origin") and (
+            origin is None or urlsplit(origin).netloc.lower() in self._addresses
+        )
+
+    def _take_link(self, request: Request, token: str) -> Response:
+        """Exchange the token of a link for a cookie."""
+        if self._signer.take_link(token, time.time()):
+            return self._let_in(request, request.url.path)
+        if self._is_known(request):
+            return RedirectResponse(request.url.path, 303)
+        return _refuse("This link was used already, or is too old.", 401)
+
+    def _let_in(self, request: Request, target: str) -> Response:
+        answer = RedirectResponse(target, 303)
+        answer.set_cookie(
+            self._cookie,
+            self._signer.make_cookie(time.time()),
+            max_age=COOKIE_AGE,
+            httponly=True,
+            samesite="strict",
+            secure=self._config.scheme == "https",
+            path="/",
+        )
+        return answer
+
+    def _ask_to_come_in(self, request: Request) -> Response:
+        """Ask for a cookie. A browser that comes from another site sends none: the page asks it to come again."""
+        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            return HTMLResponse('<!doctype html><title>amplifier</title><meta http-equiv="refresh" content="0">')
+        if self._config.password and request.method == "GET":
+            return _show_login("", 401)
+        return _refuse("This page is for the person who runs it.", 401)
+
+
+def _refuse(text: str, status: int) -> Response:
+    return HTMLResponse(
+        render("error.html", status=status, text=f"{text} For a link: amplifier dashboard --link"), status
+    )
+
+
+def _show_login(problem: str, status: int) -> Response:
+    return HTMLResponse(render("login.html", problem=problem), status)

@@ -1,0 +1,24 @@
+"""Name the pages of things: stable addresses that can be pasted."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+from amplifier_core.ids import session_id_of
+
+
+def background_key(project: str, queue: str) -> str:
+    """Return the name of a background session in addresses: the same in every process, whether it runs or not."""
+    return session_id_of(queue.rpartition("/")[2], sha256(f"{project}\0{queue}".encode()).hexdigest()[:10])
+
+
+def background_path(project: str, queue: str) -> str:
+    """Return the page of a background session."""
+    return f"/background/{background_key(project, queue)}"
+
+
+def shorten_home(folder: str) -> str:
+    """Return a folder with `~` for the person's home."""
+    home = str(Path.home())
+    return "~" + folder.removeprefix(home) if folder == home or folder.startswith(f"{home}/") else folder

@@ -1,0 +1,2 @@
+// Keys for everything: `?` shows them.
+"use strict";

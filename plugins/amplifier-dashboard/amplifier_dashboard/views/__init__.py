@@ -1,0 +1,1 @@
+"""Hold one module for each view, with the acts of its forms."""

@@ -1,0 +1,270 @@
+"""Who is let in, and who is not: other sites, other names, other browsers, and guesses."""
+
+from __future__ import annotations
+
+import subprocess
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+from ssl import create_default_context
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from amplifier_core.events import SessionEvent
+from amplifier_dashboard import application
+from amplifier_dashboard.config import PageConfigError, read_config
+from amplifier_dashboard.pages import Act, Reply
+from amplifier_dashboard.server import PortTaken
+from tests.programs import require
+
+from .conftest import LIVE, Served, opened, served_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from http.client import HTTPResponse
+
+    from playwright.sync_api import Browser, Page
+
+    from amplifier_dashboard.desk import Desk
+    from amplifier_dashboard.pages import Place
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+class Client:
+    """A browser without a screen: it keeps its cookie, and sends the headers it is given."""
+
+    def __init__(self, address: str, cookie: str = "") -> None:
+        self.place = urlsplit(address)
+        self.cookie = cookie
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> HTTPResponse:
+        """Return the answer, read."""
+        connection = HTTPConnection(str(self.place.hostname), self.place.port, timeout=30)
+        told = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, {**({"Cookie": self.cookie} if self.cookie else {}), **told})
+        answer = connection.getresponse()
+        answer.text = answer.read().decode()  # type: ignore[attr-defined]
+        connection.close()
+        if given := answer.headers.get("Set-Cookie"):
+            self.cookie = given.partition(";")[0]
+        return answer
+
+    def enter(self, link: str) -> HTTPResponse:
+        """Open a link."""
+        return self.ask("GET", f"{urlsplit(link).path}?{urlsplit(link).query}")
+
+    def form_token(self) -> str:
+        """Return the token in the page."""
+        text: str = self.ask("GET", "/").text  # type: ignore[attr-defined]
+        return text.partition('data-form-token="')[2].partition('"')[0]
+
+
+@pytest.fixture
+def acts(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str]]:
+    """What the act at `/act` was given, each time."""
+    done: list[Mapping[str, str]] = []
+
+    async def act(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
+        done.append(form)
+        return Reply("Done.")
+
+    monkeypatch.setattr(application, "find_acts", lambda: [Act("/act", act)])
+    return done
+
+
+@pytest.fixture
+def served(acts: Any, tmp_path: Path) -> Iterator[Served]:
+    with served_page(tmp_path) as served:
+        yield served
+
+
+@pytest.fixture
+def known(served: Served) -> Client:
+    """A browser that is let in."""
+    client = Client(served.address)
+    assert client.enter(served.link).status == 303
+    return client
+
+
+def test_a_link_lets_one_browser_in_once_and_stays_in_no_address(served: Served) -> None:
+    link, first, second = served.link, Client(served.address), Client(served.address)
+    assert first.ask("GET", "/").status == 401
+    answer = first.enter(link)
+    assert (answer.status, answer.headers["Location"]) == (303, "/")
+    cookie = answer.headers["Set-Cookie"]
+    assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/"))
+    assert first.ask("GET", "/").status == 200
+    assert second.enter(link).status == 401
+    assert first.enter(link).status == 303  # who opens it again is known
+    assert second.enter(f"{served.address}/?token=forged.9999999999.00").status == 401
+    assert second.ask("GET", "/", Cookie=f"amplifier-{second.place.port}=forged.9999999999.00").status == 401
+
+
+def test_a_browser_stays_known_when_the_server_starts_anew_and_not_at_another_port(tmp_path: Path) -> None:
+    with served_page(tmp_path) as before:
+        client = Client(before.address)
+        client.enter(before.link)
+        port = client.place.port
+    with served_page(tmp_path, port=port) as after:
+        assert Client(after.address, client.cookie).ask("GET", "/").status == 200
+    with served_page(tmp_path) as other:
+        assert Client(other.address, client.cookie).ask("GET", "/").status == 401
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:{port}", "", "127.0.0.1:1"])
+def test_a_request_for_another_name_is_refused(known: Client, host: str) -> None:
+    assert known.ask("GET", "/", Host=host.format(port=known.place.port)).status == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "cors"},
+        {"Sec_Fetch_Site": "same-site", "Sec_Fetch_Mode": "no-cors"},
+        {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "iframe"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/live?page=/", "/static/live.js"])
+def test_another_site_reads_nothing(known: Client, path: str, headers: dict[str, str]) -> None:
+    assert known.ask("GET", path, **headers).status == 403
+
+
+def test_a_link_on_another_site_opens_the_page(served: Served, browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "issue.html").write_text(f'<a href="{served.address}/?project=here">the page</a>', encoding="utf-8")
+    with opened(browser, served.link) as page:
+        page.goto((tmp_path / "issue.html").as_uri())
+        page.click("a")
+        page.wait_for_selector(LIVE)
+        assert page.url == f"{served.address}/?project=here"
+
+
+def test_a_browser_that_comes_from_another_site_is_asked_to_come_again(known: Client) -> None:
+    stranger = Client(known.place.geturl())
+    answer: Any = stranger.ask("GET", "/?q=1", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")
+    assert (answer.status, 'http-equiv="refresh"' in answer.text) == (200, True)
+    assert stranger.ask("GET", "/?q=1", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="navigate").status == 401
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1"])
+def test_a_form_of_another_site_does_nothing(known: Client, acts: list[Any], origin: str) -> None:
+    body = urlencode({"form_token": known.form_token()})
+    assert known.ask("POST", "/act", body, **FORM, Origin=origin).status == 403
+    assert acts == []
+
+
+def test_a_form_needs_the_token_of_its_browser(served: Served, known: Client, acts: list[Any]) -> None:
+    other = Client(served.address)
+    other.enter(served.link)
+    for token in ("", "0" * 64, other.form_token()):
+        assert known.ask("POST", "/act", urlencode({"form_token": token, "a": "b"}), **FORM).status == 403
+    assert known.ask("POST", "/act", urlencode({"form_token": known.form_token(), "a": "b"}), **FORM).status == 303
+    assert acts == [{"a": "b"}]
+    assert Client(served.address).ask("POST", "/act", "", **FORM).status == 401
+
+
+def test_a_form_that_is_too_large_is_refused(known: Client, acts: list[Any]) -> None:
+    body = urlencode({"form_token": known.form_token(), "a": "x" * 2**21})
+    assert known.ask("POST", "/act", body, **FORM).status == 413
+    pieces = (body[at : at + 65536].encode() for at in range(0, len(body), 65536))
+    assert known.ask("POST", "/act", pieces, **FORM).status == 413
+    assert acts == []
+
+
+def test_a_page_for_reading_changes_nothing(tmp_path: Path, acts: list[Any]) -> None:
+    with served_page(tmp_path, read_only=True) as served:
+        client = Client(served.address)
+        client.enter(served.link)
+        answer = client.ask("POST", "/act", urlencode({"form_token": client.form_token()}), **FORM)
+        assert (answer.status, acts) == (403, [])
+
+
+@pytest.mark.parametrize("path", ["/", "/static/live.js", "/no-such-page", "/live?page=/no"])
+def test_every_answer_forbids_scripts_of_others(known: Client, path: str) -> None:
+    for client in (known, Client(known.place.geturl())):
+        policy = client.ask("GET", path).headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+
+
+def test_a_password_lets_in_and_guesses_end_soon(tmp_path: Path) -> None:
+    with served_page(tmp_path, password="open sesame") as served:
+        client = Client(served.address)
+        page: Any = client.ask("GET", "/sessions/x")
+        assert (page.status, 'type="password"' in page.text) == (401, True)
+        assert client.ask("POST", "/login", "password=wrong", **FORM).status == 401
+        assert client.ask("POST", "/login", "password=open+sesame", **FORM, Origin="http://evil.example").status == 403
+        assert client.ask("POST", "/login", "password=open+sesame", **FORM).status == 303
+        assert client.ask("GET", "/").status == 200
+        guesser = Client(served.address)
+        answers = [guesser.ask("POST", "/login", f"password={n}", **FORM).status for n in range(6)]
+        assert answers == [401, 401, 401, 401, 429, 429]  # one was wrong before
+        assert guesser.ask("POST", "/login", "password=open+sesame", **FORM).status == 429
+
+
+def test_without_a_password_no_password_lets_in(served: Served) -> None:
+    assert Client(served.address).ask("POST", "/login", "password=", **FORM).status == 401
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ({"host": "0.0.0.0"}, "password"),
+        ({"host": "192.0.2.1", "password": "p"}, "tls_cert"),
+        ({"host": "0.0.0.0", "password": "p", "insecure": True}, "names"),
+        ({"host": "example.org"}, "host"),
+        ({"tls_cert": "a"}, "tls_cert"),
+        ({"port": 70000}, "port"),
+        ({"prot": 1}, "prot"),
+    ],
+)
+def test_a_page_for_others_needs_a_password_and_tls(config: dict[str, Any], key: str) -> None:
+    with pytest.raises(PageConfigError, match=f"dashboard: {key}: "):
+        read_config(config)
+
+
+def test_a_certificate_makes_it_https(tmp_path: Path) -> None:
+    openssl = require("openssl")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    made = [
+        openssl,
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-keyout",
+        key,
+        "-out",
+        cert,
+        *subject,
+    ]
+    subprocess.run(made, check=True, capture_output=True)
+    with served_page(tmp_path, tls_cert=str(cert), tls_key=str(key), password="p") as served:
+        assert served.address.startswith("https://")
+        port = urlsplit(served.address).port
+        connection = HTTPSConnection("localhost", port, context=create_default_context(cafile=str(cert)))
+        connection.request("POST", "/login", "password=p", FORM)
+        answer = connection.getresponse()
+        assert (answer.status, "Secure" in answer.headers["Set-Cookie"]) == (303, True)
+        connection.close()
+
+
+def test_a_port_that_is_taken_is_an_error_with_the_remedy(served: Served, tmp_path: Path) -> None:
+    port = urlsplit(served.address).port
+    with pytest.raises(PortTaken, match="--port"), served_page(tmp_path, port=port):
+        pass
+
+
+def test_what_the_store_holds_is_text(served: Served, page: Page) -> None:
+    served.run(served.store.emit(SessionEvent("<img src=x onerror=alert(1)>", {})))
+    page.wait_for_selector("#events li:has-text('<img src=x')")
+    assert page.locator("#events img").count() == 0
+    page.reload()
+    page.wait_for_selector(LIVE)
+    assert page.locator("#events img").count() == 0

@@ -1,0 +1,60 @@
+"""Implement `amplifier_core.store_views.StoreViews`: a part of `PostgresStore`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import views
+from .deliveries import span
+from .part import Part
+from .values import micros, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from datetime import datetime
+
+    from amplifier_core.storage import Delivery, DeliveryState, SessionRecord, Status
+    from amplifier_core.store_views import DeliveryRate
+
+
+class PostgresViews(Part):
+    """The methods of a store for views."""
+
+    def watch_commits(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Call `told`, in a thread of the store, after a commit; lease renewals and signs of processes are not told."""
+        return self._runner.hints.watch(told)
+
+    async def delivery_page(
+        self,
+        *,
+        project: str | None = None,
+        queue: str | None = None,
+        states: Collection[DeliveryState] = (),
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[Delivery]:
+        """Return deliveries, the last arrived first."""
+        wanted = {**self._filters({"project": project, "queue": queue}), "states": list(states) or None, "limit": limit}
+        last = None if before is None else str(plain(before, "before"))
+        return await self._runner.read(views.delivery_page, self._runner.projects, wanted, last)
+
+    async def session_page(
+        self,
+        *,
+        project: str | None = None,
+        statuses: Collection[Status] = (),
+        text: str = "",
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[SessionRecord]:
+        """Return sessions, the last changed first."""
+        wanted = self._filters({"project": project}) | ({"statuses": list(statuses)} if statuses else {})
+        last = None if before is None else str(plain(before, "before"))
+        return await self._runner.read(views.session_page, self._runner.projects, wanted, text, last, limit)
+
+    async def delivery_rates(self, *, since: datetime, step: float, project: str | None = None) -> list[DeliveryRate]:
+        """Count the deliveries since a time, by queue, step of time and state."""
+        wanted = {**self._filters({"project": project}), "since": micros(since), "step": span(step)}
+        if wanted["step"] < 1:
+            raise ValueError(f"step: {step} is not above zero seconds")
+        return await self._runner.read(views.delivery_rates, self._runner.projects, wanted)

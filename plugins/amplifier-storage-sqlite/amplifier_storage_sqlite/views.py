@@ -1,0 +1,170 @@
+"""Read pages of deliveries and sessions, and counts over time, one function for each on a connection.
+
+A page begins after its cursor, a time and a row's id, and each range that it reads lies together in an index. Finished
+deliveries lie by trigger and state in `deliveries_by_trigger`, the others by state in `deliveries_open`: a page is the
+newest of all those ranges.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amplifier_core.errors import DeliveryNotFound, SessionNotFound
+from amplifier_core.storage import Delivery
+from amplifier_core.store_views import DeliveryRate
+from amplifier_core.triggers import TriggerEvent, TriggerType
+
+from .admission import OPEN
+from .faults import IndexDamage
+from .inbox import FINISHED
+from .rows import DELIVERIES, pause_collection
+from .sessions import COLUMNS, listed_record
+from .values import moment, unplain
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Collection, Iterator, Sequence
+
+    from amplifier_core.storage import SessionRecord
+
+    from .values import Column
+
+Cursor = tuple[int, int]
+"""The time and the id of a row: rows of a page are below it."""
+END: Cursor = (2**63 - 1, 2**63 - 1)
+
+
+class Kind(NamedTuple):
+    """Say how an index orders deliveries: by these columns, then by `created`."""
+
+    columns: tuple[str, ...]
+    rows: str
+
+    def next_range(self) -> str:
+        """Return the query for the first range after another one."""
+        names = ", ".join(self.columns)
+        marks = ", ".join("?" * len(self.columns))
+        return f"""SELECT {names} FROM deliveries WHERE ({names}, created) > ({marks}, {END[0]}) AND {self.rows}
+            ORDER BY {names}, created LIMIT 1"""
+
+    def within(self) -> str:
+        """Return the condition for the rows of a range."""
+        return " AND ".join([*(f"{name} = ?" for name in self.columns), self.rows])
+
+
+KINDS = (
+    Kind(("project", "queue", "trigger", "state"), FINISHED),
+    Kind(("project", "queue", "state"), OPEN),
+)
+
+_PAGE = """SELECT created, id FROM deliveries WHERE {} AND (created, id) < (?, ?) AND (created, id) > (?, ?)
+    ORDER BY created DESC, id DESC LIMIT ?"""
+_RATES = """SELECT (created - ?) / ? AS step, count(*) FROM deliveries WHERE {} AND created >= ? GROUP BY step"""
+
+_TEXTS = "name || char(10) || session_id || char(10) || bundle"
+_HAS_TEXT = f"instr(lower({_TEXTS}), ?)"
+
+
+def delivery_page(
+    db: sqlite3.Connection,
+    project: Column,
+    queue: Column,
+    states: Collection[str],
+    before: Column,
+    limit: int,
+) -> list[Delivery]:
+    """Return the deliveries of a page, the last arrived first. Raises `DeliveryNotFound`."""
+    cursor, last = END, (-END[0], 0)
+    if before is not None:
+        cursor = db.execute("SELECT created, id FROM deliveries WHERE delivery_id = ?", (before,)).fetchone()
+        if cursor is None:
+            raise DeliveryNotFound(unplain(before))
+    found: list[Cursor] = []
+    for kind, names in _ranges(db, project, queue):
+        if states and names[-1] not in states:
+            continue
+        found += db.execute(_PAGE.format(kind.within()), (*names, *cursor, *last, limit))
+        if len(found) > limit:  # the other ranges have to be newer than what is there
+            found = sorted(found, reverse=True)[:limit]
+            last = found[-1]
+    found.sort(reverse=True)
+    query = f"SELECT {DELIVERIES.columns} FROM deliveries WHERE id = ?"
+    with pause_collection():
+        return [_listed_delivery(_row(db, query, its_id)) for _, its_id in found]
+
+
+def delivery_rates(db: sqlite3.Connection, project: Column, since: int, step: int) -> list[DeliveryRate]:
+    """Count the deliveries since a time, by queue, step of time and state."""
+    counts = Counter[tuple[str, str, int, str]]()
+    for kind, names in _ranges(db, project, None):
+        of_project, queue, state = unplain(names[0]), unplain(names[1]), unplain(names[-1])
+        for at, count in db.execute(_RATES.format(kind.within()), (since, step, *names, since)):
+            counts[of_project, queue, at, state] += count
+    return [
+        DeliveryRate(of_project, queue, moment(since + at * step), state, count)  # type: ignore[arg-type]  # as stored
+        for (of_project, queue, at, state), count in sorted(counts.items())
+    ]
+
+
+def session_page(
+    db: sqlite3.Connection, project: Column, statuses: Collection[str], text: str, before: Column, limit: int
+) -> list[SessionRecord]:
+    """Return the sessions of a page, the last changed first. Raises `SessionNotFound`."""
+    where, values = ["TRUE"], list[Any]()
+    if before is not None:
+        cursor = db.execute("SELECT updated, id FROM sessions WHERE session_id = ?", (before,)).fetchone()
+        if cursor is None:
+            raise SessionNotFound(str(unplain(before)))
+        where, values = ["(updated, id) < (?, ?)"], [*cursor]
+    if project is not None:
+        where, values = [*where, "project = ?"], [*values, project]
+    if statuses:
+        where, values = [*where, f"status IN ({', '.join('?' * len(statuses))})"], [*values, *statuses]
+    if text.isascii() and "\0" not in text:
+        where += [_HAS_TEXT] if text else []
+        values += [text.lower()] if text else []
+    else:
+        db.create_function("has_text", 2, _has_text, deterministic=True)
+        where, values = [*where, f"has_text({_TEXTS}, ?)"], [*values, text.casefold()]
+    query = f"SELECT id FROM sessions WHERE {' AND '.join(where)} ORDER BY updated DESC, id DESC LIMIT ?"
+    found = db.execute(query, (*values, limit)).fetchall()
+    query = f"SELECT {COLUMNS} FROM sessions WHERE id = ?"
+    with pause_collection():
+        return [listed_record(db, _row(db, query, its_id)) for (its_id,) in found]
+
+
+def _ranges(db: sqlite3.Connection, project: Column, queue: Column) -> Iterator[tuple[Kind, Sequence[Any]]]:
+    """Yield each range of deliveries of a project and a queue (None: any), by its columns."""
+    wanted = [] if project is None else [project]
+    for kind in KINDS:
+        names: Sequence[Any] = (*wanted, *[""] * (len(kind.columns) - len(wanted)))
+        while names := db.execute(kind.next_range(), names).fetchone():
+            if project is not None and names[0] != project:
+                break
+            if queue is None or names[1] == queue:
+                yield kind, names
+
+
+def _row(db: sqlite3.Connection, query: str, its_id: int) -> Sequence[Any]:
+    """Return the row that an index has named. Raises `IndexDamage` if it is not there."""
+    row: Sequence[Any] | None = db.execute(query, (its_id,)).fetchone()
+    if row is None:
+        raise IndexDamage(f"an index names row {its_id}, which is not there")
+    return row
+
+
+def _has_text(texts: Any, text: str) -> bool:
+    return text in str(unplain(texts)).casefold()
+
+
+def _listed_delivery(row: Sequence[Any]) -> Delivery:
+    """Return a delivery; a damaged one is listed without its event, with the damage as its reason."""
+    try:
+        return DELIVERIES.item(row)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        values = dict(zip(DELIVERIES.names, map(unplain, row), strict=True))
+        delivery_id, project, queue, trigger = (str(values[name]) for name in DELIVERIES.names[:4])
+        nothing = TriggerEvent(TriggerType.CUSTOM, "")
+        reason = f"the store is damaged: the event of this delivery is not what was written ({error})"
+        return Delivery(delivery_id, project, queue, trigger, nothing, values["state"], reason=reason)

@@ -1,0 +1,129 @@
+"""Serve an application: with time limits for the heads of requests, and places that no caller can hold."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+logger = logging.getLogger(__name__)
+
+HEAD_TIME = 10.0
+"""Seconds until the head of a request must have arrived."""
+MOST_CONNECTIONS = 256
+BACKLOG = 64
+"""Connections accepted in one turn of the event loop: those above `MOST_CONNECTIONS` are closed before the next."""
+GRACE = 3.0
+"""Seconds for open requests at the end; a stopped webhook has answered its own already."""
+
+
+async def start_server(application: ASGIApp, bound: socket.socket, **options: Any) -> uvicorn.Server:
+    """Start a server at a bound socket; `options` are those of `uvicorn.Config`.
+
+    `Server.serve` would take over the signals of the process, and poll for its end.
+    """
+    config = uvicorn.Config(
+        application,
+        http=_Connection,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        backlog=BACKLOG,
+        **options,
+    )
+    server = uvicorn.Server(config)
+    config.load()
+    server.lifespan = config.lifespan_class(config)
+    await server.startup([bound])
+    return server
+
+
+async def stop_server(server: uvicorn.Server, bound: socket.socket) -> None:
+    """Refuse new connections, and wait for open requests; `Server.shutdown` would poll for them every 0.1 s."""
+    state = server.server_state
+    for each in server.servers:
+        each.close()
+    bound.close()
+    for connection in list(state.connections):
+        connection.shutdown()
+    try:
+        if state.tasks:
+            await asyncio.wait(state.tasks, timeout=GRACE)
+    finally:
+        for connection in list(state.connections):
+            if not connection.transport.is_closing():
+                connection.transport.abort()
+    await asyncio.sleep(0)  # the loop closes their sockets in its next turn
+
+
+class _Connection(H11Protocol):
+    """A connection with a time limit for the head of a request."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.logger = logger.getChild("http")
+        self.access_log = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._waits_since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # asyncio skips this for the sockets of `create_server`, as they do not name TCP: it would cost 40 ms an answer
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._waits_since = self.loop.time()
+        if len(self.connections) > MOST_CONNECTIONS:
+            self._make_room()
+        self._limit_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._limit_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def on_response_complete(self) -> None:
+        self._waits_since = self.loop.time()
+        super().on_response_complete()
+
+    @property
+    def _is_unfinished(self) -> bool:
+        """Whether it has sent no whole request since its last answer."""
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+
+    def _make_room(self) -> None:
+        """Close the connection that is unfinished longest, of the address with the most of them.
+
+        Whoever holds all places, others send their requests; one without a whole request cannot hold its place.
+        """
+        unfinished = [
+            each
+            for each in self.connections
+            if isinstance(each, _Connection) and each._is_unfinished and not each.transport.is_closing()
+        ]
+        addresses = Counter(each.client and each.client[0] for each in unfinished)
+        unfinished.sort(key=lambda each: (-addresses[each.client and each.client[0]], each._waits_since, each is self))
+        unfinished[0].transport.abort()
+
+    def _limit_head(self) -> None:
+        """Start the time limit with the first byte of a head, and end it with the last."""
+        within = self.cycle is not None and not self.cycle.response_complete
+        if within and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        elif not within and self._deadline is None:
+            self._deadline = self.loop.call_later(HEAD_TIME, self.transport.abort)
