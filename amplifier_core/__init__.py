@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         NoProviderMounted,
         PluginError,
         PluginLoadFailed,
+        PluginRefused,
         SessionConflict,
         SessionError,
         SessionExists,
@@ -183,6 +184,7 @@ _HOMES = {
         "AmplifierError AnswerUnfinished BudgetExceeded BundleDependencyError BundleError BundleLoadError "
         "BundleNotFoundError BundleValidationError CommandFailed DeliveryConflict DeliveryNotFound DocumentConflict "
         "ForkRefused InvalidSessionId LimitReached NameTaken NoProviderMounted PluginError PluginLoadFailed "
+        "PluginRefused "
         "SessionConflict SessionError SessionExists SessionNotFound SessionProcessEnded SpawnRefused SpawnTimeout "
         "StaleEpoch StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
     ),
@@ -302,6 +304,7 @@ __all__ = [
     "Orchestrator",
     "PluginError",
     "PluginLoadFailed",
+    "PluginRefused",
     "PluginRow",
     "Plugins",
     "PollingTrigger",

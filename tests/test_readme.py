@@ -100,7 +100,7 @@ def test_no_block_of_the_reference_is_left_untested() -> None:  # test_readme_wa
     first, *reference = (path.read_text(encoding="utf-8") for path in READMES)
     kinds = sorted(kind for text in reference for kind in re.findall(r"^```(\w+)$", text, flags=re.M))
     expected = (
-        ["console"] * 18 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 7 + ["markdown"] * 6
+        ["console"] * 19 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 7 + ["markdown"] * 6
     )
     assert kinds == sorted(expected)
     assert set(re.findall(r"^```(\w+)$", first, flags=re.M)) == {"console", "text", "markdown"}
@@ -595,6 +595,14 @@ def test_the_commands_about_costs_and_recordings_run(folder: Path) -> None:
         done = run(command, folder)
         assert done.returncode == 0, done.stderr
         assert output == [] or done.stdout.splitlines() == output
+
+
+def test_the_commands_about_plugins_work_as_shown(folder: Path) -> None:
+    (folder / ".git").mkdir()
+    for command, _ in commands(block("console", "amplifier plugin list")):
+        done = run(command, folder)
+        assert done.returncode == 0, command + done.stderr
+    assert (folder / ".amplifier" / "plugins.lock").is_file()
 
 
 def test_the_commands_about_hosts_take_what_is_documented() -> None:  # tests/cli/test_hosts.py runs them

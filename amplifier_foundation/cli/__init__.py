@@ -168,6 +168,10 @@ def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool) -> None:
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
     _keep_entry_points()
     ctx.call_on_close(partial(entry_points.keep_with, None))
+    from ..packages.gate import close_gate
+
+    close_gate()
+    ctx.call_on_close(partial(entry_points.guard_with, None))
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.entry_points import EntryPoint, find_entry_points
 from amplifier_core.errors import UnknownName
 
-from .report import Examined, Report, kind_of
+from .report import GROUPS, Examined, Report, kind_of, name_of_dist
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-GROUPS = ("amplifier", "amplifier.modules", "amplifier.commands", "amplifier.hookspecs")
 IMPORT_SECONDS = 10.0
 CONTRACT_SECONDS = 60.0
 SLOW = 1.0
@@ -67,11 +66,6 @@ def find_package(name: str) -> list[tuple[str, EntryPoint]]:
     if not found:
         raise UnknownName("package", name, {entry.dist.name for _, entry in known})
     return found
-
-
-def name_of_dist(name: str) -> str:
-    """Return the name of a distribution as indexes compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def examine_entry(

@@ -1,10 +1,13 @@
-"""Hold what the examination of a package found."""
+"""Hold the facts about a package: its entry points, and what their examination found."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+GROUPS = ("amplifier", "amplifier.modules", "amplifier.commands", "amplifier.hookspecs")
+"""The groups of entry points of plugins, modules, commands and specifications of hooks."""
 Level = Literal["error", "warning", "note"]
 
 
@@ -84,3 +87,8 @@ def kind_of(name: str, group: str) -> str:
         return "command"
     promised = next((kind for prefix, kind in KIND_OF_PREFIX.items() if name.startswith(prefix)), "")
     return promised or {"amplifier.modules": "module", "amplifier.hookspecs": "hooks"}.get(group, "plugin")
+
+
+def name_of_dist(name: str) -> str:
+    """Return the name of a distribution as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -82,7 +82,7 @@ def data_of(done: subprocess.CompletedProcess[str]) -> Any:
 
 
 def installed(environment: Environment) -> dict[str, Any]:
-    data: dict[str, Any] = data_of(environment.amplifier("plugin", "list", "--json"))
+    data: dict[str, Any] = data_of(environment.amplifier("plugin", "list", "--load", "--json"))
     return data
 
 
