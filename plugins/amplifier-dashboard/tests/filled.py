@@ -13,6 +13,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation.background.approvals import WAITS, Approval, save
 from amplifier_foundation.background.log_events import BACKGROUND_STATE, TRIGGER_ERROR
 from amplifier_foundation.background.up import root_id
+from amplifier_foundation.flows.journal import Entry
 from amplifier_foundation.sessions.accounts import ACCOUNTS, queue_account
 from amplifier_foundation.sessions.once import ONCE
 
@@ -63,7 +64,7 @@ class Filled:
     garden: str
     """The projects: the folders of two bundles."""
     sessions: dict[str, str] = field(default_factory=dict)
-    """Ids: `reviewed`, `helper` (below it), `fork` (of `reviewed`), `talk` (of a person), `cut`, `working`."""
+    """Ids: `reviewed`, `helper` (below it), `fork` (of `reviewed`), `talk` (of a person), `cut`, `working`, `run`."""
     deliveries: dict[str, Delivery] = field(default_factory=dict)
     """By what happened: done, dead, uncertain, refused, skipped, waiting, retried, held, working."""
     approval: str = ""
@@ -79,6 +80,7 @@ async def fill(store: DurableStore, folder: Path, now: datetime | None = None) -
     await _fill_reviewer(store, filled, now)
     await _fill_garden(store, filled, now)
     await _fill_talk(store, filled, now)
+    await _fill_run(store, filled)
     return filled
 
 
@@ -304,6 +306,16 @@ async def _fill_talk(store: DurableStore, filled: Filled, now: datetime) -> None
     messages = [each for number in range(30) for each in exchange(f"Question {number}?", f"Answer {number}.")]
     await store.append(record.session_id, messages, at=0)
     filled.sessions["talk"] = record.session_id
+
+
+async def _fill_run(store: DurableStore, filled: Filled) -> None:
+    """A run of a workflow whose first task is done."""
+    flow = {"name": "release", "input": {}}
+    record = SessionRecord("run-000000000300", name="release", bundle="shop", project=filled.shop, status="failed")
+    await store.create(replace(record, metadata={"flow": flow}))
+    entry = Entry("test", "test", "completed", "All tests pass.", filled.sessions["reviewed"])
+    await store.append(record.session_id, [entry.to_message()], at=0)
+    filled.sessions["run"] = record.session_id
 
 
 async def fill_large(
