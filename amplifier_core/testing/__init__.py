@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..models import HookResult, ToolResult
     from .clock import VirtualClock
+    from .crashes import crash_points
     from .hooks_checks import check_hooks
     from .memory_store import MemoryStore
     from .mocks import (
@@ -25,17 +26,20 @@ if TYPE_CHECKING:
     )
     from .provider_checks import check_provider
     from .runner_checks import check_runner
+    from .session_runs import SessionRun, playbook, run_session
     from .shared_memory_store import SharedMemoryStore
-    from .storage_checks import check_storage
+    from .simulated_files import SimulatedFiles
+    from .storage_checks import check_storage, check_storage_kills
     from .store_checks import check_store
     from .store_checks.shared import check_shared_store
     from .stream_checks import check_stream
     from .tool_checks import check_tool
-    from .trigger_checks import check_trigger
+    from .trigger_checks import check_trigger, check_trigger_kills
 
 _HOMES = {
     "..models": ("HookResult", "ToolResult"),
     ".clock": ("VirtualClock",),
+    ".crashes": ("crash_points",),
     ".hooks_checks": ("check_hooks",),
     ".memory_store": ("MemoryStore",),
     ".mocks": (
@@ -45,12 +49,14 @@ _HOMES = {
     ".provider_checks": ("check_provider",),
     ".runner_checks": ("check_runner",),
     ".shared_memory_store": ("SharedMemoryStore",),
-    ".storage_checks": ("check_storage",),
+    ".session_runs": ("SessionRun", "playbook", "run_session"),
+    ".simulated_files": ("SimulatedFiles",),
+    ".storage_checks": ("check_storage", "check_storage_kills"),
     ".store_checks": ("check_store",),
     ".store_checks.shared": ("check_shared_store",),
     ".stream_checks": ("check_stream",),
     ".tool_checks": ("check_tool",),
-    ".trigger_checks": ("check_trigger",),
+    ".trigger_checks": ("check_trigger", "check_trigger_kills"),
 }
 
 __all__ = [
@@ -61,7 +67,9 @@ __all__ = [
     "MockCoordinator",
     "MockTool",
     "ScriptedOrchestrator",
+    "SessionRun",
     "SharedMemoryStore",
+    "SimulatedFiles",
     "TestCoordinator",
     "ToolResult",
     "VirtualClock",
@@ -70,11 +78,16 @@ __all__ = [
     "check_runner",
     "check_shared_store",
     "check_storage",
+    "check_storage_kills",
     "check_store",
     "check_stream",
     "check_tool",
     "check_trigger",
+    "check_trigger_kills",
+    "crash_points",
     "create_test_coordinator",
+    "playbook",
+    "run_session",
     "wait_for",
 ]
 

@@ -55,6 +55,52 @@ async def check_trigger(
     return first + second
 
 
+async def check_trigger_kills(
+    factory: Callable[[], TriggerSource],
+    config: Mapping[str, Any],
+    *,
+    provoke: Callable[[], Awaitable[object] | None],
+    context: TriggerContext | None = None,
+    patience: float = 5.0,
+) -> None:
+    """Check that no event is lost, and none comes twice, when the process is killed before or after an event is stored.
+
+    For triggers whose source keeps what happened: files, logs, schedules. `provoke` causes one new event at each call.
+    Raises `AssertionError`.
+    """
+    stored = _Stored(context or TriggerContext("check/trigger#0"))
+    lost = await _first_before_kill(factory, config, provoke, patience, _Stored(stored.context()))
+    rule = "an event that was not stored before a kill must come again, with the same dedupe_key"
+    try:
+        again = await _first_before_kill(factory, config, None, patience, stored)
+    except AssertionError as error:
+        raise AssertionError(f"{rule}: the position belongs into the event's state, and nowhere else") from error
+    keys = (lost.dedupe_key, again.dedupe_key)
+    _require(keys[0] == keys[1], f"{rule}; it was {keys[0]!r}, and came as {keys[1]!r}")
+    later = await _first_before_kill(factory, config, provoke, patience, stored)
+    rule = "a stored event must not come again after a kill: read the position from context.state"
+    _require(later.dedupe_key != again.dedupe_key, f"{rule}; {later.dedupe_key!r} did")
+
+
+async def _first_before_kill(
+    factory: Callable[[], TriggerSource],
+    config: Mapping[str, Any],
+    provoke: Callable[[], Awaitable[object] | None] | None,
+    patience: float,
+    stored: _Stored,
+) -> TriggerEvent:
+    """Watch until there is an event, and end without a stop; return the first event."""
+    trigger, events, arrived = _configure(factory, config, stored.context()), list[TriggerEvent](), asyncio.Event()
+    async with _watching(trigger, events, arrived, stored, patience) as watching:
+        if provoke is not None:
+            await _until_armed(trigger, watching, patience)
+            done = provoke()
+            if inspect.isawaitable(done):
+                await done
+        await _first_of(arrived, watching, patience)
+    return events[0]
+
+
 async def check_trigger_ends(
     factory: Callable[[], TriggerSource], config: Mapping[str, Any], context: TriggerContext, patience: float = 5.0
 ) -> None:

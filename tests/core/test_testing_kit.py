@@ -6,12 +6,13 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
 from amplifier_core.clock import Clock
 from amplifier_core.testing.clock import VirtualClock
-from amplifier_core.testing.trigger_checks import check_trigger
+from amplifier_core.testing.trigger_checks import check_trigger, check_trigger_kills
 from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerSource, TriggerType
 
 if TYPE_CHECKING:
@@ -287,6 +288,57 @@ async def test_a_trigger_that_keeps_the_contract_passes() -> None:
 async def test_a_broken_rule_is_named(trigger: type[Any], rule: str) -> None:
     with pytest.raises(AssertionError, match=rule):
         await check(trigger)
+
+
+async def check_kills(trigger: type[Any]) -> None:
+    clock = VirtualClock()
+    await check_trigger_kills(lambda: trigger(clock), {}, provoke=lambda: clock.advance(1), patience=0.2)
+
+
+class Durable(Counter):
+    """Counts the ticks of a clock that goes on while nothing runs."""
+
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        seen = self.state.get("count", 0)
+        while not self.stopped.is_set():
+            while seen < int(self.clock.monotonic()):
+                seen += 1
+                yield self.event(seen)
+            await self.pause()
+
+
+class FromNow(Durable):
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        self.state = {"count": int(self.clock.monotonic())}
+        async for event in super().watch():
+            yield event
+
+
+class NewKeys(Durable):
+    def event(self, count: int) -> TriggerEvent:
+        return TriggerEvent(TriggerType.CUSTOM, "counter", dedupe_key=uuid4().hex, state={"count": count})
+
+
+class KeepsNoPosition(Durable):
+    def event(self, count: int) -> TriggerEvent:
+        return TriggerEvent(TriggerType.CUSTOM, "counter", dedupe_key=str(count))
+
+
+async def test_a_trigger_with_its_position_in_its_state_survives_kills() -> None:
+    await check_kills(Durable)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "rule"),
+    [
+        (FromNow, "not stored before a kill must come again, .*: the position belongs into the event's state"),
+        (NewKeys, "with the same dedupe_key; it was"),
+        (KeepsNoPosition, "a stored event must not come again after a kill: read the position from context.state"),
+    ],
+)
+async def test_a_trigger_that_loses_or_repeats_events_over_kills_is_told(trigger: type[Any], rule: str) -> None:
+    with pytest.raises(AssertionError, match=rule):
+        await check_kills(trigger)
 
 
 async def test_what_a_trigger_raises_is_not_hidden() -> None:

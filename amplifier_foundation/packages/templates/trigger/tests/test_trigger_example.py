@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from amplifier_core import Plugins, TriggerContext
-from amplifier_core.testing import VirtualClock, check_trigger
+from amplifier_core.testing import VirtualClock, check_trigger, check_trigger_kills
 
 import amplifier_trigger_example
 from amplifier_trigger_example import ExampleTrigger
@@ -18,6 +18,7 @@ async def test_it_keeps_the_contract_of_a_trigger(tmp_path: Path) -> None:
     context = TriggerContext("tests/example#0", working_dir=tmp_path, clock=clock)
     events = await check_trigger(ExampleTrigger, {}, provoke=write_a_line, context=context)
     assert [event.data["line"] for event in events] == ["hello", "hello"]
+    await check_trigger_kills(ExampleTrigger, {}, provoke=write_a_line, context=context)
 
 
 def test_bundles_find_it_by_its_name() -> None:
