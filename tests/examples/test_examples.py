@@ -54,6 +54,7 @@ def install(reader: Reader, package: str) -> None:
     reader.type(f"pip wheel --no-deps --no-build-isolation --wheel-dir {copy.parent} {copy}")
     [wheel] = copy.parent.glob("*.whl")
     reader.type(f"pip install --no-deps {wheel}")
+    reader.type(f"amplifier plugin check {package}")
     shutil.rmtree(copy / package.replace("-", "_"))
     assert " passed" in reader.type(f"cd {copy} && pytest -q -p no:cacheprovider; cd {reader.folder}")
 
