@@ -84,6 +84,11 @@ def test_a_removed_name_is_told_with_what_to_do(
     assert is_wider("required, place 0", "default 3, place 0")
 
 
+def test_the_page_about_stability_names_each_group_of_entry_points() -> None:
+    page = public_names.PAGE.read_text(encoding="utf-8")
+    assert [group for group in public_names.find_groups() if f"`{group}`" not in page] == []
+
+
 def documented() -> Iterator[tuple[str, Any]]:
     """Yield the public functions, classes and methods of the kernel, each once."""
     seen: set[int] = set()

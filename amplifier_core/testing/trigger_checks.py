@@ -66,7 +66,7 @@ async def check_trigger_kills(
     """Check that no event is lost, and none comes twice, when the process is killed before or after an event is stored.
 
     For triggers whose source keeps what happened: files, logs, schedules. `provoke` causes one new event at each call.
-    Raises `AssertionError`.
+    `patience` is the most seconds for an event. Raises `AssertionError`.
     """
     stored = _Stored(context or TriggerContext("check/trigger#0"))
     lost = await _first_before_kill(factory, config, provoke, patience, _Stored(stored.context()))
