@@ -67,11 +67,15 @@ class EntryPoint(NamedTuple):
         """The name of the module."""
         return self.value.partition("[")[0].partition(":")[0].strip()
 
-    def load(self) -> Any:
-        """Import and return the object. Raises `PluginRefused`, every error of the import, and `AttributeError`."""
+    def check(self) -> None:
+        """Raise `PluginRefused` if the gate of this process keeps the object from being imported."""
         for gate in _gates:
             if (refusal := gate(self)) is not None:
                 raise refusal
+
+    def load(self) -> Any:
+        """Import and return the object. Raises `PluginRefused`, every error of the import, and `AttributeError`."""
+        self.check()
         found: Any = import_module(self.module)
         attributes = self.value.partition("[")[0].partition(":")[2].strip()  # "[...]" names extras
         for attribute in filter(None, attributes.split(".")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 import traceback
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 LONGEST_BLOCK = 1.0
 """Seconds that code may keep the event loop from everything else."""
-_TICK = 0.05
+_TICK, _LONGEST_TICK = 0.05, 0.2
 _TURNS = 5
 """Turns of the event loop for tasks that were cancelled to end."""
 _LEAVING = 1.0
@@ -25,7 +26,7 @@ _LEAVING = 1.0
 
 
 class LoopWatch:
-    """A thread that notices a blocked event loop; a machine without time for either of them counts as no block."""
+    """A thread that notices a blocked event loop. A loop that waits for a processor is not blocked."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -33,7 +34,8 @@ class LoopWatch:
         self.place = ""
         """The place in the code that blocked."""
         self._loop, self._thread_id = asyncio.get_running_loop(), threading.get_ident()
-        self._missed = 0
+        self._statistics = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        self._missed, self._starved = 0.0, self._read_starved()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="amplifier-loop-watch", daemon=True)
         self._thread.start()
@@ -44,18 +46,31 @@ class LoopWatch:
         self._thread.join()
 
     def _tick(self) -> None:
+        before = time.monotonic()
         while not self._ended.wait(_TICK):
-            self._missed += 1
-            if self._missed * _TICK > self.longest:
-                self.longest = self._missed * _TICK
-                if self.longest >= LONGEST_BLOCK and (frame := sys._current_frames().get(self._thread_id)):
-                    line = traceback.extract_stack(frame)[-1]
-                    self.place = f"{Path(line.filename).name}, line {line.lineno}"
+            now = time.monotonic()
+            self._missed += min(now - before, _LONGEST_TICK)  # a longer one: this thread itself had to wait
+            before = now
+            if self._missed > self.longest:
+                self._look()
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._beat)
 
+    def _look(self) -> None:
+        self.longest = max(self.longest, self._missed - (self._read_starved() - self._starved))
+        if self.longest >= LONGEST_BLOCK and (frame := sys._current_frames().get(self._thread_id)):
+            line = traceback.extract_stack(frame)[-1]
+            self.place = self.place or f"{Path(line.filename).name}, line {line.lineno}"
+
+    def _read_starved(self) -> float:
+        """Return the seconds for which the thread of the loop waited for a processor; 0 where no system tells it."""
+        try:
+            return int(self._statistics.read_text().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+
     def _beat(self) -> None:
-        self._missed = 0
+        self._missed, self._starved = 0.0, self._read_starved()
 
 
 @asynccontextmanager

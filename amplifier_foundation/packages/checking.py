@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 IMPORT_SECONDS = 10.0
 CONTRACT_SECONDS = 60.0
 SLOW = 1.0
-"""Seconds of an import that are worth a warning."""
+"""Seconds of processor time of an import that are worth a warning."""
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 
 
@@ -126,11 +126,11 @@ def read_report(examined: Examined, folder: Path, seconds: dict[str, float], cod
             examined.seconds = facts.get("seconds", examined.seconds)
             examined.hooks = facts.get("hooks", examined.hooks)
             examined.offers = facts.get("offers", examined.offers)
+            if facts.get("worked", 0) > SLOW:
+                text = f"its import works for {facts['worked']:.1f} s: import libraries when they are used"
+                examined.add("warning", text)
             if "level" in facts:
                 examined.add(facts["level"], facts["text"])
-    if examined.seconds is not None and examined.seconds > SLOW:
-        text = f"its import takes {examined.seconds:.1f} s: import libraries when they are used"
-        examined.add("warning", text)
     if step != "end":
         examined.add("error", describe_end(folder, step, seconds, code))
 

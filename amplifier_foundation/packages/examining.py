@@ -13,6 +13,7 @@ import os
 import sys
 import time
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
 
 PREFIXED = ("trigger", "storage", "runner", "transport")
 """The kinds of offers that begin with their kind."""
+
+
+LIBRARIES = {
+    "amplifier": ("amplifier_core.polling", f"{__package__}.offer_contracts"),
+    "amplifier.modules": ("amplifier_core.message_models", f"{__package__}.module_contracts"),
+    "amplifier.commands": ("click",),
+    "amplifier.hookspecs": (),
+}
+"""Modules of the program that plugins of a group import themselves, and those that check them."""
 
 
 class Task:
@@ -91,15 +101,17 @@ def main(facts: dict[str, Any]) -> None:
 def import_entry(task: Task) -> tuple[Any, Plugins | None] | None:
     """Import the object, have a plugin register, and tell the side effects of both; None: it cannot be used."""
     plugins = load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": ""}) if task.group == "amplifier" else None
+    for library in LIBRARIES[task.group]:  # the plugin is not charged for what it shares with the program
+        import_module(library)
     task.begin("import")
-    effects, began = Effects(), time.perf_counter()
+    effects, began, worked = Effects(), time.perf_counter(), time.process_time()
     try:
         found = EntryPoint(task.name, task.target).load()
     except BaseException as error:
         task.add("error", describe_import(task, error))
         found = None
     else:
-        task.tell(seconds=time.perf_counter() - began)
+        task.tell(seconds=time.perf_counter() - began, worked=time.process_time() - worked)
         if plugins is not None and not register_plugin(task, plugins, found):
             found = None
     for text in effects.find():

@@ -19,8 +19,11 @@ from amplifier_core.errors import PluginRefused
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.plugin_marks import PAUSE
 from amplifier_core.plugins import load_plugins
+from amplifier_core.testing import MockCoordinator
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.isolation.sandboxed_tools import make_mount
 from amplifier_foundation.packages.gate import Gate
+from amplifier_foundation.settings import write_setting
 from tests.core.conftest import Site, site
 
 __all__ = ["site"]
@@ -195,6 +198,17 @@ def test_a_package_is_disabled_as_a_whole_and_its_module_does_not_mount(told: To
     try:
         with pytest.raises(PluginRefused, match="'tool-zeta' of dist-zeta 2.1 is not loaded: you have disabled it"):
             ModuleLoader()._from_entry_point("tool-zeta")
+    finally:
+        entry_points.guard_with(None)
+
+
+async def test_a_disabled_module_gets_no_sandbox_either(told: Told, zeta: Site) -> None:
+    written = write_setting("user", "disabled_plugins", ["tool-zeta"])
+    assert written.is_file()
+    entry_points.guard_with(Gate())
+    try:
+        with pytest.raises(PluginRefused, match="you have disabled it"):
+            await make_mount(ModuleLoader(), "tool-zeta", {}, None)(MockCoordinator())
     finally:
         entry_points.guard_with(None)
 

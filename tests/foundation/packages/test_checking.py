@@ -81,7 +81,7 @@ PLUGINS: dict[str, tuple[str, str]] = {
     ),
     "endless-import": (
         "while True:\n    pass",
-        r"its import did not end within 1 s \(in broken_endless_import.py, line [12]\)",
+        r"its import did not end within 2 s \(in broken_endless_import.py, line [12]\)",
     ),
     "wrong-signature": (
         TRIGGER.replace("(register)", "(registry)"),
@@ -239,7 +239,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Any:
     before = (Path.cwd(), dict(os.environ), signal.getsignal(signal.SIGTERM), set(threading.enumerate()))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        report = check_package("broken", import_seconds=1, contract_seconds=20)
+        report = check_package("broken", import_seconds=2, contract_seconds=20)
     assert before == (Path.cwd(), dict(os.environ), signal.getsignal(signal.SIGTERM), set(threading.enumerate()))
     return report
 

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.packages.checking import check_package
 from amplifier_foundation.packages.creating import KINDS, FolderExists, PackageNameError, create_package
 
 NAME = "heart-beat-of-thirty-character"
@@ -89,6 +91,15 @@ def test_each_package_is_installed_and_listed_by_its_name(installed: Path, home:
         assert rows[f"amplifier-{kind}-{NAME}"] == f"{kind}-{NAME}"
     said = run(*(sys.executable, "-m", "amplifier_foundation", NAME, "Ann"), cwd=projects, PYTHONPATH=str(installed))
     assert said == "Hello, Ann!\n"
+
+
+def test_each_package_keeps_its_contracts(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(installed)
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(check_package, [f"amplifier-{kind}-{NAME}" for kind in KINDS]))
+    found = {each.name: [finding.text for finding in each.findings] for report in reports for each in report.entries}
+    assert {name: findings for name, findings in found.items() if findings} == {}
+    assert len(found) == len(KINDS)
 
 
 @pytest.mark.parametrize(("kind", "most"), [("trigger", 20), ("storage", 40)])
