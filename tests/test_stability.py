@@ -117,6 +117,24 @@ def test_every_public_name_of_the_kernel_has_a_docstring() -> None:
     assert [path for path, value in documented() if not (getattr(value, "__doc__", "") or "").strip()] == []
 
 
+def errors_of(function: FunctionType) -> set[str]:
+    """Return the names of the errors that a function itself raises, without those of a mistake in the program."""
+    raised = [
+        node.exc for node in ast.walk(ast.parse(dedent(inspect.getsource(function)))) if isinstance(node, ast.Raise)
+    ]
+    names = {ast.unparse(getattr(each, "func", each)).rpartition(".")[2] for each in raised if each is not None}
+    return {name for name in names if name[0].isupper()} - {"AssertionError", "AttributeError", "NotImplementedError"}
+
+
+def test_docstrings_name_the_errors_that_a_function_raises() -> None:
+    without: dict[str, set[str]] = {}
+    for path, value in documented():
+        if isinstance(value, FunctionType):
+            missing = {name for name in errors_of(value) if name not in (inspect.getdoc(value) or "")}
+            without.update({path: missing} if missing else {})
+    assert without == {}
+
+
 def test_durations_and_sizes_have_units() -> None:
     without: dict[str, list[str]] = {}
     for path, value in documented():

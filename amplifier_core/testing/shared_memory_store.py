@@ -121,7 +121,7 @@ class SharedMemoryStore(MemoryStore):
         leader: Lease | None = None,
         only_on: str | None = None,
     ) -> Delivery | None:
-        """Accept an event while the lease of its leader holds."""
+        """Accept an event while the lease of its leader holds. Raises `StaleEpoch`."""
         if leader is not None and not self._holds(leader):
             raise StaleEpoch(leader.name, leader.epoch, "lease")
         stored = await super().enqueue(project, queue, trigger, event, refused=refused, admission=admission, now=now)
