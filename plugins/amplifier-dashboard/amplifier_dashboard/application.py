@@ -91,7 +91,6 @@ def _make_inner(desk: Desk, guard: Guard, navigation: Navigation, live: Live) ->
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: _explain_http,
-        BundleTextChanged: _explain_conflict,
         AmplifierError: _explain,
     }
     return Starlette(routes=routes, exception_handlers=handlers)
@@ -151,12 +150,10 @@ async def _explain_http(request: Request, error: HTTPException) -> Response:
 async def _explain(request: Request, error: AmplifierError) -> Response:
     from amplifier_foundation.cli import exits
 
+    if isinstance(error, BundleTextChanged):
+        return _error(request, 409, str(error))
     status = {exits.NOT_FOUND: 404, exits.CONFLICT: 409, exits.USAGE: 422}.get(exits.exit_code(error), 500)
     return _error(request, status, with_advice(error))
-
-
-async def _explain_conflict(request: Request, error: AmplifierError) -> Response:
-    return _error(request, 409, str(error))
 
 
 def _error(request: Request, status: int, text: str) -> Response:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from amplifier_core.plugins import Plugins
 
@@ -28,31 +28,29 @@ def collect_keys(plugins: Plugins) -> dict[str, Any]:
         path: {"description": each.description, "type": each.type, "default": each.default, "allowed": each.allowed}
         for path, each in explain_keys().items()
     }
-    schema = schema_here(plugins)
     return {
         "keys": keys,
-        "configs": {name: _keys_of(config) for name, config in _configs_in(schema["$defs"])},
+        "configs": find_configs(schema_here(plugins)["$defs"]),
         "modules": sorted(names_of_modules()),
         "triggers": sorted(plugins.triggers),
     }
 
 
-def _configs_in(definitions: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for kind in KINDS:
-        for rule in definitions[kind].get("allOf", ()):
-            condition = rule["if"].get("anyOf", [rule["if"]])[0]
-            module = condition.get("properties", {}).get("module", {}).get("const")
-            if module:
-                yield module, rule["then"]["properties"]["config"]["anyOf"][0]
-
-
-def _keys_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: {
-            "description": each.get("description", ""),
-            "type": each.get("type", ""),
-            "default": each.get("default"),
-            "allowed": each.get("enum", ()),
-        }
-        for name, each in config.get("properties", {}).items()
-    }
+def find_configs(definitions: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the keys of the `config:` of each module in the parts of a schema."""
+    configs: dict[str, dict[str, Any]] = {}
+    for rule in (rule for kind in KINDS for rule in definitions[kind].get("allOf", ())):
+        condition = rule["if"].get("anyOf", [rule["if"]])[0]
+        module = condition.get("properties", {}).get("module", {}).get("const")
+        config = rule["then"]["properties"]["config"]["anyOf"][0]
+        if module:
+            configs[module] = {
+                name: {
+                    "description": each.get("description", ""),
+                    "type": each.get("type", ""),
+                    "default": each.get("default"),
+                    "allowed": each.get("enum", ()),
+                }
+                for name, each in config.get("properties", {}).items()
+            }
+    return configs

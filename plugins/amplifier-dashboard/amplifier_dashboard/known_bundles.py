@@ -40,9 +40,10 @@ class KnownBundle:
 
 
 async def find_known_bundle(desk: Desk, path: str) -> KnownBundle:
-    """Return the known bundle with this file. Raises `UnknownBundle`."""
+    """Return the known bundle with this file, or in this folder. Raises `UnknownBundle`."""
+    wanted = await asyncio.to_thread(_find_file, Path(path), {})
     for each in await find_known_bundles(desk):
-        if str(each.path) == path:
+        if each.path == wanted:
             return each
     raise UnknownBundle(path)
 
@@ -92,12 +93,12 @@ def _find_files(desk: Desk, sources: Iterable[tuple[str, str, str]]) -> list[Kno
     return sorted(found.values(), key=lambda each: str(each.path))
 
 
-def _find_file(source: str, names: Mapping[str, str]) -> Path | None:
+def _find_file(source: str | Path, names: Mapping[str, str]) -> Path | None:
     """Return the file of a bundle of the person's own; None for another one."""
     from amplifier_foundation.bundle.references import find_bundle, remote_place
     from amplifier_foundation.paths import is_personal
 
-    if not source or remote_place(source, None, names) is not None:
+    if not source or (isinstance(source, str) and remote_place(source, None, names) is not None):
         return None
     try:
         path = Path(os.path.realpath(find_bundle(source, names=names)))

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 VIEWS = (
     "overview",
+    "event_log",
     "background",
+    "firing",
     "deliveries",
     "sessions",
     "session",
@@ -37,6 +39,7 @@ VIEWS = (
     "cost",
     "hosts",
     "bundles",
+    "search",
 )
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 

@@ -309,13 +309,19 @@ async def _fill_talk(store: DurableStore, filled: Filled, now: datetime) -> None
 
 
 async def _fill_run(store: DurableStore, filled: Filled) -> None:
-    """A run of a workflow whose first task is done."""
-    flow = {"name": "release", "input": {}}
-    record = SessionRecord("run-000000000300", name="release", bundle="shop", project=filled.shop, status="failed")
-    await store.create(replace(record, metadata={"flow": flow}))
-    entry = Entry("test", "test", "completed", "All tests pass.", filled.sessions["reviewed"])
-    await store.append(record.session_id, [entry.to_message()], at=0)
-    filled.sessions["run"] = record.session_id
+    """A run that has failed in its second task; its words are a stranger's."""
+    about = {"name": "release", "input": {}}
+    run = SessionRecord("release-000000000300", name="release", bundle="shop", project=filled.shop, status="failed")
+    await store.create(_with_source(replace(run, error="publish: no network", metadata={"flow": about})))
+    steps = [
+        {"id": "build", "kind": "agent", "agent": "self", "prompt": HOSTILE},
+        {"id": "publish", "kind": "agent", "agent": "self", "prompt": "Publish.", "fork": "build"},
+    ]
+    built = Entry("build", "build", "completed", output=HOSTILE, session=filled.sessions["reviewed"], attempts=1)
+    failed = Entry("publish", "publish", "failed", attempts=2, error={"message": "no network"})
+    begun = {"role": "user", "content": "Run release", "metadata": {"flow": {"name": "release", "steps": steps}}}
+    await store.append(run.session_id, [begun, built.to_message(), failed.to_message()], at=0)
+    filled.sessions["run"] = run.session_id
 
 
 async def fill_large(

@@ -82,6 +82,12 @@ def test_a_call_shows_its_exact_arguments_and_what_it_would_change(served: Serve
     expect(card.locator(".messages")).to_contain_text(HOSTILE)
 
 
+def test_a_command_cannot_hide_a_part_of_itself(served: Served, page: Page) -> None:
+    ask(served, "first", arguments={"command": "ls \u202e#sl ;fr- mr\u0008\u0008"})
+    visit(page, served, "/approvals")
+    expect(page.locator(".approval dd pre").first).to_have_text("ls \ufffd#sl ;fr- mr\ufffd\ufffd")
+
+
 def test_an_approval_is_given_once_and_says_who_gave_it(served: Served, page: Page) -> None:
     approval = ask(served, "first")
     visit(page, served, "/approvals")

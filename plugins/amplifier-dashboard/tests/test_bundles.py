@@ -114,6 +114,15 @@ def test_keys_and_values_are_proposed_and_explained(editor: Page) -> None:
     editor.keyboard.press("Control+Space")
     expect(editor.locator(".cm-tooltip-autocomplete")).to_contain_text("provider-playbook")
     editor.keyboard.press("Escape")
+    write(editor, TEXT.replace('config: {cron: "30 2 * * *", timezone: Europe/Berlin}', "config:\n"))
+    go_to(editor, 11)
+    for typed, proposed in (("          cro", "cron"), ('cron: "0 1 * * *"\n          catch_up: l', "latest")):
+        for _ in range(3 if proposed == "latest" else 0):
+            editor.keyboard.press("Backspace")
+        editor.keyboard.insert_text(typed[:-1])
+        editor.keyboard.type(typed[-1])
+        expect(editor.locator(".cm-tooltip-autocomplete li").first).to_contain_text(proposed)
+        editor.keyboard.press("Escape")
     editor.locator(".cm-line", has_text="instruction: Sum").get_by_text("instruction").hover()
     expect(editor.locator(".cm-tooltip-hover")).to_contain_text("background_sessions.instruction")
 
@@ -180,7 +189,7 @@ def test_files_that_are_no_known_bundles_are_neither_shown_nor_written(
     link = file.parent.parent / "link.md"
     link.symlink_to(other)
     with opened(browser, served.link, expected="404") as page:
-        for path in (other, link, Path("/etc/passwd"), file.parent, file.parent / ".." / "shop" / "secret.md"):
+        for path in (other, link, Path("/etc/passwd"), file.parent.parent, file.parent / ".." / "shop" / "secret.md"):
             answer = page.goto(f"{served.address}/bundles/edit?path={quote(str(path))}")
             assert answer is not None
             assert answer.status == 404

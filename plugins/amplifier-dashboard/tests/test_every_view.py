@@ -56,10 +56,11 @@ def open_view(page: Page, view: View, served: Served, filled: Filled) -> None:
     """Open a view of what the store holds."""
     background = page.goto(served.address) and page.locator("a[href^='/background/']").first.get_attribute("href")
     names = {
-        "session_id": filled.sessions["run" if "flows" in view.path else "reviewed"],
+        "session_id": filled.sessions["reviewed"],
         "delivery_id": filled.deliveries["dead"].delivery_id,
         "background_id": str(background).rpartition("/")[2],
         "number": "1",
+        "run_id": filled.sessions["run"],
     }
     query = f"?path={filled.shop}/bundle.md" if view.path == "/bundles/edit" else ""
     page.goto(served.address + view.path.format(**names) + query)

@@ -89,3 +89,13 @@ def test_a_waiting_run_is_cancelled(served: Served, page: Page, run: RunResult) 
     page.get_by_role("button", name="Cancel the run").click()
     page.get_by_role("button", name="Yes").click()
     page.wait_for_selector("#state .state:has-text('cancelled')")
+
+
+def test_a_fork_before_a_task_runs_it_again(served: Served, page: Page, run: RunResult) -> None:
+    go(page, served, f"/flows/{run.run_id}")
+    page.get_by_role("button", name="Fork before build").click()
+    page.wait_for_url(lambda url: url.rpartition("/")[2] not in ("", run.run_id))
+    page.wait_for_selector(LIVE)
+    page.get_by_role("button", name="Go on with the run").click()
+    page.wait_for_selector(".flow .task.completed:has-text('build')")
+    page.wait_for_selector("#questions form")

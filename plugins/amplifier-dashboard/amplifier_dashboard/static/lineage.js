@@ -62,7 +62,7 @@
     if (press(event.key, row)) { event.preventDefault(); event.stopPropagation(); }
   }, true);
   document.addEventListener("click", (event) => {
-    const row = event.target.closest?.("button.twist")?.closest("[role=treeitem]");
+    const row = event.target.closest?.("[aria-expanded] > .twist")?.parentElement;
     if (row) turn(row, row.getAttribute("aria-expanded") === "true");
   });
   document.addEventListener("focusin", (event) => {

@@ -20,6 +20,14 @@
     return true;
   }
 
+  function markFork() {
+    const source = document.getElementById("source");
+    const point = source && document.getElementById(`s${source.dataset.shared}`);
+    if (!point) return;
+    point.classList.add("fork-point");
+    source.scrollTop = point.offsetTop - source.offsetTop - source.clientHeight / 2;
+  }
+
   document.addEventListener("scroll", () => { follows = isAtEnd(); }, { passive: true });
   document.addEventListener("amplifier:changed", (event) => {
     if (event.detail === list) {
@@ -41,5 +49,6 @@
     follows = true;
   });
   addEventListener("hashchange", showMessage);
+  markFork();
   if (!showMessage() && !new URLSearchParams(location.search).has("to")) toEnd();
 })();

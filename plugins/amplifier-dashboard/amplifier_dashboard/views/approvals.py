@@ -84,10 +84,11 @@ async def _answer(desk: Desk, place: Place, state: Literal["approved", "denied"]
     decided = await answer_approval(desk.store, actor, approval, state, scope, reason)
     runs = await asyncio.to_thread(wake, decided.project, decided.queue.rpartition("/")[2])
     rule = f" Added to permissions.allow of your settings: {decided.rule}." if scope == "always" else ""
-    return Reply(f"{decided.tool} is {state}. Its session {_when(decided, runs=runs)}.{rule}")
+    return Reply(f"{decided.tool} is {state}. Its session {describe_next(decided, runs=runs)}.{rule}")
 
 
-def _when(decided: Approval, *, runs: bool) -> str:
+def describe_next(decided: Approval, *, runs: bool) -> str:
+    """Return when the session of an answer goes on; `runs` is whether a process runs its background session."""
     if run := run_of(decided):
         return f"goes on with: amplifier flow resume {run}"
     return "goes on as soon as its background session runs" if runs else "goes on at the next: amplifier up"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from difflib import unified_diff
@@ -13,7 +14,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-from amplifier_core.errors import BundleError
+from amplifier_core.errors import AmplifierError, BundleError
 from amplifier_foundation.documents.document import reading_unsaved
 from amplifier_foundation.documents.positions import show_file
 from amplifier_foundation.documents.problems import has_errors
@@ -81,20 +82,23 @@ async def save(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
     known, text = await _known(desk, place), form.get("text", "")
     actor = Actor(desk.person, "dashboard")
     saved = await save_bundle_text(desk.store, actor, known.path, text, form.get("digest", ""))
-    said = await asyncio.to_thread(_say_what_happens, desk.plugins, known, text)
+    try:
+        said = await asyncio.to_thread(describe_effect, desk.plugins, known, text)
+    except AmplifierError as error:  # of settings, or of what is trusted: the text is saved all the same
+        said = str(error)
     return Reply(f"{known.path.name} is saved. {said}", facts={"digest": saved.digest})
 
 
-def _say_what_happens(plugins: Plugins, known: KnownBundle, text: str) -> str:
+def describe_effect(plugins: Plugins, known: KnownBundle, text: str) -> str:
     """Return what a saved text does, or what it waits for."""
     if has_errors(validate_text(known.path, text, plugins)):
         return "It has errors: what runs goes on with the text before."
     takes = "the running `up` takes it over now" if known.projects else "the next `amplifier up` uses it"
-    remedy = _find_missing_trust(plugins, known.path)
+    remedy = find_missing_trust(plugins, known.path)
     return f"It is not trusted yet: {remedy}; then {takes}." if remedy else f"{takes[0].upper()}{takes[1:]}."
 
 
-def _find_missing_trust(plugins: Plugins, path: Path) -> str:
+def find_missing_trust(plugins: Plugins, path: Path) -> str:
     """Return the command that trusts a file as it is now; '' when it may run."""
     from amplifier_foundation.bundle.registry import BundleRegistry
     from amplifier_foundation.security.trust import NotTrusted, load_trusted, target_of
@@ -104,7 +108,7 @@ def _find_missing_trust(plugins: Plugins, path: Path) -> str:
     try:
         load_trusted(path, names=known_bundles(plugins, settings), installed=installed, fetches=False)
     except NotTrusted as error:
-        return f"amplifier trust {target_of(error.place)}"
+        return f"amplifier trust {shlex.quote(target_of(error.place))}"
     except BundleError:  # such as an include that is not fetched: the process that loads it says so
         return ""
     return ""
@@ -135,20 +139,23 @@ async def compare(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
 async def simulate(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
     """Show when the timers of a text that is not saved would fire in the next days; nothing runs."""
     known = await _known(desk, place)
-    bundle = await asyncio.to_thread(_load_unsaved, known.path, form.get("text", ""), desk.plugins)
+    bundle = await asyncio.to_thread(load_unsaved, known.path, form.get("text", ""), desk.plugins)
     start = datetime.now(UTC)
     plans = await plan_timers(bundle, desk.plugins, desk.store, start, start + AHEAD, FIRES)
-    html = render_block(EDITOR, "plan", {"days": _days_of(plans), "plans": plans, "more": [p for p in plans if p.more]})
+    html = render_block(
+        EDITOR, "plan", {"days": group_by_day(plans), "plans": plans, "more": [p for p in plans if p.more]}
+    )
     return Reply("", facts={"html": html})
 
 
-def _load_unsaved(path: Path, text: str, plugins: Plugins) -> Bundle:
+def load_unsaved(path: Path, text: str, plugins: Plugins) -> Bundle:
+    """Load a bundle whose file would have this text; nothing of it runs. Raises `BundleError`."""
     settings, _ = read_trusted_settings(path.parent)
     with reading_unsaved(path, text):
         return load_to_look(str(path), plugins, settings, path.parent)
 
 
-def _days_of(plans: list[Plan]) -> dict[str, list[dict[str, Any]]]:
+def group_by_day(plans: list[Plan]) -> dict[str, list[dict[str, Any]]]:
     """Return the fires of all triggers by their days, each in its time zone."""
     days: dict[str, list[dict[str, Any]]] = {}
     for row in merge(*(plan.rows() for plan in plans), key=lambda row: row["at"]):

@@ -16,6 +16,7 @@ from amplifier_foundation.flows.runs import read_questions
 from amplifier_foundation.operations.approvals import answer_approval
 from amplifier_foundation.operations.running import wake
 from amplifier_foundation.operations.runs import cancel_run, fork_run, read_entries, record_run, run_status
+from amplifier_foundation.operations.sessions import find_session
 from amplifier_foundation.sessions.costs import spent_of
 from amplifier_foundation.sessions.runs import is_run
 from amplifier_foundation.sessions.store_views import views_of
@@ -23,7 +24,7 @@ from amplifier_foundation.sessions.store_views import views_of
 from ..pages import Act, Page, Reply, View
 from ..rendering import render_block
 from ..resumed_runs import ResumedRun
-from .session import actor, find_record, title_of
+from .session import actor, title_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,7 +97,7 @@ async def flow(desk: Desk, place: Place) -> Page:
 
 async def find_run(desk: Desk, place: Place) -> SessionRecord:
     """Return the run of a path. Raises `SessionNotFound`."""
-    record = await find_record(desk, place)
+    record = await find_session(desk.store, place.variables["run_id"])
     if not is_run(record):
         raise SessionNotFound(record.session_id)
     return record
@@ -153,11 +154,11 @@ async def fork(desk: Desk, place: Place, form: Mapping[str, str]) -> Reply:
     return Reply("The fork shares what was done before. Go on with it.", f"/flows/{record.session_id}")
 
 
-VIEWS = [View("/flows", flows, label="Workflows", key="w"), View("/flows/{session_id}", flow)]
+VIEWS = [View("/flows", flows, label="Workflows", key="w"), View("/flows/{run_id}", flow)]
 ACTS = [
-    Act("/flows/{session_id}/approve", approve),
-    Act("/flows/{session_id}/deny", deny),
-    Act("/flows/{session_id}/cancel", cancel),
-    Act("/flows/{session_id}/resume", resume),
-    Act("/flows/{session_id}/fork", fork),
+    Act("/flows/{run_id}/approve", approve),
+    Act("/flows/{run_id}/deny", deny),
+    Act("/flows/{run_id}/cancel", cancel),
+    Act("/flows/{run_id}/resume", resume),
+    Act("/flows/{run_id}/fork", fork),
 ]

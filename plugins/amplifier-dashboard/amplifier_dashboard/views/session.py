@@ -13,7 +13,7 @@ from amplifier_foundation.sessions.lineage import describe_event, shared_part
 from amplifier_foundation.sessions.presence import KEY as PROCESS
 from amplifier_foundation.sessions.presence import as_it_is, describe
 from amplifier_foundation.sessions.records import agent_of
-from amplifier_foundation.sessions.runs import is_run
+from amplifier_foundation.sessions.runs import RUN, is_run
 
 from ..messages import SHOWN, read_entries
 from ..pages import Act, Feed, Page, Reply, View
@@ -95,6 +95,7 @@ async def read_facts(desk: Desk, record: SessionRecord) -> dict[str, Markup]:
         "record": record,
         "agent": agent_of(record),
         "shared": shared_part(record),
+        "run": record.metadata.get(RUN) if not is_run(record) else None,
         "woken": woken[0] if woken else None,
         "cause": describe_event(woken[0].event) if woken else "",
         "process": describe(process) if process and record.status == "running" else "",
@@ -111,7 +112,8 @@ async def read_facts(desk: Desk, record: SessionRecord) -> dict[str, Markup]:
 
 def render_state(desk: Desk, record: SessionRecord) -> Markup:
     """Return the part `state`: the status, and the error."""
-    values = {"record": record, "status": status_of(record), "read_only": desk.read_only}
+    about = {"title": title_of(record), "is_run": is_run(record)}
+    values = {"record": record, "status": status_of(record), "read_only": desk.read_only, **about}
     return render_block(TEMPLATE, "state", values)
 
 
