@@ -97,6 +97,12 @@ class LoadingMarks:
         return False
 
 
+def accused_plugins(folder: Path) -> set[str]:
+    """Return the plugins that processes were loading at their end; nothing is tried, and no mark is removed."""
+    names = {_read_stale_mark(path) for path in folder.glob(f"{_PREFIX}*")}
+    return {name for name in names if name}
+
+
 def slow_mark(folder: Path, name: str) -> Path:
     """Return the file that tells of a plugin that took too long to load."""
     from urllib.parse import quote

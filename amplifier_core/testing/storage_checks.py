@@ -48,6 +48,7 @@ def check_storage_kills(open_storage: Callable[[], SessionStorage], *, session_i
     for before in (None, old):
         if before is not None:
             open_storage().save(session_id, *deepcopy(before))
+            require(open_storage().exists(session_id), "a storage that is opened again must have what was saved")
         for step in crash_points(lambda: open_storage().save(session_id, *deepcopy(new))):
             storage = open_storage()
             kept = tuple(storage.load(session_id)) if storage.exists(session_id) else None

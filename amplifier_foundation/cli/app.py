@@ -116,7 +116,7 @@ class StorageNotLoaded(AmplifierError, LookupError):
     """The plugin of the chosen storage is installed, and blocked or broken."""
 
     def __init__(self, row: PluginRow) -> None:
-        cause = f"does not load: {row.error}. See: amplifier plugin list"
+        cause = f"does not load: {row.error}. See: amplifier plugin check {row.name}"
         if row.status == "blocked" and row.error:
             cause = f"is not loaded: {row.error}"
         elif row.status == "blocked":

@@ -30,7 +30,7 @@ class Listed:
     target: str
     summary: str
     status: str = "installed"
-    """installed, disabled, blocked, refused, slow, loaded or failed."""
+    """installed, disabled, blocked, refused, slow, accused, loaded or failed."""
     error: str = ""
     offers: list[str] = field(default_factory=list)
     hooks: list[str] = field(default_factory=list)
@@ -39,10 +39,11 @@ class Listed:
 
 def list_packages(marks: Path | None = None, *, safe_mode: bool = False) -> list[Listed]:
     """Return all entry points, sorted by name; `marks` is the folder of the marks of `load_plugins`."""
-    from amplifier_core.plugin_marks import LoadingMarks
+    from amplifier_core.plugin_marks import LoadingMarks, accused_plugins
     from amplifier_core.plugins import SLOW, is_allowed
 
     gate, loading, listed = Gate(), LoadingMarks(marks), []
+    accused = accused_plugins(marks) if marks is not None else set()
     for group in GROUPS:
         for entry in find_entry_points(group):
             row = Listed(entry.name, kind_of(entry.name, group), group, *entry.dist, entry.value, entry.summary)
@@ -54,6 +55,8 @@ def list_packages(marks: Path | None = None, *, safe_mode: bool = False) -> list
                 row.status = "blocked"
             elif group == GROUPS[0] and loading.is_slow(entry):
                 row.status, row.error = "slow", SLOW
+            elif group == GROUPS[0] and entry.name in accused:
+                row.status, row.error = "accused", "a process ended while it was loaded: it is tried in one of its own"
     return sorted(listed, key=lambda row: (row.name, row.group))
 
 
@@ -68,7 +71,7 @@ def add_loaded(listed: list[Listed], plugins: Plugins) -> None:
     for each in listed:
         row = rows.get((each.name, each.dist)) if each.group == GROUPS[0] else None
         if row is not None:
-            if each.status == "installed" or row.status == "loaded":
+            if each.status in ("installed", "accused") or row.status == "loaded":
                 each.status = row.status
             each.error, each.offers = row.error or each.error, row.offers
             if row.status != "blocked":

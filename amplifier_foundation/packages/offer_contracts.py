@@ -96,7 +96,7 @@ async def examine_trigger(task: Task, name: str, factory: Callable[[], Any]) -> 
 
 async def examine_storage(task: Task, name: str, factory: Callable[[dict[str, Any]], Any]) -> None:
     """Check a store by its contract, the small one or the full one."""
-    from amplifier_core.testing import check_storage, check_store  # their import takes a while
+    from amplifier_core.testing import check_storage, check_storage_kills, check_store  # their import takes a while
 
     title, numbers = f"'{name}'", count()
 
@@ -120,6 +120,10 @@ async def examine_storage(task: Task, name: str, factory: Callable[[dict[str, An
             await check_store(open_new, inbox=isinstance(store, Inbox))
     elif isinstance(store, SessionStorage):
         check_storage(open_new)
+        if not task.config:
+            place = {"folder": task.folder / f"{name}-killed"}
+            place["folder"].mkdir()
+            check_storage_kills(lambda: make(title, factory, place))
     else:
         raise AssertionError(f"{title} is no store: {type(store).__name__} has not save, load and exists")
 

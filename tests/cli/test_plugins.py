@@ -172,6 +172,20 @@ def test_a_plugin_that_took_too_long_is_skipped_until_it_changes_or_is_enabled(
     assert list(home.glob("slow-plugin-*")) == []
 
 
+def test_a_plugin_that_ended_a_process_is_listed_as_such_and_tried_in_one_of_its_own(
+    told: Told, zeta: Site, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_LOAD_PLUGINS", "trigger-zeta")
+    monkeypatch.setenv("PYTHONPATH", str(zeta.folder))
+    (zeta.folder / "zeta" / "__init__.py").write_text("import os\nos._exit(3)")
+    home.mkdir()
+    (home / "loading-1-1").write_text("trigger-zeta")
+    for _ in range(2):
+        assert row_of(told, "trigger-zeta")["status"] == "accused"
+        row = row_of(told, "trigger-zeta", "--load")
+        assert (row["status"], row["error"]) == ("failed", "it ends the process that loads it")
+
+
 # switching
 
 
