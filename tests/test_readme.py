@@ -526,7 +526,6 @@ ACTING = {
     "resume",
     "service install",
     "service uninstall",
-    "session cancel",
     "start",
     "stop",
     "trigger drop",
