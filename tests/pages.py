@@ -72,6 +72,8 @@ class Reader:
     folder: Path
     stand_ins: dict[str, str] = field(default_factory=dict)
     installs_quickly: bool = True
+    has_detached: bool = False
+    """Whether a process may run on that has to be stopped in the end."""
 
     def __enter__(self) -> Reader:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +108,8 @@ class Reader:
 
     def __exit__(self, *error: object) -> None:
         try:
-            self.type("amplifier stop --everything", check=False)
+            if self.has_detached:
+                self.type("amplifier stop --everything", check=False)
         finally:
             os.killpg(self._shell.pid, signal.SIGKILL)
             self._shell.communicate()
@@ -143,6 +146,7 @@ class Reader:
         """Run a command in the shell and return what it prints; fail when it fails."""
         for pattern, instead in self.stand_ins.items():
             command = re.sub(pattern, instead, command)
+        self.has_detached |= "--detach" in command
         if self.installs_quickly and command == "pip install -e '.[dev]'":
             self.install(Path(self.type("pwd").strip()))
             return ""
