@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .session_mark import mark_process
+from . import session_mark
 from .trust import extend_guard, load_trusted
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def load_to_run(
     from ..bundle.stand_ins import replace_stand_ins
 
     bundle = load_trusted(source, names=names, installed=BundleRegistry(plugins=plugins).folders_of_packages())
-    mark_process()
+    session_mark.mark_process()
     extend_guard(bundle, settings, folder)
     apply_settings(bundle, settings, folder)
     replace_stand_ins(bundle, settings, folder)

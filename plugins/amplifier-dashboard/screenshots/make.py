@@ -34,7 +34,9 @@ def main() -> None:
     with TemporaryDirectory(prefix="amplifier-screenshots-") as folder:
         place = Path(folder)
         environment = {**os.environ, "AMPLIFIER_HOME": str(place / "home"), "TZ": "UTC", "NO_COLOR": "1"}
-        subprocess.run([*PROGRAM, "demo", str(place / "reviews")], env=environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [*PROGRAM, "demo", str(place / "reviews")], env=environment, check=True, stdout=subprocess.DEVNULL
+        )
         listed = [*PROGRAM, "session", "list", "--all", "--json"]
         sessions = json.loads(subprocess.check_output(listed, env=environment))["data"]
         forked = next(each["session_id"] for each in sessions if each.get("fork_of"))

@@ -71,16 +71,6 @@ def served_page(folder: Path, *, project: str = "/work", read_only: bool = False
         loop.close()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _no_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep tests away from a person's data. Bundles are trusted, and what a test starts is no part of a session."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AMPLIFIER_HOME", str(tmp_path_factory.mktemp("nobody") / "home"))
-        patch.setenv("AMPLIFIER_TRUST", "1")
-        patch.setattr("amplifier_foundation.security.loading.mark_process", lambda: None)
-        yield
-
-
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder of the test's own."""
