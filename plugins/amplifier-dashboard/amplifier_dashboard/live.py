@@ -24,7 +24,7 @@ from .navigation import PART
 from .pages import Place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from markupsafe import Markup
     from starlette.requests import Request
@@ -42,6 +42,8 @@ SHARE = 3
 """A view rests this many times as long as its last reading took."""
 QUIET = 15.0
 """Seconds without an event after which a comment is sent: it finds a browser that is gone."""
+AGAIN = 2.0
+"""Seconds after which a view that could not be read is read again: the store may tell of no change."""
 BURST = 100
 """Entries of a feed sent at once; of more, the last ones, and their number."""
 MOST = 64
@@ -138,12 +140,18 @@ class Live:
                     await _send_feeds(page, cursor, events)
                 except Exception as error:  # the store may be locked for a moment, or what is shown was deleted
                     logger.info("%s cannot be read: %s", place.path, error)
-                    await events.put(_event("trouble", {"text": _explain(error)}, cursor))
+                    if sent.get("trouble") != (text := _explain(error)):
+                        sent["trouble"] = text
+                        await events.put(_event("trouble", {"text": text}, cursor))
+                    sent.pop(PART, None)  # sent anew, it ends the trouble in the browser
+                    seen, rest = -1, AGAIN
                 else:
+                    sent.pop("trouble", None)
                     if page.stream is not None and "stream" not in sent:
                         sent["stream"] = ""
-                        await stack.enter_async_context(run_beside(_pass_on(page.stream(), cursor, events), "stream"))
-                await asyncio.sleep(max(APART, SHARE * (monotonic() - begun)))
+                        await stack.enter_async_context(run_beside(_pass_on(page.stream, cursor, events), "stream"))
+                    rest = max(APART, SHARE * (monotonic() - begun))
+                await asyncio.sleep(rest)
 
 
 async def _send_feeds(page: Page, cursor: dict[str, int], events: asyncio.Queue[str]) -> None:
@@ -157,10 +165,15 @@ async def _send_feeds(page: Page, cursor: dict[str, int], events: asyncio.Queue[
 
 
 async def _pass_on(
-    stream: AsyncIterator[tuple[str, Markup]], cursor: Mapping[str, int], events: asyncio.Queue[str]
+    stream: Callable[[], AsyncIterator[tuple[str, Markup]]], cursor: Mapping[str, int], events: asyncio.Queue[str]
 ) -> None:
-    async for name, part in stream:
-        await events.put(_event("part", {"id": name, "html": part}, cursor))
+    while True:
+        try:
+            async for name, part in stream():
+                await events.put(_event("part", {"id": name, "html": part}, cursor))
+        except Exception as error:  # as above
+            logger.info("what is written cannot be followed: %s", error)
+        await asyncio.sleep(AGAIN)
 
 
 def _event(kind: str, data: Mapping[str, Any], cursor: Mapping[str, int]) -> str:

@@ -167,6 +167,19 @@ def test_a_burst_shows_its_end_and_says_how_much_is_left_out(served: Served, pag
     assert numbers == sorted(set(numbers))
 
 
+def test_a_page_that_could_not_be_read_is_read_again_without_news(browser: Browser, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle.md"
+    bundle.write_text("---\nbundle: {name: shop}\n---\n", encoding="utf-8")
+    with served_page(tmp_path, project=str(tmp_path)) as served, opened(browser, served.link, expected="404") as page:
+        page.goto(f"{served.address}/bundles/edit?path={bundle}")
+        page.wait_for_selector(LIVE)
+        bundle.rename(tmp_path / "away.md")
+        emit(served, "a:1")
+        page.wait_for_selector("#connection:has-text('Not up to date: ')")
+        (tmp_path / "away.md").rename(bundle)
+        page.wait_for_selector("#connection:empty", state="attached")
+
+
 def test_no_more_than_a_number_of_pages_are_live(served: Served) -> None:
     client: Any = known(served)
     streams = [Stream(client, "page=/log") for _ in range(64)]
