@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         NoProviderMounted,
         PluginError,
         PluginLoadFailed,
+        PluginRefused,
         SessionConflict,
         SessionError,
         SessionExists,
@@ -130,6 +131,7 @@ if TYPE_CHECKING:
         ToolResult,
     )
     from .plugins import PluginRow, Plugins, load_plugins
+    from .polling import PollingTrigger
     from .session import AmplifierSession
     from .storage import (
         Admission,
@@ -182,6 +184,7 @@ _HOMES = {
         "AmplifierError AnswerUnfinished BudgetExceeded BundleDependencyError BundleError BundleLoadError "
         "BundleNotFoundError BundleValidationError CommandFailed DeliveryConflict DeliveryNotFound DocumentConflict "
         "ForkRefused InvalidSessionId LimitReached NameTaken NoProviderMounted PluginError PluginLoadFailed "
+        "PluginRefused "
         "SessionConflict SessionError SessionExists SessionNotFound SessionProcessEnded SpawnRefused SpawnTimeout "
         "StaleEpoch StoreDamaged StoreError StoreUnavailable TriggerConfigError TriggerError UnknownName"
     ),
@@ -208,6 +211,7 @@ _HOMES = {
     ),
     "hook_data": "ForkRequest ForkResult RunResult Runner SessionBuilder SpawnOutcome SpawnRequest",
     "plugins": "PluginRow Plugins load_plugins",
+    "polling": "PollingTrigger",
     "session": "AmplifierSession",
     "storage": "Admission Delivery DurableStore Inbox SessionRecord SessionStorage SessionStore DeliveryCounts",
     "testing": (
@@ -300,8 +304,10 @@ __all__ = [
     "Orchestrator",
     "PluginError",
     "PluginLoadFailed",
+    "PluginRefused",
     "PluginRow",
     "Plugins",
+    "PollingTrigger",
     "Pricing",
     "Provider",
     "ProviderInfo",

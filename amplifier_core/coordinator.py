@@ -104,7 +104,10 @@ class ModuleCoordinator:
             self.mount_points[mount_point].pop(name, None)
 
     def get(self, mount_point: str, name: str | None = None) -> Any:
-        """Return a mounted module, or None; of a point for many modules without a name, return the dict of them."""
+        """Return a mounted module, or None; of a point for many modules without a name, return the dict of them.
+
+        Raises `ValueError` for an unknown point.
+        """
         try:
             mounted = self.mount_points[mount_point]
         except KeyError:

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
     import importlib_metadata
 
+    from .errors import PluginRefused
+
+    class Gate(Protocol):
+        """Decides which entry points are loaded."""
+
+        def __call__(self, entry: EntryPoint) -> PluginRefused | None:
+            """Return why an entry point is not loaded; None if it is."""
+
     class Keeper(Protocol):
         """Keeps values between processes."""
 
@@ -59,8 +67,15 @@ class EntryPoint(NamedTuple):
         """The name of the module."""
         return self.value.partition("[")[0].partition(":")[0].strip()
 
+    def check(self) -> None:
+        """Raise `PluginRefused` if the gate of this process keeps the object from being imported."""
+        for gate in _gates:
+            if (refusal := gate(self)) is not None:
+                raise refusal
+
     def load(self) -> Any:
-        """Import and return the object. Raises every error of the import, and `AttributeError`."""
+        """Import and return the object. Raises `PluginRefused`, every error of the import, and `AttributeError`."""
+        self.check()
         found: Any = import_module(self.module)
         attributes = self.value.partition("[")[0].partition(":")[2].strip()  # "[...]" names extras
         for attribute in filter(None, attributes.split(".")):
@@ -68,7 +83,13 @@ class EntryPoint(NamedTuple):
         return found
 
 
+_gates: list[Gate] = []
 _keepers: list[Keeper] = []
+
+
+def guard_with(gate: Gate | None) -> None:
+    """Ask `gate` before the object of an entry point is imported in this process; None: ask nobody."""
+    _gates[:] = [] if gate is None else [gate]
 
 
 def keep_with(keeper: Keeper | None) -> None:

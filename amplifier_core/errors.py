@@ -3,6 +3,7 @@
     AmplifierError
     ├── PluginError
     │   ├── PluginLoadFailed (ImportError)
+    │   ├── PluginRefused (PermissionError)
     │   ├── NameTaken (ValueError)
     │   └── UnknownName (LookupError)
     ├── SessionError
@@ -70,6 +71,14 @@ class PluginLoadFailed(PluginError, ImportError):
             f"plugin '{plugin}' of {f'{dist} {version}'.strip()} was not loaded: {cause}. "
             f"Update or remove {dist}, or start with AMPLIFIER_BLOCK_PLUGINS={plugin}"
         )
+
+
+class PluginRefused(PluginError, PermissionError):
+    """The user or the project refuses to have a plugin or module loaded; `is_fault`: because something is wrong."""
+
+    def __init__(self, name: str, dist: str, cause: str, *, is_fault: bool = False) -> None:
+        self.name, self.dist, self.cause, self.is_fault = name, dist, cause, is_fault
+        super().__init__(f"'{name}' of {dist} is not loaded: {cause}")
 
 
 class NameTaken(PluginError, ValueError):

@@ -149,7 +149,7 @@ class ApprovalRequest(BaseModel):
     timeout: float | None = None
 
     def model_post_init(self, context: Any, /) -> None:
-        """Refuse a timeout of zero or less."""
+        """Refuse a timeout of zero or less. Raises `ValueError`."""
         if self.timeout is not None and self.timeout <= 0:
             raise ValueError(f"timeout must be positive, or None to wait for ever: {self.timeout}")
 

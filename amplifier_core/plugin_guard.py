@@ -24,6 +24,8 @@ class Guard:
     def __init__(self) -> None:
         self.faults: list[str] = []
         self.interrupted = False
+        self.is_late = False
+        """Whether the time was up."""
 
     @contextmanager
     def watch(self, seconds: float) -> Iterator[None]:
@@ -65,6 +67,7 @@ class Guard:
         before = {number: signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGINT)}
 
         def on_alarm(signum: int, frame: FrameType | None) -> None:
+            self.is_late = True
             raise TimeoutError(f"it took longer than {seconds:g} s to load")
 
         def on_interrupt(signum: int, frame: FrameType | None) -> None:

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
+    from .entry_points import EntryPoint
+
 _PREFIX = "loading-"
+_SLOW = "slow-plugin-"
+PAUSE = 600.0
+"""Seconds for which a plugin that took too long is skipped: the machine may have been at fault."""
 _PROBE = (
     "import sys; from amplifier_core.plugins import load_plugins; print('begun', flush=True); "
     "load_plugins(environ={'AMPLIFIER_LOAD_PLUGINS': sys.argv[1]}); print('survived')"
@@ -72,6 +77,46 @@ class LoadingMarks:
         is_guilty = bool(marks) and _ends_its_process(name)
         _remove(() if is_guilty else marks)
         return is_guilty
+
+    def note_slow(self, entry: EntryPoint) -> None:
+        """Note that a plugin took too long to load, as it is now."""
+        if self._folder is not None:
+            with suppress(OSError):
+                slow_mark(self._folder, entry.name).write_text(_describe_state(entry), encoding="utf-8")
+
+    def is_slow(self, entry: EntryPoint) -> bool:
+        """Return whether a plugin took too long to load a while ago, and its package has not changed since."""
+        if self._folder is None:
+            return False
+        with suppress(OSError, ValueError):
+            mark = slow_mark(self._folder, entry.name)
+            is_recent = 0 <= time.time() - mark.stat().st_mtime < PAUSE
+            if is_recent and mark.read_text(encoding="utf-8") == _describe_state(entry):
+                return True
+            mark.unlink()
+        return False
+
+
+def accused_plugins(folder: Path) -> set[str]:
+    """Return the plugins that processes were loading at their end; nothing is tried, and no mark is removed."""
+    names = {_read_stale_mark(path) for path in folder.glob(f"{_PREFIX}*")}
+    return {name for name in names if name}
+
+
+def slow_mark(folder: Path, name: str) -> Path:
+    """Return the file that tells of a plugin that took too long to load."""
+    from urllib.parse import quote
+
+    return folder / f"{_SLOW}{quote(name, safe='')}"
+
+
+def _describe_state(entry: EntryPoint) -> str:
+    """Return the version of a plugin's package, with the time and the size of its first file."""
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec(entry.module.partition(".")[0])
+    status = os.stat(spec.origin) if spec is not None and spec.origin else None  # noqa: PTH116
+    return f"{entry.dist} {entry.value} {status and (status.st_mtime_ns, status.st_size)}"
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import time
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -16,7 +17,7 @@ import pluggy
 
 from . import hookspecs
 from .entry_points import find_entry_points
-from .errors import AmplifierError, NameTaken, PluginError, PluginLoadFailed, UnknownName
+from .errors import AmplifierError, NameTaken, PluginError, PluginLoadFailed, PluginRefused, UnknownName
 from .plugin_guard import Guard
 from .plugin_marks import LoadingMarks
 
@@ -41,6 +42,8 @@ SPECS_GROUP = f"{hookspecs.GROUP}.hookspecs"
 """Entry points of modules with further hook specifications."""
 _OFFER = "amplifier_register_"
 
+SLOW = "it took too long to load, and is skipped for ten minutes, or until it changes"
+
 Factory = TypeVar("Factory")
 
 
@@ -55,6 +58,8 @@ class PluginRow:
     status: Literal["loaded", "failed", "blocked"] = "loaded"
     error: str = ""
     offers: list[str] = field(default_factory=list)
+    seconds: float = field(default=0.0, compare=False)
+    """The time of its import and registration."""
 
     @property
     def owner(self) -> str:
@@ -122,6 +127,11 @@ class Plugins:
         """Return the registered names of a plugin by kind: `{"trigger": ["trigger-timer"]}`; {} for none."""
         return {kind: list(names) for kind, names in self._offers.get(plugin, {}).items()}
 
+    def hooks_of(self, plugin: str) -> list[str]:
+        """Return the names of the hooks that a registered plugin implements, sorted."""
+        callers = self._manager.get_hookcallers(self._manager.get_plugin(plugin)) or ()
+        return sorted(hook.name for hook in callers)
+
     def register(self, plugin: object, name: str = "", row: PluginRow | None = None) -> PluginRow:
         """Take one plugin: a module or object with `@hookimpl` functions.
 
@@ -149,8 +159,11 @@ class Plugins:
     def _take(self, plugin: object, name: str, row: PluginRow) -> None:
         misuse: str | None = "it is registered already under another name"
         if not self._manager.is_registered(plugin):
-            self._manager.register(plugin, name)
-            misuse = self._misuse(plugin)
+            try:
+                self._manager.register(plugin, name)
+                misuse = self._misuse(plugin)
+            except pluggy.PluginValidationError as error:
+                misuse = self._describe_signature(plugin) or _one_line(error)
         if misuse is not None:
             raise PluginLoadFailed(row.name, row.dist, row.version, misuse)
         for hook, implementation in self._implementations(plugin):
@@ -189,6 +202,16 @@ class Plugins:
         for name in known:
             if hasattr(plugin, name) and self._manager.parse_hookimpl_opts(plugin, name) is None:
                 return f"{name} is not marked with @hookimpl"
+        return None
+
+    def _describe_signature(self, plugin: object) -> str | None:
+        """Return the fault in the parameters of a plugin's hooks that pluggy refuses."""
+        for name, hook in vars(self._manager.hook).items():
+            implementation = getattr(plugin, name, None)
+            if hook.spec is not None and callable(implementation):
+                taken, offered = inspect.signature(implementation).parameters, hook.spec.argnames
+                if unknown := sorted(set(taken) - set(offered)):
+                    return f"{name} takes '{unknown[0]}', and gets ({', '.join(offered)}) by name"
         return None
 
     def bound_to(self, loop: asyncio.AbstractEventLoop) -> Plugins:
@@ -260,7 +283,8 @@ def load_plugins(
 
     While a plugin is loaded its text for stdout goes to stderr, a change of the working folder is undone, and both are
     reported. In the folder `marks` a small file names the plugin: one that ended its process is tried in a new process
-    the next time, and skipped if it ends that one too.
+    the next time, and skipped if it ends that one too. One that took too long is skipped
+    for ten minutes, or until its package changes.
     """
     environ = os.environ if environ is None else environ
     plugins = Plugins([*_specs_of_others(), *extra_specs])
@@ -268,13 +292,15 @@ def load_plugins(
         for entry in find_entry_points(hookspecs.GROUP):
             row = PluginRow(entry.name, *entry.dist, entry.value)
             plugins.rows.append(row)
-            if safe_mode or not _may_load(entry.name, environ):
+            if safe_mode or not is_allowed(entry.name, environ):
                 row.status = "blocked"
             elif loading.is_guilty(entry.name):
                 _fail(row, PluginLoadFailed(row.name, row.dist, row.version, "it ends the process that loads it"))
+            elif loading.is_slow(entry):
+                _fail(row, PluginLoadFailed(row.name, row.dist, row.version, SLOW))
             else:
                 loading.note(entry.name)
-                _load(plugins, entry, row)
+                _load(plugins, entry, row, loading)
     return plugins
 
 
@@ -286,15 +312,22 @@ def _specs_of_others() -> Iterator[ModuleType]:
             logger.warning("the hooks that '%s' specifies are unknown: %s", entry.value, _one_line(error))
 
 
-def _load(plugins: Plugins, entry: EntryPoint, row: PluginRow) -> None:
-    guard = Guard()
+def _load(plugins: Plugins, entry: EntryPoint, row: PluginRow, loading: LoadingMarks) -> None:
+    guard, began = Guard(), time.perf_counter()
     try:
         with guard.watch(IMPORT_TIME_LIMIT):
             plugins.register(entry.load(), entry.name, row)
+    except PluginRefused as error:
+        row.status, row.error = "blocked", error.cause
+        if error.is_fault:
+            _fail(row, error)
     except BaseException as error:  # a plugin's exit() must not end the program
         if guard.interrupted and isinstance(error, KeyboardInterrupt):
             raise
+        if guard.is_late:
+            loading.note_slow(entry)
         _fail(row, error)
+    row.seconds = time.perf_counter() - began
     for fault in guard.faults:
         logger.warning("plugin '%s' of %s: %s", row.name, row.owner, fault)
 
@@ -302,12 +335,13 @@ def _load(plugins: Plugins, entry: EntryPoint, row: PluginRow) -> None:
 def _fail(row: PluginRow, error: BaseException) -> None:
     """Write the cause of a failure into its row, and log it."""
     row.status = "failed"
-    row.error = error.cause if isinstance(error, PluginLoadFailed) else _one_line(error)
+    row.error = error.cause if isinstance(error, PluginLoadFailed | PluginRefused) else _one_line(error)
     failure = error if isinstance(error, PluginError) else PluginLoadFailed(row.name, row.dist, row.version, row.error)
     logger.warning("%s", failure)
 
 
-def _may_load(name: str, environ: Mapping[str, str]) -> bool:
+def is_allowed(name: str, environ: Mapping[str, str]) -> bool:
+    """Return whether the environment has the plugin `name` loaded."""
     allowed, blocked = environ.get("AMPLIFIER_LOAD_PLUGINS"), environ.get("AMPLIFIER_BLOCK_PLUGINS", "")
     if allowed is not None and name not in _names(allowed):
         return False

@@ -6,9 +6,10 @@
         \"\"\"Inherits the tests of every tool.\"\"\"
 
 The module is found from the folder of the test (`pyproject.toml`, or the name of its package), or named by
-`--module-path`. `--amplifier-replay DIR` plays back recorded sessions as tests. Every test run in an environment with
-amplifier loads this plugin: before a test asks for one of its fixtures, it looks at no folder and imports nothing of
-the kernel.
+`--module-path`. Further fixtures are for all plugins: `plugins_with`, `virtual_clock`, `simulated_files`, `playbook`,
+`run_session` and `crash_points`. `--amplifier-replay DIR` plays back recorded sessions as tests. Every test run in an
+environment with amplifier loads this plugin: before a test asks for one of its fixtures, it looks at no folder and
+imports nothing of the kernel.
 """
 
 from __future__ import annotations
@@ -20,9 +21,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Awaitable, Callable, Generator, Iterator
 
-    from .testing import EventRecorder, MockContextManager, MockCoordinator, MockTool
+    from .plugins import Plugins
+    from .testing import (
+        EventRecorder,
+        MockContextManager,
+        MockCoordinator,
+        MockTool,
+        SessionRun,
+        SimulatedFiles,
+        VirtualClock,
+    )
     from .validation.doubles import AnsweringProvider
     from .validation.locating import ModuleUnderTest
 
@@ -206,3 +216,59 @@ def mock_deps() -> Deps:
     from .validation.doubles import AnsweringProvider
 
     return MockContextManager(), {"default": AnsweringProvider()}, {"test_tool": MockTool("test_tool")}, EventRecorder()
+
+
+@pytest.fixture
+def virtual_clock() -> VirtualClock:
+    """Return a clock that only the test moves: `await virtual_clock.advance(3600)`."""
+    from .testing import VirtualClock
+
+    return VirtualClock()
+
+
+@pytest.fixture
+def simulated_files(tmp_path: Path, virtual_clock: VirtualClock) -> SimulatedFiles:
+    """Return the files of `tmp_path`; each change of one returns the event of a watcher of files."""
+    from .testing import SimulatedFiles
+
+    return SimulatedFiles(tmp_path, virtual_clock)
+
+
+@pytest.fixture
+def plugins_with() -> Callable[..., Plugins]:
+    """Return a function that registers the given plugins, modules or objects, and no installed one."""
+    from .plugins import load_plugins
+
+    def register(*given: object) -> Plugins:
+        plugins = load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": ""})  # with the hooks that others specify
+        for plugin in given:
+            plugins.register(plugin)
+        return plugins
+
+    return register
+
+
+@pytest.fixture
+def playbook() -> Callable[..., dict[str, Any]]:
+    """Return a function from rules to the entry of a provider that answers by them."""
+    from .testing import playbook
+
+    return playbook
+
+
+@pytest.fixture
+def run_session(tmp_path: Path) -> Callable[..., Awaitable[SessionRun]]:
+    """Return a function that runs a turn of a real session in `tmp_path`, with the tools and modules under test."""
+    from functools import partial
+
+    from .testing import run_session
+
+    return partial(run_session, working_dir=tmp_path)
+
+
+@pytest.fixture
+def crash_points() -> Callable[..., Iterator[int]]:
+    """Return a function that kills work at each of its steps on disk, one process for each."""
+    from .testing import crash_points
+
+    return crash_points

@@ -130,7 +130,10 @@ class SharedStore(DurableStore, Protocol):
         now: datetime | None = None,
         bounds: Bounds | None = None,
     ) -> Delivery | None:
-        """Do as `Inbox.claim`, within `bounds`; `owner` is a process. Deliveries for other hosts are left to them."""
+        """Do as `Inbox.claim`, for `lease` seconds and within `bounds`; `owner` is a process.
+
+        Deliveries for other hosts are left to them.
+        """
         ...
 
     async def reserve(self, project: str, name: str, limit: int, period: float) -> float:

@@ -271,7 +271,7 @@ class Inbox(Protocol):
         ...
 
     async def renew(self, delivery: Delivery, *, lease: float, now: datetime | None = None) -> None:
-        """Extend the lease. Raises `StaleEpoch`."""
+        """Extend the lease to `lease` seconds from now. Raises `StaleEpoch`."""
         ...
 
     async def commit(

@@ -9,6 +9,7 @@ Where things are; a room imports only rooms below it:
     isolation/     runs sessions in processes of their own
     spawning/      creates sessions for sessions: `spawn.py`, agents, limits
     security/      decides what may run, and what sessions may do: trust, permissions
+    packages/      begins, checks, switches and pins packages of plugins
     transports/    carries events to sites with a store of their own, and back
     sessions/      stores sessions: forks, history, lineage, locks, usage
     bundle/        reads, checks and composes bundles

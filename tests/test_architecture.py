@@ -136,6 +136,7 @@ RANKS = {
     "isolation": 8,
     "spawn": 7,
     "spawning": 7,
+    "packages": 6,
     "security": 6,
     "sessions": 5,
     "transports": 5,
@@ -266,7 +267,7 @@ def package_of(plugin: Path) -> Path:
 
 
 def sources(package: Path) -> list[Path]:
-    return sorted(package.rglob("*.py"))
+    return [path for path in sorted(package.rglob("*.py")) if "templates" not in path.relative_to(package).parts]
 
 
 def all_sources() -> list[Path]:

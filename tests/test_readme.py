@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import io
 import json
+import os
 import re
 import shlex
 import signal
@@ -100,7 +101,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 def test_no_block_of_the_reference_is_left_untested() -> None:  # test_readme_walk.py goes through README.md
     first, *reference = (path.read_text(encoding="utf-8") for path in READMES)
     kinds = sorted(kind for text in reference for kind in re.findall(r"^```(\w+)$", text, flags=re.M))
-    expected = ["console"] * 17 + ["python"] * 5 + ["toml", "sh"] + ["yaml"] * 8 + ["markdown"] * 6
+    expected = ["console"] * 19 + ["python"] * 5 + ["toml", "sh"] + ["yaml"] * 8 + ["markdown"] * 6
     assert kinds == sorted(expected)
     assert set(re.findall(r"^```(\w+)$", first, flags=re.M)) == {"console", "text", "markdown"}
 
@@ -402,6 +403,19 @@ async def test_the_command_of_a_module_makes_a_prompt() -> None:
     assert await expand_command(command, "a.py") == "Review a.py for bugs."
 
 
+def test_a_package_is_begun_and_tested_as_shown(project: Path, home: Path) -> None:
+    (new, shown), (enter, _), (install, _), (test, _) = commands(block("console", "amplifier plugin new trigger"))
+    done = run(new, project)
+    assert (done.returncode, done.stdout.splitlines()) == (0, shown), done.stderr
+    package = project / enter.removeprefix("cd ")
+    assert install == "pip install -e '.[dev]'"  # tests/foundation/packages installs such packages
+    assert test == "pytest"
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"], cwd=package, env={**os.environ, "PYTHONPATH": str(package)}, check=False
+    )
+    assert tested.returncode == 0
+
+
 async def test_the_example_trigger_keeps_the_contract(tmp_path: Path) -> None:
     source = block("python", "amplifier_trigger_git_commit/__init__.py")
     body = source[source.index("class ") : source.index("@hookimpl")]
@@ -598,6 +612,14 @@ def test_the_commands_about_costs_and_recordings_run(folder: Path) -> None:
         done = run(command, folder)
         assert done.returncode == 0, done.stderr
         assert output == [] or done.stdout.splitlines() == output
+
+
+def test_the_commands_about_plugins_work_as_shown(folder: Path) -> None:
+    (folder / ".git").mkdir()
+    for command, _ in commands(block("console", "amplifier plugin list")):
+        done = run(command, folder)
+        assert done.returncode == 0, command + done.stderr
+    assert (folder / ".amplifier" / "plugins.lock").is_file()
 
 
 def test_the_commands_about_hosts_take_what_is_documented() -> None:  # tests/cli/test_hosts.py runs them

@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..models import HookResult, ToolResult
     from .clock import VirtualClock
+    from .crashes import crash_points
+    from .hooks_checks import check_hooks
     from .memory_store import MemoryStore
     from .mocks import (
         EventRecorder,
@@ -24,16 +26,21 @@ if TYPE_CHECKING:
     )
     from .provider_checks import check_provider
     from .runner_checks import check_runner
+    from .session_runs import SessionRun, playbook, run_session
     from .shared_memory_store import SharedMemoryStore
-    from .storage_checks import check_storage
+    from .simulated_files import SimulatedFiles
+    from .storage_checks import check_storage, check_storage_kills
     from .store_checks import check_store
     from .store_checks.shared import check_shared_store
     from .stream_checks import check_stream
-    from .trigger_checks import check_trigger
+    from .tool_checks import check_tool
+    from .trigger_checks import check_trigger, check_trigger_kills
 
 _HOMES = {
     "..models": ("HookResult", "ToolResult"),
     ".clock": ("VirtualClock",),
+    ".crashes": ("crash_points",),
+    ".hooks_checks": ("check_hooks",),
     ".memory_store": ("MemoryStore",),
     ".mocks": (
         *("EventRecorder", "MockContextManager", "MockCoordinator", "MockTool", "ScriptedOrchestrator"),
@@ -42,11 +49,14 @@ _HOMES = {
     ".provider_checks": ("check_provider",),
     ".runner_checks": ("check_runner",),
     ".shared_memory_store": ("SharedMemoryStore",),
-    ".storage_checks": ("check_storage",),
+    ".session_runs": ("SessionRun", "playbook", "run_session"),
+    ".simulated_files": ("SimulatedFiles",),
+    ".storage_checks": ("check_storage", "check_storage_kills"),
     ".store_checks": ("check_store",),
     ".store_checks.shared": ("check_shared_store",),
     ".stream_checks": ("check_stream",),
-    ".trigger_checks": ("check_trigger",),
+    ".tool_checks": ("check_tool",),
+    ".trigger_checks": ("check_trigger", "check_trigger_kills"),
 }
 
 __all__ = [
@@ -57,18 +67,27 @@ __all__ = [
     "MockCoordinator",
     "MockTool",
     "ScriptedOrchestrator",
+    "SessionRun",
     "SharedMemoryStore",
+    "SimulatedFiles",
     "TestCoordinator",
     "ToolResult",
     "VirtualClock",
+    "check_hooks",
     "check_provider",
     "check_runner",
     "check_shared_store",
     "check_storage",
+    "check_storage_kills",
     "check_store",
     "check_stream",
+    "check_tool",
     "check_trigger",
+    "check_trigger_kills",
+    "crash_points",
     "create_test_coordinator",
+    "playbook",
+    "run_session",
     "wait_for",
 ]
 

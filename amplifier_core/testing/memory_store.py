@@ -65,7 +65,10 @@ class MemoryStore(MemoryViews):
         self._appended = 0
 
     async def create(self, record: SessionRecord) -> SessionRecord:
-        """Store a new session; with `fork_of` but no `fork_at`, fork the whole source."""
+        """Store a new session; with `fork_of` but no `fork_at`, fork the whole source.
+
+        Raises `SessionExists`, and the other errors of `SessionStore.create`.
+        """
         for session_id in (record.session_id, record.parent_id, record.fork_of):
             if session_id is not None:
                 validate_session_id(session_id)
@@ -81,7 +84,7 @@ class MemoryStore(MemoryViews):
         return await self.get(record.session_id)
 
     async def append(self, session_id: str, messages: Sequence[Message], *, at: int) -> int:
-        """Add messages after the first `at`. Raises `TypeError`, `ValueError` unless they are JSON."""
+        """Add messages after the first `at`. Raises `SessionConflict`, and `TypeError` or `ValueError` for no JSON."""
         record = self._record(session_id)
         texts = [json.dumps(message, allow_nan=False) for message in messages]
         history = self._histories[session_id]

@@ -52,7 +52,7 @@ class MockContextManager:
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[dict[str, Any]]:
-        """Return every message, without regard to the budget."""
+        """Return every message, without regard to the budget in tokens."""
         return await self.get_messages()
 
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:

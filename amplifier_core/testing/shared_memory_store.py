@@ -121,7 +121,7 @@ class SharedMemoryStore(MemoryStore):
         leader: Lease | None = None,
         only_on: str | None = None,
     ) -> Delivery | None:
-        """Accept an event while the lease of its leader holds."""
+        """Accept an event while the lease of its leader holds. Raises `StaleEpoch`."""
         if leader is not None and not self._holds(leader):
             raise StaleEpoch(leader.name, leader.epoch, "lease")
         stored = await super().enqueue(project, queue, trigger, event, refused=refused, admission=admission, now=now)
@@ -144,7 +144,7 @@ class SharedMemoryStore(MemoryStore):
         now: datetime | None = None,
         bounds: Bounds | None = None,
     ) -> Delivery | None:
-        """Take the due delivery with the highest priority that this host may claim, within the bounds."""
+        """Take the first due delivery that this host may claim, for `lease` seconds, within the bounds."""
         validate_session_id(session_id)
         now = now or self._now()
         due = [kept for kept in self._due(project, queue, now) if _shared(kept).only_on in (None, host_of(owner))]
@@ -179,7 +179,7 @@ class SharedMemoryStore(MemoryStore):
     # Leases of names, and processes.
 
     async def lead(self, name: str, *, owner: str, lease: float) -> Lease | None:
-        """Take a free name, or extend the own lease."""
+        """Take a free name, or extend the own lease, to `lease` seconds from now."""
         before, now = self._leases.get(name), self._now()
         if before is not None and before.owner != owner and before.until > now:
             return None

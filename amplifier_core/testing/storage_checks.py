@@ -14,6 +14,7 @@ import inspect
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+from .crashes import crash_points
 from .store_checks.rules import require
 
 if TYPE_CHECKING:
@@ -35,6 +36,31 @@ def check_storage(open_storage: Callable[[], SessionStorage]) -> None:
             check(open_storage())
         except AssertionError as broken:
             raise AssertionError(f"{getattr(check, '__name__', check)}: {broken}") from broken
+
+
+def check_storage_kills(open_storage: Callable[[], SessionStorage], *, session_id: str = "killed") -> int:
+    """Kill `save` at each of its steps on disk; return the number of steps. Raises `AssertionError`.
+
+    `open_storage` opens the same storage each time. A session that is saved again is whole afterwards, the old one or
+    the new one; a new one is whole, or is not there. The steps are those of `crash_points`.
+    """
+    old, new = _session("old"), _session("new")
+    for before in (None, old):
+        if before is not None:
+            open_storage().save(session_id, *deepcopy(before))
+            require(open_storage().exists(session_id), "a storage that is opened again must have what was saved")
+        for step in crash_points(lambda: open_storage().save(session_id, *deepcopy(new))):
+            storage = open_storage()
+            kept = tuple(storage.load(session_id)) if storage.exists(session_id) else None
+            what = "an earlier one" if before else "none"
+            require(
+                kept in (before, new),
+                f"a kill in save, before its step {step} on disk, must leave the new session whole, or {what}; "
+                "write another file, and rename it",
+            )
+            if kept == new and before is not None:
+                storage.save(session_id, *deepcopy(before))
+    return step
 
 
 def check_01_a_storage_has_three_plain_methods(storage: SessionStorage) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..triggers import JudgingSource, TriggerContext, TriggerEvent, TriggerSource
 from .memory_rows import merge_state
+from .process_watch import watch_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -32,7 +33,7 @@ async def check_trigger(
     context: TriggerContext | None = None,
     patience: float = 5.0,
 ) -> list[TriggerEvent]:
-    """Run the trigger twice, as before and after a restart; return the events of both runs.
+    """Run the trigger twice, as before and after a restart, and check its ends; return the events of both runs.
 
     `provoke` causes at least one new event at each call. `patience` is the most seconds for an event, and for the end
     after `stop`. Raises `AssertionError`.
@@ -50,7 +51,97 @@ async def check_trigger(
         check_event(event)
     repeated = {event.dedupe_key for event in first} & {event.dedupe_key for event in second}
     _require(not repeated, f"a restarted trigger must not repeat a stored event: {sorted(map(str, repeated))}")
+    await check_trigger_ends(factory, config, stored.context(), patience)
     return first + second
+
+
+async def check_trigger_kills(
+    factory: Callable[[], TriggerSource],
+    config: Mapping[str, Any],
+    *,
+    provoke: Callable[[], Awaitable[object] | None],
+    context: TriggerContext | None = None,
+    patience: float = 5.0,
+) -> None:
+    """Check that no event is lost, and none comes twice, when the process is killed before or after an event is stored.
+
+    For triggers whose source keeps what happened: files, logs, schedules. `provoke` causes one new event at each call.
+    `patience` is the most seconds for an event. Raises `AssertionError`.
+    """
+    stored = _Stored(context or TriggerContext("check/trigger#0"))
+    lost = await _first_before_kill(factory, config, provoke, patience, _Stored(stored.context()))
+    rule = "an event that was not stored before a kill must come again, with the same dedupe_key"
+    try:
+        again = await _first_before_kill(factory, config, None, patience, stored)
+    except AssertionError as error:
+        raise AssertionError(f"{rule}: the position belongs into the event's state, and nowhere else") from error
+    keys = (lost.dedupe_key, again.dedupe_key)
+    _require(keys[0] == keys[1], f"{rule}; it was {keys[0]!r}, and came as {keys[1]!r}")
+    later = await _first_before_kill(factory, config, provoke, patience, stored)
+    rule = "a stored event must not come again after a kill: read the position from context.state"
+    _require(later.dedupe_key != again.dedupe_key, f"{rule}; {later.dedupe_key!r} did")
+
+
+async def _first_before_kill(
+    factory: Callable[[], TriggerSource],
+    config: Mapping[str, Any],
+    provoke: Callable[[], Awaitable[object] | None] | None,
+    patience: float,
+    stored: _Stored,
+) -> TriggerEvent:
+    """Watch until there is an event, and end without a stop; return the first event."""
+    trigger, events, arrived = _configure(factory, config, stored.context()), list[TriggerEvent](), asyncio.Event()
+    async with _watching(trigger, events, arrived, stored, patience) as watching:
+        if provoke is not None:
+            await _until_armed(trigger, watching, patience)
+            done = provoke()
+            if inspect.isawaitable(done):
+                await done
+        await _first_of(arrived, watching, patience)
+    return events[0]
+
+
+async def check_trigger_ends(
+    factory: Callable[[], TriggerSource], config: Mapping[str, Any], context: TriggerContext, patience: float = 5.0
+) -> None:
+    """Check that a watch ends promptly: stopped before it begins, stopped, and cancelled; and that it leaves nothing.
+
+    Raises `AssertionError`.
+    """
+    async with watch_process("watch"):
+        early = _configure(factory, config, context)
+        await early.stop()
+        await _end(early, early.stop, "watch must end at once when stop() came before it", patience, is_armed=False)
+        stopped = _configure(factory, config, context)
+        await _end(stopped, stopped.stop, "watch must end promptly after stop()", patience)
+        cancelled = _configure(factory, config, context)
+        rule = "watch must end promptly when it is cancelled: catch Exception, never BaseException or CancelledError"
+        outcome = await _end(cancelled, None, rule, patience)
+        await cancelled.stop()
+    _require(outcome == "cancelled", f"a cancelled watch must let CancelledError pass; it {outcome}")
+
+
+async def _end(
+    trigger: TriggerSource,
+    stop: Callable[[], Awaitable[None]] | None,
+    rule: str,
+    patience: float,
+    *,
+    is_armed: bool = True,
+) -> str:
+    """Watch until it is armed, then stop or cancel it; return how it ended."""
+    async with _watching(trigger, [], asyncio.Event(), _Stored(TriggerContext("check/end")), patience) as watching:
+        if is_armed:
+            await _until_armed(trigger, watching, patience)
+        if stop is None:
+            watching.cancel()
+        else:
+            await stop()
+        await asyncio.wait((watching,), timeout=patience)
+        _require(watching.done(), f"{rule}; it went on for {patience:g} s")
+    if watching.cancelled():
+        return "cancelled"
+    return f"raised {watching.exception()!r}" if watching.exception() else "ended as if nothing had happened"
 
 
 class _Stored:
@@ -139,7 +230,7 @@ async def _events_of_one_run(
     """Watch, provoke, wait for an event, stop; return the events."""
     events: list[TriggerEvent] = []
     arrived = asyncio.Event()
-    async with _watching(trigger, events, arrived, stored) as watching:
+    async with _watching(trigger, events, arrived, stored, patience) as watching:
         await _until_armed(trigger, watching, patience)
         done = provoke()
         if inspect.isawaitable(done):
@@ -155,7 +246,7 @@ async def _events_of_one_run(
 
 @asynccontextmanager
 async def _watching(
-    trigger: TriggerSource, events: list[TriggerEvent], arrived: asyncio.Event, stored: _Stored
+    trigger: TriggerSource, events: list[TriggerEvent], arrived: asyncio.Event, stored: _Stored, patience: float
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Consume the trigger in a task for the time of the block."""
     stream = trigger.watch()
@@ -172,8 +263,12 @@ async def _watching(
         yield task
     finally:
         task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        _, unfinished = await asyncio.wait((task,), timeout=patience)
+        if unfinished:  # it swallows its cancellation
+            await trigger.stop()
+            await asyncio.wait((task,), timeout=patience)
+        with suppress(asyncio.CancelledError, asyncio.InvalidStateError):
+            task.exception()  # it is raised where the outcome matters
 
 
 async def _until_armed(trigger: TriggerSource, watching: asyncio.Task[None], patience: float) -> None:

@@ -34,6 +34,7 @@ _COMMANDS = {
     "config": ("config:config", "Show and change settings."),
     "cost": ("cost:cost", "Show the tokens and the cost of sessions."),
     "demo": ("demo:demo", "Try everything in a new folder: no key, no network."),
+    "docs": ("docs:docs", "List and print the pages of the documentation."),
     "doctor": ("doctor:doctor", "Say what protects this machine, and what does not."),
     "flow": ("flow:flow", "Run workflows of a bundle, and look at their runs."),
     "host": ("host:host", "List, drain and adopt the hosts of a shared store."),
@@ -41,7 +42,7 @@ _COMMANDS = {
     "logs": ("logs:logs", "Show the events of background sessions."),
     "pause": ("lifecycle:pause", "Pause a background session: its events wait."),
     "permission": ("permission:permission", "Explain and list the permissions of tool calls."),
-    "plugin": ("plugin:plugin", "Show installed plugins and modules."),
+    "plugin": ("plugins:plugin", "Write, check, list and pin plugins and modules."),
     "provider": ("provider:provider", "List and test providers, and list their models."),
     "ps": ("ps:ps", "List background sessions and their queues."),
     "restart": ("lifecycle:restart", "Stop a background session and start it anew."),
@@ -167,6 +168,10 @@ def cli(ctx: click.Context, safe_mode: bool, debug: bool, quiet: bool) -> None:
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
     _keep_entry_points()
     ctx.call_on_close(partial(entry_points.keep_with, None))
+    from ..packages.gate import close_gate
+
+    close_gate()
+    ctx.call_on_close(partial(entry_points.guard_with, None))
 
 
 def main(args: Sequence[str] | None = None) -> None:

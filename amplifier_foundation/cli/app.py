@@ -116,8 +116,10 @@ class StorageNotLoaded(AmplifierError, LookupError):
     """The plugin of the chosen storage is installed, and blocked or broken."""
 
     def __init__(self, row: PluginRow) -> None:
-        cause = f"does not load: {row.error}. See: amplifier plugin list"
-        if row.status == "blocked":
+        cause = f"does not load: {row.error}. See: amplifier plugin check {row.name}"
+        if row.status == "blocked" and row.error:
+            cause = f"is not loaded: {row.error}"
+        elif row.status == "blocked":
             cause = "is not loaded. Leave out --safe-mode, or change AMPLIFIER_LOAD_PLUGINS or AMPLIFIER_BLOCK_PLUGINS"
         super().__init__(f"sessions are kept by '{row.name}', and this plugin {cause}")
 

@@ -142,7 +142,7 @@ def read_value(text: str) -> Any:
 
 def _refuse_permissions(keys: Keys) -> None:
     """Raise `WithinSession` for a session that changes what sessions may do, or what runs outside of them."""
-    if keys[0] in ("permissions", "notify", "servers", "transports"):
+    if keys[0] in ("permissions", "notify", "servers", "transports", "disabled_plugins"):
         from ..security.session_mark import refuse_in_session
 
         refuse_in_session("config")

@@ -46,6 +46,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.DeliveryNotFound, NOT_FOUND),
     (errors.DeliveryConflict, CONFLICT),
     (errors.DocumentConflict, CONFLICT),
+    (FileExistsError, CONFLICT),
     (errors.InvalidSessionId, USAGE),
     (errors.BundleError, USAGE),
     (errors.TriggerConfigError, USAGE),

@@ -16,6 +16,9 @@ def main() -> None:
     """Be a zygote, the process of one session, or what a function makes of it."""
     what, folders, *arguments = sys.argv[1:]
     sys.path[:] = json.loads(folders)
+    from amplifier_foundation.packages.gate import close_gate
+
+    close_gate()
     if ":" in what:
         module, _, name = what.partition(":")
         getattr(import_module(module), name)(*arguments)

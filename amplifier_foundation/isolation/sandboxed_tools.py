@@ -17,7 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from amplifier_core.entry_points import find_entry_points
 from amplifier_core.events import ALL_EVENTS, ARTIFACT_READ, ARTIFACT_WRITE
+from amplifier_core.loader import GROUP
 from amplifier_core.models import ToolResult
 from amplifier_core.mounting import MOUNT_TIME_LIMIT
 from amplifier_core.permissions import Access, Call, what_obeys
@@ -83,6 +85,8 @@ class SandboxedModule:
 
     async def mount(self) -> None:
         """Start the process, and mount its tools. Raises `ValueError` with the remedy, and errors of the module."""
+        for entry in () if self._source else find_entry_points(GROUP, self.name):
+            entry.check()  # the process in the sandbox does not see the settings
         process = self._process = await self._begin()
         mounted = self._coordinator.get("tools")
         if taken := [name for name in self._tools if name in mounted]:

@@ -125,8 +125,9 @@ def documents_of(store: object, project: str, **chain: Any) -> SessionDocuments:
         from ..paths import data_home
         from .storages import DEFAULT_STORAGE, StorageUnsuitable
 
+        kind = type(getattr(store, "storage", store))  # a small storage stands behind an adapter
         text = (
-            f"{type(store).__name__} keeps no documents, such as issues and notes. Use {DEFAULT_STORAGE} for them: "
+            f"{kind.__name__} keeps no documents, such as issues and notes. Use {DEFAULT_STORAGE} for them: "
             f"AMPLIFIER_STORAGE={DEFAULT_STORAGE}, or amplifier config set storage {DEFAULT_STORAGE}"
         )
         raise StorageUnsuitable(data_home(), text)

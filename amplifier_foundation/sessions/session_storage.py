@@ -54,7 +54,8 @@ class SessionStorageAdapter:
     """
 
     def __init__(self, storage: SessionStorage) -> None:
-        self._storage = storage
+        self.storage = storage
+        """The adapted storage."""
         self._lock = threading.Lock()
         self._known: dict[str, None] = {}
         self._lists = hasattr(storage, "list_sessions")
@@ -97,7 +98,7 @@ class SessionStorageAdapter:
             self._has_warned = True
             logger.warning(
                 "%s cannot list its sessions: others than those of this process are found by their whole id alone",
-                type(self._storage).__name__,
+                type(self.storage).__name__,
             )
         records = [record for record in await self._run(self._all) if project is None or record.project == project]
         records = [record for record in records if parent_id is None or record.parent_id == parent_id]
@@ -181,7 +182,7 @@ class SessionStorageAdapter:
 
     def _delete(self, session_id: str) -> None:
         self._load(session_id)
-        self._storage.save(session_id, [], {"session_id": session_id, _DELETED: True})
+        self.storage.save(session_id, [], {"session_id": session_id, _DELETED: True})
         self._known.pop(session_id, None)
 
     def _examine(self, session_id: str) -> list[Finding]:
@@ -208,7 +209,7 @@ class SessionStorageAdapter:
 
     def _all(self, asked: str = "") -> list[SessionRecord]:
         """Return the records of the known and the listed sessions, and of the one `asked` for."""
-        listed = list(getattr(self._storage, "list_sessions")()) if self._lists else []  # noqa: B009 - not in the contract
+        listed = list(getattr(self.storage, "list_sessions")()) if self._lists else []  # noqa: B009 - not in the contract
         ids = dict.fromkeys([*self._known, *listed, asked])
         return [self._load(session_id)[1] for session_id in ids if self._is_there(session_id)]
 
@@ -222,7 +223,7 @@ class SessionStorageAdapter:
     def _load(self, session_id: str) -> tuple[list[Message], SessionRecord, dict[str, Any]]:
         """Return the messages, the record, and the storage's own members of the metadata."""
         try:
-            messages, metadata = _copy(self._storage.load(session_id))
+            messages, metadata = _copy(self.storage.load(session_id))
         except (LookupError, FileNotFoundError):
             raise SessionNotFound(session_id) from None
         if metadata.get(_DELETED):
@@ -239,7 +240,7 @@ class SessionStorageAdapter:
         metadata = {**besides, **{name: getattr(record, name) for name in _FIELDS}, "message_count": len(messages)}
         metadata |= {name: metadata[name].astimezone(UTC).isoformat() for name in _TIMES}
         metadata[_BUNDLE_NAME] = record.bundle
-        self._storage.save(record.session_id, _copy(messages), _copy(metadata))
+        self.storage.save(record.session_id, _copy(messages), _copy(metadata))
 
 
 class _StoreAsStorage:

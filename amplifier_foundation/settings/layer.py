@@ -41,12 +41,13 @@ DEFAULTS: dict[str, Any] = {
     "hosts": {"lease": 30},
     "transports": [],
     "servers": {},
+    "disabled_plugins": [],
     "max_subprocess": 4,
 }
 """All settings with their defaults; the time limit is in seconds."""
 
-_OWN = {"servers", "transports"}
-"""Settings of a person, not of a project: they lead what happens here to others, and back."""
+_OWN = {"disabled_plugins", "servers", "transports"}
+"""Settings of a person, not of a project: they lead what happens here to others, and back, or switch guards off."""
 _OF_OTHERS = {"modules"}
 """Sections of published programs with a name similar to one of `DEFAULTS`."""
 MAX_KEPT = 64 * 1024

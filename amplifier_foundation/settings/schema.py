@@ -166,6 +166,8 @@ class SettingsFile(Section):
     """Brokers that carry events between sites; each transport once. Only your own settings may name them."""
     servers: dict[Text, dict[str, Any] | None] = Field(default_factory=dict)
     """Servers beside `up`, each with its config; secrets as secret://NAME. Only your own settings may name them."""
+    disabled_plugins: list[Text] = Field(default_factory=list)
+    """Plugins and modules that are not loaded, by the names of their entry points. Only your own settings name them."""
     max_subprocess: int = Field(default=0, ge=1)
     """Sessions in processes of their own that run at a time (`runner: subprocess`)."""
 

@@ -155,27 +155,6 @@ def test_nothing_runs_until_something_does(capsys: pytest.CaptureFixture[str]) -
     assert "amplifier up" in capsys.readouterr().err
 
 
-def test_plugins_are_listed_with_their_dist(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = data(capsys, "plugin", "list")
-    rows = {row["name"]: row for row in listed["plugins"]}
-    assert rows["storage-sqlite"]["dist"] == "amplifier-storage-sqlite"
-    assert rows["storage-sqlite"]["offers"] == ["storage-sqlite"]
-    assert {row["status"] for row in rows.values()} == {"loaded"}
-    assert {"loop-basic", "context-simple", "provider-playbook", "tool-filesystem"} <= {
-        row["name"] for row in listed["modules"]
-    }
-
-
-def test_the_names_that_a_plugin_offers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert invoke(["plugin", "list"]) == exits.OK
-    heading, *lines = capsys.readouterr().out.splitlines()
-    assert "OFFERS" in heading
-    rows = {line.split()[0]: line.split()[1:3] for line in lines}
-    assert rows["trigger-timer"] == ["plugin", "trigger-timer"]
-    assert rows["tool-filesystem"] == ["module", "tool-filesystem"]
-
-
 @pytest.mark.parametrize("group", ["", "bundle", "config", "plugin", "service", "session", "store", "trigger"])
 def test_the_summary_of_each_command_is_a_whole_sentence(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke([*group.split(), "--help"]) == exits.OK

@@ -71,6 +71,7 @@ def test_every_setting_is_shown_with_its_value_and_its_place(capsys: pytest.Capt
         ["hosts.lease", "30", "default"],
         ["transports", "-", "default"],
         ["servers", "-", "default"],
+        ["disabled_plugins", "-", "default"],
         ["max_subprocess", "4", "default"],
     ]
     assert err == ""
@@ -91,6 +92,7 @@ def test_the_json_has_every_setting_and_every_file(
         "hosts.lease",
         "transports",
         "servers",
+        "disabled_plugins",
         "max_subprocess",
     ]
     assert rows["fetch.timeout"] == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,34 @@ background_sessions:
 ---
 Answer.
 """
+
+SMALL = """
+import json
+import sys
+from pathlib import Path
+
+from amplifier_core import hookimpl
+
+
+class Shelf:
+    def __init__(self, config):
+        self.folder = Path(config["folder"])
+
+    def save(self, session_id, transcript, metadata):
+        (self.folder / f"{session_id}.json").write_text(json.dumps([transcript, metadata]))
+
+    def load(self, session_id):
+        return tuple(json.loads((self.folder / f"{session_id}.json").read_text()))
+
+    def exists(self, session_id):
+        return (self.folder / f"{session_id}.json").exists()
+
+
+@hookimpl
+def amplifier_register_storage(register):
+    register("storage-shelf", Shelf)
+"""
+"""A storage with the three methods of `SessionStorage`, and no more."""
 
 Told = Callable[..., tuple[int, str, str]]
 
@@ -62,6 +91,45 @@ def test_background_sessions_are_refused_with_the_remedy_where_there_is_no_inbox
     assert code == exits.USAGE  # another attempt would change nothing
     assert "storage-jsonl keeps no inbox, which background sessions need" in err
     assert "amplifier config set storage storage-sqlite" in err
+
+
+@pytest.fixture
+def small(told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+    """A package with a small storage is installed, and chosen."""
+    packages = tmp_path / "packages"
+    about = packages / "shelf-1.dist-info"
+    about.mkdir(parents=True)
+    (packages / "shelf.py").write_text(SMALL)
+    (about / "METADATA").write_text("Name: amplifier-storage-shelf\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[amplifier]\nstorage-shelf = shelf\n")
+    monkeypatch.syspath_prepend(str(packages))
+    monkeypatch.setenv("AMPLIFIER_STORAGE", "storage-shelf")
+    return told
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("up --once", "worker --once", "ps", "logs", "host list", "why abcd", "pause tick", "start tick"),
+        *("trigger list", "trigger dead", "trigger fire tick", "trigger retry abcd", "trigger drop abcd"),
+        *("approvals list", "approvals show last", "issue list", "issue create Bread", "memory list"),
+        *("store info", "store check", "store backup", "store copy settings elsewhere.db"),
+    ],
+)
+def test_a_command_that_needs_more_than_a_small_storage_says_so_with_the_remedy(small: Told, command: str) -> None:
+    code, out, err = small(*command.split())
+    assert (code, out) == (exits.USAGE, "")
+    assert re.search(
+        r"storage-shelf (keeps no inbox|offers no administration|cannot be copied)|Shelf keeps no doc", err
+    )
+    assert re.search("Use storage-sqlite|look after its files", err)
+
+
+def test_a_small_storage_is_enough_for_turns_and_forks(small: Told) -> None:
+    ran = json.loads(small("run", "hello", "--json")[1])["data"]
+    again = small("run", "--resume", ran["session_id"], "again")
+    fork = small("run", "--fork", f"{ran['session_id']}@1", "other")
+    assert (again[1], fork[1]) == ("You said: again\n", "You said: other\n")
 
 
 def test_settings_configure_the_storage_of_every_command(told: Told, home: Path, tmp_path: Path) -> None:

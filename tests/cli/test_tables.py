@@ -54,7 +54,7 @@ CASES = {
     f"flow show {RUN}": ("flow", "the-first-task"),
     "issue list": ("issue", "1"),
     "permission list": ("permission", ""),
-    "plugin list": ("plugin", "trigger-file-watcher"),
+    "plugin list": ("plugins/listing", "trigger-file-watcher"),
     "provider list": ("provider", "playbook"),
     "ps": ("ps", QUEUE),
     "session import": ("sessions/importing", "0190a1b2"),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from amplifier_core import errors
-from amplifier_core.errors import AmplifierError, NameTaken, PluginLoadFailed, SessionError, UnknownName
+from amplifier_core.errors import AmplifierError, NameTaken, PluginLoadFailed, PluginRefused, SessionError, UnknownName
 
 Drawn = dict[str, tuple[str | None, str | None]]
 """Each error's name, the one it hangs below, and the built-in that it also is."""
@@ -60,6 +60,11 @@ def test_each_error_also_is_the_built_in_that_a_caller_would_catch(
 SEVEN = datetime(2026, 1, 31, 7, tzinfo=UTC)
 
 MADE: list[tuple[AmplifierError, dict[str, Any], str]] = [
+    (
+        PluginRefused("trigger-x", "amplifier-trigger-x 1.2", "you have disabled it"),
+        {"name": "trigger-x", "dist": "amplifier-trigger-x 1.2", "cause": "you have disabled it", "is_fault": False},
+        "'trigger-x' of amplifier-trigger-x 1.2 is not loaded: you have disabled it",
+    ),
     (
         PluginLoadFailed("trigger-x", "amplifier-trigger-x", "1.2", "SyntaxError: bad"),
         {"plugin": "trigger-x", "dist": "amplifier-trigger-x", "version": "1.2", "cause": "SyntaxError: bad"},

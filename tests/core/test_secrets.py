@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amplifier_core.llm_errors import AuthenticationError
-from amplifier_core.utils.secrets import redact_all, redact_error, redact_text, secrets_of
+from amplifier_core.utils.secrets import redact_all, redact_error, redact_text, redactor, secrets_of
 
 KEY = "sk-ant-" + "a1b2c3d4" * 4
 
@@ -25,6 +25,14 @@ KEY = "sk-ant-" + "a1b2c3d4" * 4
 def test_a_text_has_no_secret_left(monkeypatch: pytest.MonkeyPatch, text: str, hidden: str) -> None:
     monkeypatch.setenv("HOUSE_API_KEY", "my-own-key-of-the-house\n")
     assert redact_text(text) == hidden
+
+
+def test_many_texts_have_none_left_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_API_KEY", "pickle-4711-brine")
+    redact = redactor(["another-secret"])
+    texts = ["key pickle-4711-brine", "another-secret", "Bearer abcdefghijklmnop", "nothing"]
+    assert [redact(each) for each in texts] == [redact_text(each, ["another-secret"]) for each in texts]
+    assert redact("nothing") == "nothing"
 
 
 def test_an_error_and_its_causes_have_none_left() -> None:

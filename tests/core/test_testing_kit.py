@@ -6,12 +6,13 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
 from amplifier_core.clock import Clock
 from amplifier_core.testing.clock import VirtualClock
-from amplifier_core.testing.trigger_checks import check_trigger
+from amplifier_core.testing.trigger_checks import check_trigger, check_trigger_kills
 from amplifier_core.triggers import TriggerContext, TriggerEvent, TriggerSource, TriggerType
 
 if TYPE_CHECKING:
@@ -76,6 +77,18 @@ async def test_time_neither_waits_for_nothing_nor_goes_back() -> None:
         await clock.advance(-1)
 
 
+_kept: list[asyncio.Task[Any]] = []
+"""Tasks that a trigger left."""
+
+
+@pytest.fixture(autouse=True)
+async def _end_what_triggers_left() -> AsyncIterator[None]:
+    yield
+    for task in _kept:
+        task.cancel()
+    _kept.clear()
+
+
 @dataclass
 class Counter:
     """A trigger that keeps the contract: one event whenever the clock ticks."""
@@ -103,9 +116,11 @@ class Counter:
 
     async def pause(self) -> None:
         waits = [asyncio.create_task(self.clock.sleep(1)), asyncio.create_task(self.stopped.wait())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def event(self, count: int) -> TriggerEvent:
         return TriggerEvent(TriggerType.CUSTOM, "counter", dedupe_key=str(count), state={"count": count})
@@ -130,6 +145,39 @@ class TakesAnything(Counter):
 class CrashesAtConfiguration(Counter):
     def configure(self, config: Mapping[str, Any]) -> None:
         raise TypeError("unexpected keyword")
+
+
+class LeavesItsSleep(Counter):
+    async def pause(self) -> None:
+        waits = [asyncio.create_task(self.clock.sleep(1)), asyncio.create_task(self.stopped.wait())]
+        _kept.extend(waits)
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+
+class IgnoresAnEarlyStop(Counter):
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        self.stopped.clear()
+        async for event in super().watch():
+            yield event
+
+
+class SwallowsCancellation(Counter):
+    async def pause(self) -> None:
+        while not self.stopped.is_set():
+            try:
+                return await super().pause()
+            except asyncio.CancelledError:
+                continue
+
+
+class EndsWhenCancelled(Counter):
+    async def pause(self) -> None:
+        try:
+            await super().pause()
+        except asyncio.CancelledError:
+            self.stopped.set()
 
 
 class Forgetful(Counter):
@@ -231,11 +279,66 @@ async def test_a_trigger_that_keeps_the_contract_passes() -> None:
         (Coroutine, "must return an async iterator"),
         (Disowning, "matches must return None for an event of its own watch"),
         (Silent, "must yield an event when it is provoked"),
+        (IgnoresAnEarlyStop, r"must end at once when stop\(\) came before it"),
+        (SwallowsCancellation, "must end promptly when it is cancelled: catch Exception"),
+        (EndsWhenCancelled, "must let CancelledError pass; it ended as if nothing had happened"),
+        (LeavesItsSleep, "must leave no task running; it left VirtualClock.sleep"),
     ],
 )
 async def test_a_broken_rule_is_named(trigger: type[Any], rule: str) -> None:
     with pytest.raises(AssertionError, match=rule):
         await check(trigger)
+
+
+async def check_kills(trigger: type[Any]) -> None:
+    clock = VirtualClock()
+    await check_trigger_kills(lambda: trigger(clock), {}, provoke=lambda: clock.advance(1), patience=0.2)
+
+
+class Durable(Counter):
+    """Counts the ticks of a clock that goes on while nothing runs."""
+
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        seen = self.state.get("count", 0)
+        while not self.stopped.is_set():
+            while seen < int(self.clock.monotonic()):
+                seen += 1
+                yield self.event(seen)
+            await self.pause()
+
+
+class FromNow(Durable):
+    async def watch(self) -> AsyncIterator[TriggerEvent]:
+        self.state = {"count": int(self.clock.monotonic())}
+        async for event in super().watch():
+            yield event
+
+
+class NewKeys(Durable):
+    def event(self, count: int) -> TriggerEvent:
+        return TriggerEvent(TriggerType.CUSTOM, "counter", dedupe_key=uuid4().hex, state={"count": count})
+
+
+class KeepsNoPosition(Durable):
+    def event(self, count: int) -> TriggerEvent:
+        return TriggerEvent(TriggerType.CUSTOM, "counter", dedupe_key=str(count))
+
+
+async def test_a_trigger_with_its_position_in_its_state_survives_kills() -> None:
+    await check_kills(Durable)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "rule"),
+    [
+        (FromNow, "not stored before a kill must come again, .*: the position belongs into the event's state"),
+        (NewKeys, "with the same dedupe_key; it was"),
+        (KeepsNoPosition, "a stored event must not come again after a kill: read the position from context.state"),
+    ],
+)
+async def test_a_trigger_that_loses_or_repeats_events_over_kills_is_told(trigger: type[Any], rule: str) -> None:
+    with pytest.raises(AssertionError, match=rule):
+        await check_kills(trigger)
 
 
 async def test_what_a_trigger_raises_is_not_hidden() -> None:

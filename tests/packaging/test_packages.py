@@ -82,7 +82,7 @@ def data_of(done: subprocess.CompletedProcess[str]) -> Any:
 
 
 def installed(environment: Environment) -> dict[str, Any]:
-    data: dict[str, Any] = data_of(environment.amplifier("plugin", "list", "--json"))
+    data: dict[str, Any] = data_of(environment.amplifier("plugin", "list", "--load", "--json"))
     return data
 
 
@@ -94,6 +94,8 @@ def test_the_root_alone_shows_its_help_and_its_own_plugin(environment: Environme
     helped = environment.amplifier("--help")
     assert helped.returncode == 0, helped.stderr
     assert "Run AI-agent sessions" in helped.stdout
+    pages = {each["name"] for each in data_of(environment.amplifier("docs", "--json"))}
+    assert pages == {"reference", "authors", *(path.stem for path in ROOT.glob("amplifier_*/docs/*.md"))}
     found = installed(environment)
     assert [(row["name"], row["dist"], row["status"]) for row in found["plugins"]] == [
         ("runner-inprocess", "amplifier", "loaded"),

@@ -306,6 +306,7 @@ def test_a_port_that_is_taken_is_an_error_with_the_remedy(served: Served, tmp_pa
 
 def test_what_the_store_holds_is_text(served: Served, page: Page) -> None:
     served.run(served.store.emit(SessionEvent("<img src=x onerror=alert(1)>", {})))
+    page.goto(f"{served.address}/log")
     page.wait_for_selector("#events li:has-text('<img src=x')")
     assert page.locator("#events img").count() == 0
     page.reload()

@@ -13,6 +13,7 @@ import pytest
 
 from amplifier_core import load_plugins
 from amplifier_core.errors import DeliveryNotFound
+from amplifier_core.events import SessionEvent
 from amplifier_core.testing.shared_memory_store import SharedMemoryStore
 from amplifier_dashboard.desk import Desk
 from amplifier_dashboard.links import background_key
@@ -21,6 +22,7 @@ from amplifier_dashboard.pages import Place, find_acts, find_views
 from amplifier_foundation.background.asking import NoSuchBackgroundSession
 from amplifier_foundation.background.lifecycle import save_wish
 from amplifier_foundation.background.log_events import OPERATOR_ACTED
+from amplifier_foundation.operations.acting import Actor, record_act
 from amplifier_foundation.operations.spending import sum_usage
 from amplifier_foundation.sessions.costs import format_cost
 from amplifier_storage_sqlite import open_sqlite
@@ -136,6 +138,33 @@ async def test_many_background_sessions_have_pages(desk: Desk) -> None:
     first, second = await show(desk, "/"), await show(desk, "/", {"from": "50"})
     assert "1 to 50 of 53" in words(first)
     assert "51 to 53 of 53" in words(second)
+
+
+async def test_an_act_is_a_line_with_a_link_to_what_it_was_about(desk: Desk, filled: Filled) -> None:
+    actor, talk = Actor("ada", "dashboard"), filled.sessions["talk"]
+    await record_act(desk.store, actor, "session.rename", talk, session_id=talk)
+    await record_act(desk.store, actor, "bundle.save", "bundle.md")
+    html = await show(desk, "/")
+    assert f'href="/sessions/{talk}">session rename' in html
+    assert "bundle.md" in html
+
+
+async def test_a_page_for_reading_has_no_buttons(desk: Desk, filled: Filled) -> None:
+    desk.read_only = True
+    dead = filled.deliveries["dead"].delivery_id
+    for path, variables in (
+        ("/dead", {}),
+        ("/deliveries/{delivery_id}", {"delivery_id": dead}),
+        ("/background/{background_id}", {"background_id": key(filled.shop, "shop/reviewer")}),
+    ):
+        assert "<button" not in await show(desk, path, None, **variables), path
+
+
+async def test_the_log_shows_every_event(desk: Desk, filled: Filled) -> None:
+    await desk.store.emit(SessionEvent("work:done", {"text": HOSTILE}))
+    html = await show(desk, "/log")
+    assert "<b>work:done</b>" in html
+    assert HOSTILE not in html
 
 
 # One background session.

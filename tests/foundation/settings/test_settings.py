@@ -96,6 +96,7 @@ def test_later_sources_win_and_each_value_knows_its_own(write: Write, monkeypatc
         "hosts": {"lease": 30},
         "transports": [],
         "servers": {},
+        "disabled_plugins": [],
         "max_subprocess": 4,
     }
     assert {name: str(settings.origin(name)) for name in ("bundle", "storage", "overrides", "fetch.timeout")} == {

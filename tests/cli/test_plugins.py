@@ -1,0 +1,333 @@
+"""Plugins as a person sees them: listed, shown, switched off, and pinned for a project."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core import entry_points
+from amplifier_core.errors import PluginRefused
+from amplifier_core.loader import ModuleLoader
+from amplifier_core.plugin_marks import PAUSE
+from amplifier_core.plugins import load_plugins
+from amplifier_core.testing import MockCoordinator
+from amplifier_foundation.cli import exits, invoke
+from amplifier_foundation.isolation.sandboxed_tools import make_mount
+from amplifier_foundation.packages.gate import Gate
+from amplifier_foundation.settings import write_setting
+from tests.core.conftest import Site, site
+
+__all__ = ["site"]
+
+Told = Callable[..., tuple[int, str, str]]
+TRIGGER = """
+from amplifier_core.hookspecs import hookimpl
+
+@hookimpl
+def amplifier_register_trigger(register):
+    register("trigger-zeta", object)
+"""
+MOUNT = "async def mount(coordinator, config):\n    pass\n"
+
+
+LIST = """
+import sys
+from amplifier_foundation.cli import invoke
+invoke(['plugin', 'list'])
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def told(home: Path, project: Path, capsys: pytest.CaptureFixture[str]) -> Told:
+    """Give a command; returns code, stdout and stderr."""
+    (project / ".git").mkdir()
+
+    def give(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = invoke(arguments)
+        return code, *capsys.readouterr()
+
+    return give
+
+
+@pytest.fixture
+def zeta(site: Site) -> Site:
+    """A package with a trigger and a tool, and a package with another tool."""
+    files = {"zeta/__init__.py": TRIGGER, "zeta/tool.py": MOUNT, "zeta/data.txt": "one\n"}
+    offers = {"amplifier": {"trigger-zeta": "zeta"}, "amplifier.modules": {"tool-zeta": "zeta.tool:mount"}}
+    site.install("dist-zeta", offers, files, "2.1")
+    site.install("dist-eta", {"amplifier.modules": {"tool-eta": "eta:mount"}}, {"eta.py": MOUNT})
+    return site
+
+
+def data_of(told: Told, *arguments: str) -> Any:
+    code, out, err = told(*arguments, "--json")
+    assert code == exits.OK, err
+    return json.loads(out)["data"]
+
+
+def row_of(told: Told, name: str, *arguments: str) -> dict[str, Any]:
+    data = data_of(told, "plugin", "list", *arguments)
+    [row] = [row for part in data.values() for row in part if row["name"] == name]
+    return dict(row)
+
+
+# listing
+
+
+def test_the_list_names_everything_and_imports_none_of_it(told: Told, zeta: Site) -> None:
+    row = row_of(told, "trigger-zeta")
+    assert row == {
+        **{"name": "trigger-zeta", "kind": "trigger", "group": "amplifier", "dist": "dist-zeta", "version": "2.1"},
+        **{"target": "zeta", "summary": "About dist-zeta", "status": "installed", "error": "", "offers": []},
+        **{"hooks": [], "milliseconds": None},
+    }
+    assert row_of(told, "tool-zeta")["kind"] == "tool"
+    assert {"zeta", "zeta.tool"}.isdisjoint(sys.modules)
+    out = told("plugin", "list")[1]
+    heading, *lines = out.splitlines()
+    assert heading.split() == ["NAME", "KIND", "FROM", "VERSION", "STATUS", "CAUSE"]
+    assert [line.split() for line in lines if "-zeta" in line] == [
+        ["tool-zeta", "tool", "dist-zeta", "2.1", "installed"],
+        ["trigger-zeta", "trigger", "dist-zeta", "2.1", "installed"],
+    ]
+
+
+def test_a_load_shows_offers_hooks_time_and_causes(told: Told, zeta: Site) -> None:
+    row = row_of(told, "trigger-zeta", "--load")
+    assert (row["status"], row["offers"], row["hooks"]) == (
+        *("loaded", ["trigger-zeta"], ["amplifier_register_trigger"]),
+    )
+    assert row["milliseconds"] > 0
+    (zeta.folder / "zeta" / "__init__.py").write_text("import nothing_of_this_name")
+    sys.modules.pop("zeta")
+    row = row_of(told, "trigger-zeta", "--load")
+    assert (row["status"], row["error"]) == ("failed", "ModuleNotFoundError: No module named 'nothing_of_this_name'")
+    heading = told("plugin", "list", "--load")[1].splitlines()[0]
+    assert heading.split() == ["NAME", "KIND", "OFFERS", "MS", "FROM", "VERSION", "STATUS", "CAUSE"]
+
+
+def test_the_list_imports_no_plugin_and_nothing_heavy(zeta: Site, home: Path, project: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(zeta.folder)}
+    done = subprocess.run([sys.executable, "-c", LIST], env=environment, capture_output=True, text=True, check=True)
+    assert "trigger-zeta" in done.stdout
+    loaded = set(done.stderr.splitlines()[-1].split())
+    assert loaded & {"zeta", "asyncio", "pydantic", "yaml", "rich", "subprocess", "amplifier_trigger_timer"} == set()
+
+
+def test_everything_about_a_plugin_or_a_package_is_shown(told: Told, zeta: Site) -> None:
+    code, out, _ = told("plugin", "show", "dist-zeta", "--load")
+    assert code == exits.OK
+    assert re.sub(r"\d+\.\d ms", "TIME", out).splitlines() == [
+        "tool-zeta: installed",
+        "  kind:        tool",
+        "  package:     dist-zeta 2.1",
+        "  about:       About dist-zeta",
+        "  entry point: zeta.tool:mount (amplifier.modules)",
+        "trigger-zeta: loaded",
+        "  kind:        trigger",
+        "  package:     dist-zeta 2.1",
+        "  about:       About dist-zeta",
+        "  entry point: zeta (amplifier)",
+        "  offers:      trigger-zeta",
+        "  hooks:       amplifier_register_trigger",
+        "  load time:   TIME",
+    ]
+    code, _, err = told("plugin", "show", "trigger-zet")
+    assert (code, "did you mean 'trigger-zeta'?" in err) == (exits.NOT_FOUND, True)
+
+
+def test_a_plugin_that_took_too_long_is_skipped_until_it_changes_or_is_enabled(
+    told: Told, zeta: Site, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_core.plugins.IMPORT_TIME_LIMIT", 0.2)
+    monkeypatch.setenv("AMPLIFIER_LOAD_PLUGINS", "trigger-zeta")
+    file = zeta.folder / "zeta" / "__init__.py"
+    file.write_text("while True: pass")
+    assert row_of(told, "trigger-zeta", "--load")["error"] == "TimeoutError: it took longer than 0.2 s to load"
+    for _ in range(2):
+        assert row_of(told, "trigger-zeta")["status"] == "slow"
+        skipped = row_of(told, "trigger-zeta", "--load")
+        assert (skipped["status"], skipped["milliseconds"]) == ("slow", 0)
+        assert "is skipped for ten minutes, or until it changes" in skipped["error"]
+    assert told("plugin", "enable", "trigger-zeta")[0] == exits.OK
+    assert row_of(told, "trigger-zeta")["status"] == "installed"
+    assert row_of(told, "trigger-zeta", "--load")["error"] == "TimeoutError: it took longer than 0.2 s to load"
+    long_ago = time.time() - PAUSE - 1
+    os.utime(home / "slow-plugin-trigger-zeta", (long_ago, long_ago))
+    assert row_of(told, "trigger-zeta")["status"] == "installed"
+    assert row_of(told, "trigger-zeta", "--load")["error"] == "TimeoutError: it took longer than 0.2 s to load"
+    file.write_text(TRIGGER)
+    assert row_of(told, "trigger-zeta", "--load")["status"] == "loaded"
+    assert list(home.glob("slow-plugin-*")) == []
+
+
+def test_a_plugin_that_ended_a_process_is_listed_as_such_and_tried_in_one_of_its_own(
+    told: Told, zeta: Site, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_LOAD_PLUGINS", "trigger-zeta")
+    monkeypatch.setenv("PYTHONPATH", str(zeta.folder))
+    (zeta.folder / "zeta" / "__init__.py").write_text("import os\nos._exit(3)")
+    home.mkdir()
+    (home / "loading-1-1").write_text("trigger-zeta")
+    for _ in range(2):
+        assert row_of(told, "trigger-zeta")["status"] == "accused"
+        row = row_of(told, "trigger-zeta", "--load")
+        assert (row["status"], row["error"]) == ("failed", "it ends the process that loads it")
+
+
+# switching
+
+
+def test_a_disabled_plugin_is_not_loaded_until_it_is_enabled(told: Told, zeta: Site, home: Path) -> None:
+    assert told("plugin", "disable", "trigger-zeta")[1] == "trigger-zeta is disabled\n"
+    row = row_of(told, "trigger-zeta", "--load")
+    cause = "you have disabled it. Enable it with: amplifier plugin enable trigger-zeta"
+    assert (row["status"], row["error"], row["offers"]) == ("disabled", cause, [])
+    assert "zeta" not in sys.modules
+    assert row_of(told, "tool-zeta")["status"] == "installed"
+    assert (home / "settings.yaml").read_text() == "disabled_plugins:\n- trigger-zeta\n"
+    assert told("plugin", "disable", "trigger-zeta")[1] == "trigger-zeta was disabled\n"
+    assert told("plugin", "enable", "trigger-zeta")[1] == "trigger-zeta is enabled\n"
+    assert told("plugin", "enable", "trigger-zeta")[1] == "trigger-zeta was enabled\n"
+    assert row_of(told, "trigger-zeta", "--load")["status"] == "loaded"
+
+
+def test_a_package_is_disabled_as_a_whole_and_its_module_does_not_mount(told: Told, zeta: Site) -> None:
+    assert data_of(told, "plugin", "disable", "dist-zeta") == {
+        "names": ["trigger-zeta", "tool-zeta"],
+        "disabled_plugins": ["tool-zeta", "trigger-zeta"],
+    }
+    entry_points.guard_with(Gate())
+    try:
+        with pytest.raises(PluginRefused, match="'tool-zeta' of dist-zeta 2.1 is not loaded: you have disabled it"):
+            ModuleLoader()._from_entry_point("tool-zeta")
+    finally:
+        entry_points.guard_with(None)
+
+
+async def test_a_disabled_module_gets_no_sandbox_either(told: Told, zeta: Site) -> None:
+    written = write_setting("user", "disabled_plugins", ["tool-zeta"])
+    assert written.is_file()
+    entry_points.guard_with(Gate())
+    try:
+        with pytest.raises(PluginRefused, match="you have disabled it"):
+            await make_mount(ModuleLoader(), "tool-zeta", {}, None)(MockCoordinator())
+    finally:
+        entry_points.guard_with(None)
+
+
+def test_a_project_cannot_disable_a_plugin(told: Told, zeta: Site, project: Path) -> None:
+    (project / ".amplifier").mkdir()
+    (project / ".amplifier" / "settings.yaml").write_text("disabled_plugins: [trigger-zeta]\n")
+    assert row_of(told, "trigger-zeta", "--load")["status"] == "loaded"
+
+
+def test_a_part_of_the_program_and_an_unknown_name_cannot_be_disabled(told: Told) -> None:
+    assert told("plugin", "disable", "spawn-limits")[0] == exits.USAGE
+    assert told("plugin", "disable", "trigger-timr")[0] == exits.NOT_FOUND
+
+
+def test_a_session_switches_and_pins_nothing(told: Told, zeta: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amplifier_foundation.security.session_mark.is_within_session", lambda: True)
+    for command in (("disable", "tool-zeta"), ("enable", "tool-zeta"), ("lock",)):
+        assert told("plugin", *command)[0] == exits.WAITING
+    assert row_of(told, "tool-zeta")["status"] == "installed"
+
+
+# pinning
+
+
+def test_a_pinned_package_that_changed_is_refused_with_what_changed(told: Told, zeta: Site, project: Path) -> None:
+    lock = project / ".amplifier" / "plugins.lock"
+    code, out, err = told("plugin", "lock")
+    assert (code, out) == (exits.OK, f"{lock}\n")
+    assert "dist-zeta" in err
+    pinned = json.loads(lock.read_text())["packages"]["dist-zeta"]
+    assert (pinned["version"], pinned["offers"]) == ("2.1", ["tool-zeta", "trigger-zeta"])
+    assert {"zeta/__init__.py", "zeta/tool.py", "zeta/data.txt"} <= set(pinned["files"])
+    assert row_of(told, "trigger-zeta", "--load")["status"] == "loaded"
+    assert told("plugin", "lock", "--check")[:2] == (exits.OK, "")
+    (zeta.folder / "zeta" / "tool.py").write_text(MOUNT + "# more\n")
+    (zeta.folder / "zeta" / "new.py").write_text("")
+    (zeta.folder / "zeta" / "data.txt").unlink()
+    changes = "zeta/data.txt is gone, zeta/new.py is new, zeta/tool.py has changed"
+    remedy = "Install what was pinned, or look at the change and pin it with: amplifier plugin lock"
+    for name in ("trigger-zeta", "tool-zeta"):
+        row = row_of(told, name)
+        assert (row["status"], row["error"]) == ("refused", f"it is not as {lock} pins it: {changes}. {remedy}")
+    assert row_of(told, "tool-eta")["status"] == "installed"
+    code, _, err = told("plugin", "list", "--load")
+    assert f"'trigger-zeta' of dist-zeta 2.1 is not loaded: it is not as {lock} pins it" in err
+    assert told("plugin", "lock", "--check")[0] == exits.CONFLICT
+    assert "changed: dist-zeta" in told("plugin", "lock")[2]
+    assert row_of(told, "trigger-zeta", "--load")["status"] == "loaded"
+
+
+def test_another_version_is_refused(told: Told, zeta: Site, project: Path) -> None:
+    told("plugin", "lock")
+    about = zeta.folder / "dist_zeta-2.1.dist-info"
+    (about / "METADATA").write_text((about / "METADATA").read_text().replace("2.1\n", "2.2\n"))
+    about.rename(zeta.folder / "dist_zeta-2.2.dist-info")
+    assert "pins dist-zeta 2.1. Install what was pinned" in row_of(told, "trigger-zeta")["error"]
+
+
+def test_a_package_that_is_not_pinned_is_left_out_and_one_with_a_pinned_name_is_a_fault(
+    told: Told, zeta: Site, project: Path
+) -> None:
+    told("plugin", "lock")
+    site_packages = {"amplifier.modules": {"tool-zeta": "evil:mount", "tool-theta": "evil:mount"}}
+    zeta.install("dist-evil", site_packages, {"evil.py": MOUNT})
+    lock = project / ".amplifier" / "plugins.lock"
+    found = {
+        (row["name"], row["dist"]): (row["status"], row["error"]) for row in data_of(told, "plugin", "list")["modules"]
+    }
+    assert found["tool-zeta", "dist-zeta"] == ("installed", "")
+    remedy = "Add it with: amplifier plugin lock"
+    assert found["tool-theta", "dist-evil"] == ("refused", f"{lock} does not pin its package. {remedy}")
+    assert found["tool-zeta", "dist-evil"] == (
+        "refused",
+        f"{lock} pins dist-zeta 2.1 for this name. Uninstall one of them",
+    )
+
+
+def test_a_damaged_lock_is_named_and_nothing_of_others_is_loaded(told: Told, zeta: Site, project: Path) -> None:
+    (project / ".amplifier").mkdir()
+    (project / ".amplifier" / "plugins.lock").write_text("{")
+    code, _, err = told("plugin", "list")
+    assert code == exits.USAGE
+    assert "plugins.lock: it cannot be read" in err
+    assert "pin the installed packages anew: amplifier plugin lock" in err
+    entry_points.guard_with(Gate())
+    try:
+        loaded = load_plugins(environ={"AMPLIFIER_LOAD_PLUGINS": "trigger-zeta,spawn-limits"})
+    finally:
+        entry_points.guard_with(None)
+    assert {row.name: row.status for row in loaded.rows if row.status != "blocked"} == {
+        "spawn-limits": "loaded",
+        "trigger-zeta": "failed",
+    }
+    assert told("plugin", "lock")[0] == exits.OK
+    assert row_of(told, "trigger-zeta", "--load")["status"] == "loaded"
+
+
+def test_a_process_of_a_session_keeps_to_the_gate(zeta: Site, home: Path, project: Path) -> None:
+    invoke(["plugin", "disable", "tool-zeta"])
+    script = Path(entry_points.__file__).parents[1] / "amplifier_foundation" / "isolation" / "begin.py"
+    (zeta.folder / "asking.py").write_text(
+        "from amplifier_core.entry_points import find_entry_points\n"
+        "def ask():\n    find_entry_points('amplifier.modules', 'tool-zeta')[0].load()\n"
+    )
+    command = [sys.executable, str(script), "asking:ask", json.dumps([*sys.path])]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ}, check=False)
+    assert "PluginRefused: 'tool-zeta' of dist-zeta 2.1 is not loaded: you have disabled it" in done.stderr
