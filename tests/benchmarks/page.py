@@ -1,26 +1,31 @@
-"""Measure the page over a large store: the first view of a new server, and every view."""
+"""Measure the page over a large store: the first view of a new server, every view, and how soon it shows a commit."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http.client import HTTPConnection
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from socket import SHUT_RDWR
 from statistics import median
 from tempfile import TemporaryDirectory
+from threading import Thread
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from amplifier_core import load_plugins
+from amplifier_core.events import SessionEvent
+from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_dashboard.config import read_config
 from amplifier_dashboard.desk import Desk
 from amplifier_dashboard.links import background_key
 from amplifier_dashboard.pages import find_views
 from amplifier_dashboard.server import make_link, serving
+from amplifier_foundation.sessions.store_views import search_of
 from amplifier_storage_sqlite import open_sqlite
 
 from .measure import Row, timed
@@ -37,6 +42,10 @@ NOT_ALL = b"still being read"
 FIRST_AT_MOST = 0.3  # goal: seconds
 VIEW_AT_MOST = 0.5  # goal: seconds
 AGAIN_AT_MOST = 0.05  # goal: seconds, when nothing has changed
+LIVE_AT_MOST = 0.2  # goal: seconds from a commit to the event in the browser
+COMMITS, PAUSE = 20, 0.5
+SEARCHED = "file"
+"""A word in very many messages."""
 
 
 async def rows() -> AsyncIterator[Row]:
@@ -69,8 +78,36 @@ async def measure(folder: Path, sessions: int, deliveries: int) -> AsyncIterator
                 yield timed(f"{path}, {what}", median(cold), VIEW_AT_MOST)
             if path == "/cost":
                 yield timed(f"{path} again, nothing has changed", median(again), AGAIN_AT_MOST)
+        while await search_of(store).index_messages(10_000):
+            pass
+        for path in ("/log", f"/background/{known['background_id']}"):
+            shown = await _seconds_until_shown(store, folder, path)
+            name = path.split("/")[1]
+            yield timed(f"/{name}: a commit of another process until it is shown, {what}", shown, LIVE_AT_MOST)
+        async with _serving(store) as client:
+            found = [await asyncio.to_thread(client.read, f"/search?q={SEARCHED}+{n}") for n in range(ROUNDS)]
+        yield timed(f"/search, {what}", median(found), VIEW_AT_MOST)
     finally:
         await store.close()
+
+
+async def _seconds_until_shown(store: DurableStore, folder: Path, path: str) -> float:
+    """Return the median time from a commit through another connection to the event that shows it."""
+    taken, other = [], open_sqlite({"folder": folder})
+    [dead] = await store.deliveries(state="dead", limit=1)
+    async with _serving(store) as client:
+        events = await asyncio.to_thread(client.follow, path)
+        for number in range(COMMITS):
+            await asyncio.sleep(PAUSE)  # a person's pace: what came before is shown
+            events.clear()
+            start = perf_counter()
+            await other.emit(SessionEvent(f"work:{number}", {}))
+            await other.enqueue(dead.project, dead.queue, dead.trigger, TriggerEvent(TriggerType.MANUAL, "bench"))
+            while not events:
+                await asyncio.sleep(0.001)
+            taken.append(events[0] - start)
+    await other.close()
+    return median(taken)
 
 
 def _load_filler() -> Any:
@@ -116,8 +153,25 @@ class _Client:
         while NOT_ALL in self._text:
             self.read(path)
 
+    def follow(self, path: str) -> list[float]:
+        """Return a list that gets the time of each event of a shown page, from now on."""
+        self._connection.request("GET", f"/live?page={quote(path)}", headers={"Cookie": self._cookie})
+        answer, times = self._connection.getresponse(), list[float]()
+
+        def read() -> None:
+            with suppress(OSError, ValueError, AttributeError):  # http.client, when it is closed while it reads
+                while line := answer.readline():
+                    if line.startswith(b"data: "):
+                        times.append(perf_counter())
+
+        self._reading = Thread(target=read, daemon=True)
+        self._reading.start()
+        return times
+
     def close(self) -> None:
         """End the connection."""
+        if self._connection.sock is not None:
+            self._connection.sock.shutdown(SHUT_RDWR)
         self._connection.close()
 
 

@@ -13,6 +13,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from amplifier_core.errors import AmplifierError
+from amplifier_foundation.cli import exits
 from amplifier_foundation.cli.advice import with_advice
 from amplifier_foundation.operations.bundle_texts import BundleTextChanged
 
@@ -160,12 +161,14 @@ async def _explain_http(request: Request, error: HTTPException) -> Response:
     return _error(request, error.status_code, str(error.detail))
 
 
-async def _explain(request: Request, error: AmplifierError) -> Response:
-    from amplifier_foundation.cli import exits
+_STATUS = {exits.NOT_FOUND: 404, exits.CONFLICT: 409, exits.USAGE: 422, exits.WAITING: 403, exits.TRY_AGAIN: 503}
+"""The status of an answer, by the exit code of its error."""
 
+
+async def _explain(request: Request, error: AmplifierError) -> Response:
     if isinstance(error, BundleTextChanged):
         return _error(request, 409, str(error))
-    status = {exits.NOT_FOUND: 404, exits.CONFLICT: 409, exits.USAGE: 422}.get(exits.exit_code(error), 500)
+    status = _STATUS.get(exits.exit_code(error), 500)
     return _error(request, status, with_advice(error))
 
 

@@ -34,11 +34,11 @@ def main() -> None:
     with TemporaryDirectory(prefix="amplifier-screenshots-") as folder:
         place = Path(folder)
         environment = {**os.environ, "AMPLIFIER_HOME": str(place / "home"), "TZ": "UTC", "NO_COLOR": "1"}
-        subprocess.run([*PROGRAM, "demo", str(place / "demo")], env=environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*PROGRAM, "demo", str(place / "reviews")], env=environment, check=True, stdout=subprocess.DEVNULL)
         listed = [*PROGRAM, "session", "list", "--all", "--json"]
         sessions = json.loads(subprocess.check_output(listed, env=environment))["data"]
         forked = next(each["session_id"] for each in sessions if each.get("fork_of"))
-        with serving(place / "demo", environment) as link, sync_playwright() as playwright:
+        with serving(place / "reviews", environment) as link, sync_playwright() as playwright:
             found = shutil.which("chromium") or shutil.which("google-chrome")
             browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
             context = browser.new_context(viewport=WIDE, timezone_id="UTC", locale="en-GB")

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 async def test_every_view_of_a_large_store_can_be_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("tests.benchmarks.page.ROUNDS", 1)
+    for name in ("ROUNDS", "COMMITS"):
+        monkeypatch.setattr(f"tests.benchmarks.page.{name}", 1)
     measured = [row.what async for row in measure(tmp_path / "store", 60, 600)]
     for path in (
         "/,",
@@ -23,5 +24,7 @@ async def test_every_view_of_a_large_store_can_be_measured(tmp_path: Path, monke
         "/dead,",
         "/timers,",
         "/cost again",
+        "/log: a commit",
+        "/search",
     ):
         assert any(what.startswith(path) for what in measured), path

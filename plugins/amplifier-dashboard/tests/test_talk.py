@@ -181,7 +181,7 @@ def test_an_untrusted_bundle_is_not_run(
     served: Served, browser: Browser, talker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AMPLIFIER_TRUST")
-    with opened(browser, served.link, expected="500") as page:
+    with opened(browser, served.link, expected="403") as page:
         go(page, served, f"/sessions/{talker}/talk")
         say(page, "Hello")
         page.wait_for_selector(".toast.failed:has-text('trust')")
