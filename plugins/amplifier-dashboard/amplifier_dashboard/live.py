@@ -48,8 +48,12 @@ BURST = 100
 """Entries of a feed sent at once; of more, the last ones, and their number."""
 MOST = 64
 """Pages that are live at a time."""
+OF_ONE = 4
+"""Pages of one browser that are live at a time: it opens six connections to a server, and further pages need some."""
 END = ""
 """The event after the last one."""
+REST = "event: rest\ndata: {}\n\n"
+"""Tells a page to come again later: another one of its browser takes its place."""
 
 
 async def read_facts(page: Page) -> dict[str, Any]:
@@ -73,18 +77,19 @@ def parse_cursor(text: str) -> dict[str, int]:
 class Live:
     """Answers `/live?page=PATH&cursor=…` with the events of one shown page."""
 
-    def __init__(self, desk: Desk, views: Sequence[View], navigation: Navigation) -> None:
+    def __init__(
+        self, desk: Desk, views: Sequence[View], navigation: Navigation, browser_of: Callable[[Request], str]
+    ) -> None:
         self._desk = desk
+        self._browser_of = browser_of
         self._navigation = navigation
         self._routes = [(Route(view.path, lambda: None), view) for view in views]
-        self._open: set[asyncio.Queue[str]] = set()
+        self._open: dict[asyncio.Queue[str], str] = {}
 
     def close(self) -> None:
         """End all streams."""
         for events in self._open:
-            while events.full():
-                events.get_nowait()
-            events.put_nowait(END)
+            _end_with(events, END)
 
     async def answer(self, request: Request) -> Response:
         """Return the stream for the page named by the query."""
@@ -93,7 +98,7 @@ class Live:
         view, place = self._find(request.query_params.get("page", ""))
         cursor = parse_cursor(request.headers.get("last-event-id") or request.query_params.get("cursor", ""))
         headers = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(view, place, cursor), headers=headers)
+        return StreamingResponse(self._stream(view, place, cursor, self._browser_of(request)), headers=headers)
 
     def _find(self, page: str) -> tuple[View, Place]:
         from urllib.parse import parse_qsl
@@ -106,9 +111,13 @@ class Live:
                 return view, Place(path, found["path_params"], dict(parse_qsl(query)))
         raise HTTPException(404, "there is no such page")
 
-    async def _stream(self, view: View, place: Place, cursor: dict[str, int]) -> AsyncIterator[str]:
+    async def _stream(self, view: View, place: Place, cursor: dict[str, int], browser: str) -> AsyncIterator[str]:
         events: asyncio.Queue[str] = asyncio.Queue(maxsize=BURST)
-        self._open.add(events)
+        own = [each for each, its_browser in self._open.items() if its_browser == browser]
+        for each in own[: max(0, len(own) + 1 - OF_ONE)]:
+            del self._open[each]
+            _end_with(each, REST, END)
+        self._open[events] = browser
         try:
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(run_beside(self._follow(view, place, cursor, events), "live"))
@@ -120,7 +129,7 @@ class Live:
                     except TimeoutError:
                         event = ": quiet\n\n"
         finally:
-            self._open.discard(events)
+            self._open.pop(events, None)
 
     async def _follow(self, view: View, place: Place, cursor: dict[str, int], events: asyncio.Queue[str]) -> None:
         """Put events into the queue, until cancelled; a full queue lets the browser set the pace."""
@@ -152,6 +161,14 @@ class Live:
                         await stack.enter_async_context(run_beside(_pass_on(page.stream, cursor, events), "stream"))
                     rest = max(APART, SHARE * (monotonic() - begun))
                 await asyncio.sleep(rest)
+
+
+def _end_with(events: asyncio.Queue[str], *last: str) -> None:
+    """Put the last events into a queue, in the place of others where it is full."""
+    while events.qsize() > BURST - len(last):
+        events.get_nowait()
+    for event in last:
+        events.put_nowait(event)
 
 
 async def _send_feeds(page: Page, cursor: dict[str, int], events: asyncio.Queue[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -180,10 +180,19 @@ def test_a_page_that_could_not_be_read_is_read_again_without_news(browser: Brows
         page.wait_for_selector("#connection:empty", state="attached")
 
 
+def test_more_pages_of_a_browser_than_it_has_connections_take_turns(served: Served, page: Page) -> None:
+    others = [page.context.new_page() for _ in range(7)]
+    for each in others:
+        go_to_log(each, served)
+    emit(served, "a:1")
+    for each in (page, *others):
+        wait_for(each, "a:1")
+
+
 def test_no_more_than_a_number_of_pages_are_live(served: Served) -> None:
-    client: Any = known(served)
-    streams = [Stream(client, "page=/log") for _ in range(64)]
-    refused = Stream(client, "page=/log")
+    clients = [known(served) for _ in range(16)]
+    streams = [Stream(client, "page=/log") for client in clients for _ in range(4)]
+    refused = Stream(known(served), "page=/log")
     assert refused.answer.status == 503
     for each in (refused, *streams):
         each.close()
