@@ -213,8 +213,8 @@ class Talks:
 
     async def begin(self, session_id: str, work: Work) -> None:
         """Begin some work; return when it runs. Raises what refuses it, `SessionConflict` while other work runs."""
-        group, opening = self._group, asyncio.current_task()
-        if session_id in self._works or group is None:
+        tasks, opening = self._group, asyncio.current_task()
+        if session_id in self._works or tasks is None:
             raise SessionConflict(session_id, f"'{session_id}' runs already. Wait for its end")
         assert opening is not None
         self._works[session_id] = work
@@ -226,7 +226,7 @@ class Talks:
             raise
         finally:
             self._opening.discard(opening)
-        group.create_task(self._run(session_id, work))
+        tasks.create_task(self._run(session_id, work))
 
     async def _run(self, session_id: str, work: Work) -> None:
         try:
