@@ -44,7 +44,7 @@ class Application:
 
     def __init__(self, desk: Desk, guard: Guard) -> None:
         navigation = Navigation(desk, find_views())
-        self._live = Live(desk, find_views(), navigation)
+        self._live = Live(desk, find_views(), navigation, guard.form_token)
         self._inner = _make_inner(desk, guard, navigation, self._live)
         self._guard = guard
 

@@ -24,7 +24,7 @@ from .navigation import PART
 from .pages import Place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from markupsafe import Markup
     from starlette.requests import Request
@@ -42,12 +42,18 @@ SHARE = 3
 """A view rests this many times as long as its last reading took."""
 QUIET = 15.0
 """Seconds without an event after which a comment is sent: it finds a browser that is gone."""
+AGAIN = 2.0
+"""Seconds after which a view that could not be read is read again: the store may tell of no change."""
 BURST = 100
 """Entries of a feed sent at once; of more, the last ones, and their number."""
 MOST = 64
 """Pages that are live at a time."""
+OF_ONE = 4
+"""Pages of one browser that are live at a time: it opens six connections to a server, and further pages need some."""
 END = ""
 """The event after the last one."""
+REST = "event: rest\ndata: {}\n\n"
+"""Tells a page to come again later: another one of its browser takes its place."""
 
 
 async def read_facts(page: Page) -> dict[str, Any]:
@@ -71,18 +77,19 @@ def parse_cursor(text: str) -> dict[str, int]:
 class Live:
     """Answers `/live?page=PATH&cursor=…` with the events of one shown page."""
 
-    def __init__(self, desk: Desk, views: Sequence[View], navigation: Navigation) -> None:
+    def __init__(
+        self, desk: Desk, views: Sequence[View], navigation: Navigation, browser_of: Callable[[Request], str]
+    ) -> None:
         self._desk = desk
+        self._browser_of = browser_of
         self._navigation = navigation
         self._routes = [(Route(view.path, lambda: None), view) for view in views]
-        self._open: set[asyncio.Queue[str]] = set()
+        self._open: dict[asyncio.Queue[str], str] = {}
 
     def close(self) -> None:
         """End all streams."""
         for events in self._open:
-            while events.full():
-                events.get_nowait()
-            events.put_nowait(END)
+            _end_with(events, END)
 
     async def answer(self, request: Request) -> Response:
         """Return the stream for the page named by the query."""
@@ -91,7 +98,7 @@ class Live:
         view, place = self._find(request.query_params.get("page", ""))
         cursor = parse_cursor(request.headers.get("last-event-id") or request.query_params.get("cursor", ""))
         headers = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(view, place, cursor), headers=headers)
+        return StreamingResponse(self._stream(view, place, cursor, self._browser_of(request)), headers=headers)
 
     def _find(self, page: str) -> tuple[View, Place]:
         from urllib.parse import parse_qsl
@@ -104,9 +111,13 @@ class Live:
                 return view, Place(path, found["path_params"], dict(parse_qsl(query)))
         raise HTTPException(404, "there is no such page")
 
-    async def _stream(self, view: View, place: Place, cursor: dict[str, int]) -> AsyncIterator[str]:
+    async def _stream(self, view: View, place: Place, cursor: dict[str, int], browser: str) -> AsyncIterator[str]:
         events: asyncio.Queue[str] = asyncio.Queue(maxsize=BURST)
-        self._open.add(events)
+        own = [each for each, its_browser in self._open.items() if its_browser == browser]
+        for each in own[: max(0, len(own) + 1 - OF_ONE)]:
+            del self._open[each]
+            _end_with(each, REST, END)
+        self._open[events] = browser
         try:
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(run_beside(self._follow(view, place, cursor, events), "live"))
@@ -118,7 +129,7 @@ class Live:
                     except TimeoutError:
                         event = ": quiet\n\n"
         finally:
-            self._open.discard(events)
+            self._open.pop(events, None)
 
     async def _follow(self, view: View, place: Place, cursor: dict[str, int], events: asyncio.Queue[str]) -> None:
         """Put events into the queue, until cancelled; a full queue lets the browser set the pace."""
@@ -138,12 +149,26 @@ class Live:
                     await _send_feeds(page, cursor, events)
                 except Exception as error:  # the store may be locked for a moment, or what is shown was deleted
                     logger.info("%s cannot be read: %s", place.path, error)
-                    await events.put(_event("trouble", {"text": _explain(error)}, cursor))
+                    if sent.get("trouble") != (text := _explain(error)):
+                        sent["trouble"] = text
+                        await events.put(_event("trouble", {"text": text}, cursor))
+                    sent.pop(PART, None)  # sent anew, it ends the trouble in the browser
+                    seen, rest = -1, AGAIN
                 else:
+                    sent.pop("trouble", None)
                     if page.stream is not None and "stream" not in sent:
                         sent["stream"] = ""
-                        await stack.enter_async_context(run_beside(_pass_on(page.stream(), cursor, events), "stream"))
-                await asyncio.sleep(max(APART, SHARE * (monotonic() - begun)))
+                        await stack.enter_async_context(run_beside(_pass_on(page.stream, cursor, events), "stream"))
+                    rest = max(APART, SHARE * (monotonic() - begun))
+                await asyncio.sleep(rest)
+
+
+def _end_with(events: asyncio.Queue[str], *last: str) -> None:
+    """Put the last events into a queue, in the place of others where it is full."""
+    while events.qsize() > BURST - len(last):
+        events.get_nowait()
+    for event in last:
+        events.put_nowait(event)
 
 
 async def _send_feeds(page: Page, cursor: dict[str, int], events: asyncio.Queue[str]) -> None:
@@ -157,10 +182,15 @@ async def _send_feeds(page: Page, cursor: dict[str, int], events: asyncio.Queue[
 
 
 async def _pass_on(
-    stream: AsyncIterator[tuple[str, Markup]], cursor: Mapping[str, int], events: asyncio.Queue[str]
+    stream: Callable[[], AsyncIterator[tuple[str, Markup]]], cursor: Mapping[str, int], events: asyncio.Queue[str]
 ) -> None:
-    async for name, part in stream:
-        await events.put(_event("part", {"id": name, "html": part}, cursor))
+    while True:
+        try:
+            async for name, part in stream():
+                await events.put(_event("part", {"id": name, "html": part}, cursor))
+        except Exception as error:  # as above
+            logger.info("what is written cannot be followed: %s", error)
+        await asyncio.sleep(AGAIN)
 
 
 def _event(kind: str, data: Mapping[str, Any], cursor: Mapping[str, int]) -> str:

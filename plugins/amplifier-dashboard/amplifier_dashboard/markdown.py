@@ -13,20 +13,21 @@ from amplifier_foundation.documents.safe_text import plain
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-LONGEST = 40_000
+LONGEST = 20_000
 """Characters of a text that is read as Markdown; a longer one is shown as it is."""
 
 
 def render_markdown(text: str) -> Markup:
     """Return a text as HTML, without known secrets."""
-    return convert(plain(redact_text(text)))
+    shown = plain(redact_text(text))
+    if len(shown) > LONGEST:
+        return Markup('<p class="plain">{}</p>').format(shown)
+    return convert(shown)
 
 
-@lru_cache(maxsize=2_000)
+@lru_cache(maxsize=500)
 def convert(text: str) -> Markup:
     """Return Markdown without secrets as HTML."""
-    if len(text) > LONGEST:
-        return Markup('<p class="plain">{}</p>').format(text)
     parser = _parser()
     tokens = parser.parse(text)
     for token in tokens:

@@ -28,6 +28,8 @@ SHOWN = 200
 """Messages on a page."""
 CUT = 4_000
 """Characters of a result or of arguments on a page; a link leads to the whole."""
+READ = 100_000
+"""Characters of a long text that are searched for secrets: far more than are shown, as placeholders may be shorter."""
 BACK = 40
 """Messages read before the first one shown: a fork point depends on the tool calls before it."""
 
@@ -71,7 +73,7 @@ def render_message(record: SessionRecord, number: int, message: Message, *, pref
     role, text = str(message.get("role")), text_of(message)
     is_result, content = role == "tool", message.get("content")
     blocks = content if isinstance(content, list) else ()
-    shown = redact_text(text) if is_result else ""
+    shown = redact_text(text[:READ]) if is_result else ""
     values = {
         "session_id": record.session_id,
         "number": number,
@@ -85,7 +87,7 @@ def render_message(record: SessionRecord, number: int, message: Message, *, pref
         "result": {
             "first": shown.strip().partition("\n")[0][:160],
             "text": shown[:CUT],
-            "left_out": max(0, len(shown) - CUT),
+            "left_out": max(0, len(shown) - CUT) + max(0, len(text) - READ),
         }
         if is_result
         else None,
@@ -112,13 +114,14 @@ def _describe_spent(message: Message) -> str:
 def _describe_call(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = call.get("arguments")
     given = arguments if isinstance(arguments, dict) else {}
-    text = redact_text(json.dumps(arguments, ensure_ascii=False, default=str, indent=2))
+    whole = json.dumps(arguments, ensure_ascii=False, default=str, indent=2)
+    text = redact_text(whole[:READ])
     main = next((value for value in given.values() if isinstance(value, str)), "")
     return {
         "name": str(call.get("tool") or "tool"),
-        "main": redact_text(" ".join(main.split()))[:120],
+        "main": redact_text(" ".join(main[:READ].split()))[:120],
         "text": text[:CUT],
-        "left_out": max(0, len(text) - CUT),
+        "left_out": max(0, len(text) - CUT) + max(0, len(whole) - READ),
         "diff": diff_of(given),
     }
 

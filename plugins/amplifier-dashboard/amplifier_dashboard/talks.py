@@ -188,6 +188,7 @@ class Talks:
 
     def __init__(self) -> None:
         self._works: dict[str, Work] = {}
+        self._opening: set[asyncio.Task[Any]] = set()
         self._group: asyncio.TaskGroup | None = None
 
     @asynccontextmanager
@@ -199,6 +200,10 @@ class Talks:
                 yield
             finally:
                 self._group = None
+                for each in self._opening:
+                    each.cancel()
+                if self._opening:
+                    await asyncio.wait([*self._opening])
                 await asyncio.gather(*(work.end() for work in self._works.values()))
 
     def find(self, session_id: str) -> Talk | None:
@@ -208,15 +213,20 @@ class Talks:
 
     async def begin(self, session_id: str, work: Work) -> None:
         """Begin some work; return when it runs. Raises what refuses it, `SessionConflict` while other work runs."""
-        if session_id in self._works or self._group is None:
+        tasks, opening = self._group, asyncio.current_task()
+        if session_id in self._works or tasks is None:
             raise SessionConflict(session_id, f"'{session_id}' runs already. Wait for its end")
+        assert opening is not None
         self._works[session_id] = work
+        self._opening.add(opening)
         try:
             await work.open()
         except BaseException:
             del self._works[session_id]
             raise
-        self._group.create_task(self._run(session_id, work))
+        finally:
+            self._opening.discard(opening)
+        tasks.create_task(self._run(session_id, work))
 
     async def _run(self, session_id: str, work: Work) -> None:
         try:

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 APART = 0.05
 """Seconds between two updates of the text, at least."""
+SHOWN = 10_000
+"""Characters of the text that are sent at each update."""
 TEMPLATE = "live.html"
 
 
@@ -82,8 +84,8 @@ class Written:
             self.doing, self.since = doing, datetime.now(UTC) if doing else None
 
     def render(self) -> Markup:
-        """Return it as the part `live`."""
-        text = render_markdown(self.text) if self.text else ""
+        """Return it as the part `live`: of a long text, the end."""
+        text = render_markdown(self.text[-SHOWN:]) if self.text else ""
         return render_block(TEMPLATE, "live", {"doing": self.doing, "since": self.since, "text": text})
 
 

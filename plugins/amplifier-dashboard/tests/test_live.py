@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -167,10 +167,32 @@ def test_a_burst_shows_its_end_and_says_how_much_is_left_out(served: Served, pag
     assert numbers == sorted(set(numbers))
 
 
+def test_a_page_that_could_not_be_read_is_read_again_without_news(browser: Browser, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle.md"
+    bundle.write_text("---\nbundle: {name: shop}\n---\n", encoding="utf-8")
+    with served_page(tmp_path, project=str(tmp_path)) as served, opened(browser, served.link, expected="404") as page:
+        page.goto(f"{served.address}/bundles/edit?path={bundle}")
+        page.wait_for_selector(LIVE)
+        bundle.rename(tmp_path / "away.md")
+        emit(served, "a:1")
+        page.wait_for_selector("#connection:has-text('Not up to date: ')")
+        (tmp_path / "away.md").rename(bundle)
+        page.wait_for_selector("#connection:empty", state="attached")
+
+
+def test_more_pages_of_a_browser_than_it_has_connections_take_turns(served: Served, page: Page) -> None:
+    others = [page.context.new_page() for _ in range(7)]
+    for each in others:
+        go_to_log(each, served)
+    emit(served, "a:1")
+    for each in (page, *others):
+        wait_for(each, "a:1")
+
+
 def test_no_more_than_a_number_of_pages_are_live(served: Served) -> None:
-    client: Any = known(served)
-    streams = [Stream(client, "page=/log") for _ in range(64)]
-    refused = Stream(client, "page=/log")
+    clients = [known(served) for _ in range(16)]
+    streams = [Stream(client, "page=/log") for client in clients for _ in range(4)]
+    refused = Stream(known(served), "page=/log")
     assert refused.answer.status == 503
     for each in (refused, *streams):
         each.close()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.storage import SessionRecord
+from amplifier_core.utils.secrets import redact_text
+from amplifier_dashboard import messages
 from amplifier_foundation.sessions.file_changes import record as keep_change
 
 from .conftest import LIVE, Served, opened, served_page
@@ -212,3 +214,18 @@ def test_a_page_for_reading_offers_no_acts(browser: Browser, tmp_path: Path, hom
             go(page, served, path)
             page.wait_for_selector("#messages li")
             assert page.locator("main form").count() == 0
+
+
+def test_of_a_huge_result_only_the_begin_is_searched_for_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+
+    def redact(text: str) -> str:
+        searched.append(len(text))
+        return redact_text(text)
+
+    monkeypatch.setattr(messages, "redact_text", redact)
+    huge = "line of a log\n" * 100_000
+    calls = [{"id": "a", "tool": "bash", "arguments": {"command": huge}}]
+    for message in ({"role": "tool", "content": huge}, {"role": "assistant", "content": "", "tool_calls": calls}):
+        assert "more characters" in messages.render_message(SessionRecord("s-1"), 1, message, prefix="m", forks=False)
+    assert max(searched) == messages.READ

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from amplifier_core.storage import SessionRecord
+from amplifier_dashboard.written import Written
 from tests.foundation.background.stages import GATED, PIECES
 
 from .conftest import LIVE, Served, opened, served_page
@@ -138,3 +139,13 @@ def test_a_killed_server_leaves_no_gap_and_no_duplicate(browser: Browser, tmp_pa
                 assert shown == [f"m{number}" for number in range(1, 8)]
                 assert page.locator("#connection").inner_text() == ""
                 page.goto("about:blank")
+
+
+def test_of_a_text_that_grows_without_end_the_end_is_shown() -> None:
+    written = Written()
+    for _ in range(100):
+        written.take({"type": "text", "partial": True, "text": "many words " * 1_000})
+    written.take({"type": "text", "partial": True, "text": "the last"})
+    shown = written.render()
+    assert "the last" in shown
+    assert len(shown) < 12_000

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from amplifier_core.storage import SessionRecord
+from amplifier_dashboard.talks import Talks
 from amplifier_foundation.sessions.lock import session_lock
 
 from .conftest import LIVE, Served, opened, served_page
@@ -202,3 +204,35 @@ def test_the_end_of_the_server_ends_a_turn_and_its_session_can_go_on(
         page.get_by_label("Go on although").check()
         say(page, "Again")
         page.wait_for_selector("#messages li:has-text('You said: Again')")
+
+
+class NeverOpen:
+    """Work that never gets ready."""
+
+    def __init__(self) -> None:
+        self.begun, self.is_given_back = asyncio.Event(), False
+
+    async def open(self) -> None:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.is_given_back = True
+
+    async def work(self) -> None:
+        raise AssertionError
+
+    async def end(self) -> None:
+        await asyncio.Event().wait()
+
+
+def test_the_end_of_the_server_waits_for_no_turn_that_is_being_opened(served: Served) -> None:
+    async def end_early() -> bool:
+        work, talks = NeverOpen(), Talks()
+        async with asyncio.timeout(30):
+            async with talks.running():
+                asked = asyncio.ensure_future(talks.begin("s-1", work))
+                await work.begun.wait()
+            return work.is_given_back and asked.done()
+
+    assert served.run(end_early())

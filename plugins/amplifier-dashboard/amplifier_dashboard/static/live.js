@@ -7,6 +7,7 @@
   let cursor = root.dataset.cursor || "";
   let tries = 0;
   let source = null;
+  let resting = 0;
 
   function show(text) { if (status.textContent !== text) status.textContent = text; }
 
@@ -48,7 +49,14 @@
     document.dispatchEvent(new CustomEvent("amplifier:changed", { detail: list }));
   }
 
+  // More pages of a browser than may be live take turns; one that is looked at comes back soon.
+  function rest() {
+    source.close();
+    resting = setTimeout(connect, document.hidden ? 30000 : 2000);
+  }
+
   function connect() {
+    resting = 0;
     const page = location.pathname + location.search;
     source = new EventSource(`/live?page=${encodeURIComponent(page)}&cursor=${encodeURIComponent(cursor)}`);
     const on = (kind, apply) => source.addEventListener(kind, (event) => {
@@ -59,6 +67,7 @@
     source.onopen = () => { tries = 0; show(""); root.dataset.live = "yes"; };
     on("part", applyPart);
     on("feed", applyFeed);
+    source.addEventListener("rest", rest);
     on("trouble", ({ text }) => show(`Not up to date: ${text}`));
     source.onerror = () => {
       source.close();
@@ -69,6 +78,11 @@
     };
   }
 
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden || !resting) return;
+    clearTimeout(resting);
+    connect();
+  });
   addEventListener("pagehide", () => source?.close());
   addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
   connect();
