@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import io
 import json
@@ -14,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -99,9 +101,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 def test_no_block_of_the_reference_is_left_untested() -> None:  # test_readme_walk.py goes through README.md
     first, *reference = (path.read_text(encoding="utf-8") for path in READMES)
     kinds = sorted(kind for text in reference for kind in re.findall(r"^```(\w+)$", text, flags=re.M))
-    expected = (
-        ["console"] * 19 + ["python", "toml", "python", "python", "python", "sh"] + ["yaml"] * 7 + ["markdown"] * 6
-    )
+    expected = ["console"] * 19 + ["python"] * 5 + ["toml", "sh"] + ["yaml"] * 8 + ["markdown"] * 6
     assert kinds == sorted(expected)
     assert set(re.findall(r"^```(\w+)$", first, flags=re.M)) == {"console", "text", "markdown"}
 
@@ -516,6 +516,7 @@ ACTING = {
     "completion",
     "config set",
     "config unset",
+    "dashboard",
     "demo",
     "host adopt",
     "host drain",
@@ -576,6 +577,22 @@ def test_the_transports_of_the_reference_are_settings(folder: Path, home: Path) 
     (home / "settings.yaml").write_text(block("yaml", "transports:"), encoding="utf-8")
     done = run("amplifier config get transports", folder)
     assert (done.returncode, '"site": "berlin"' in done.stdout) == (0, True), done.stderr
+
+
+async def test_the_server_of_the_reference_is_set_and_answers(folder: Path, home: Path) -> None:
+    home.mkdir(exist_ok=True, mode=0o700)
+    (home / "settings.yaml").write_text(block("yaml", "dashboard:"), encoding="utf-8")
+    done = run("amplifier config get servers.dashboard.port", folder)
+    assert (done.returncode, done.stdout) == (0, "8642\n"), done.stderr
+    names: dict[str, Any] = {}
+    exec(block("python", "amplifier_register_server"), names)
+    plugins = load_plugins()
+    plugins.register(SimpleNamespace(amplifier_register_server=names["amplifier_register_server"]), "counter")
+    serve = plugins.registry_of("server").get("counter")
+    async with serve({}, of_foundation.ServerContext(MemoryStore(), plugins)) as address:
+        reader, writer = await asyncio.open_connection(*address.split(":"))
+        assert await reader.read() == b"0 sessions"
+        writer.close()
 
 
 def test_the_budgets_of_the_readme_are_budgets(project: Path, home: Path) -> None:

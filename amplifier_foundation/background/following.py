@@ -45,20 +45,10 @@ async def _follow(socket: str, session_id: str) -> AsyncGenerator[Mapping[str, A
     with suppress(OSError, ValueError):
         async with asyncio.timeout(AT_ONCE):
             reader, writer = await asyncio.open_unix_connection(socket, limit=LONGEST_LINE)
-            answer = await _ask(reader, writer, session_id)
         try:
+            writer.write(json.dumps({"operation": "follow", "session_id": session_id}).encode() + b"\n")
+            answer = json.loads(await asyncio.wait_for(reader.readline(), AT_ONCE))
             while answer.get("answer") and (line := await reader.readline()).endswith(b"\n"):
                 yield json.loads(line)
         finally:
             writer.close()
-
-
-async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, session_id: str) -> Mapping[str, Any]:
-    """Return the answer to the request to follow a session."""
-    try:
-        writer.write(json.dumps({"operation": "follow", "session_id": session_id}).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(await reader.readline())
-    except BaseException:
-        writer.close()
-        raise
-    return answer

@@ -210,7 +210,15 @@ class LiveFeed:
 
     def tell(self, session_id: str, fact: dict[str, Any]) -> str:
         """Tell a fact to the listeners of a session, and return its line."""
-        line = _write(fact)
+        line = dump_json(fact)
+        if not fact.get("partial"):  # the reporter has hidden the secrets of the others
+            line = hide_known(line)
+        if len(line) > LONGEST_FACT:
+            cut = json.loads(line)
+            for name in cut.keys() & {"text", "input", "output"}:
+                value = cut[name] if isinstance(cut[name], str) else dump_json(cut[name])
+                cut[name] = value[: LONGEST_FACT // 4]
+            line = dump_json({**cut, "cut": True})
         for listener in self._listeners.get(session_id, ()):
             listener.put(line, is_partial=bool(fact.get("partial")))
         return line
@@ -259,18 +267,3 @@ class LiveFeed:
         name = self._names.pop(result.session_id, result.session_id)
         if self.is_heard(result.parent_id):
             self.tell(result.parent_id, describe_child(result, name))
-
-
-def _write(fact: dict[str, Any]) -> str:
-    """Return a fact as a line without known secrets; the reporter has hidden those of partial text."""
-    line = dump_json(fact)
-    if not fact.get("partial"):
-        line = hide_known(line)
-    if len(line) <= LONGEST_FACT:
-        return line
-    fact = json.loads(line)
-    for name in ("text", "input", "output"):
-        if name in fact:
-            value = fact[name] if isinstance(fact[name], str) else dump_json(fact[name])
-            fact[name] = value[: LONGEST_FACT // 4]
-    return dump_json({**fact, "cut": True})

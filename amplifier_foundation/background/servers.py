@@ -90,7 +90,10 @@ class ServerHost:
             try:
                 await self._serve(name, config, started)
             except (Exception, SystemExit) as error:  # a web server may end its program
-                problem = _describe(error)
+                cause = first_cause(error) if isinstance(error, ExceptionGroup) else error
+                problem = redact_text(str(cause) or type(cause).__name__)
+                if isinstance(cause, TimeoutError) and not str(cause):
+                    problem = f"it does not answer after {STARTING:g} s"
                 if started is not None and not started.done():
                     started.set_exception(ServerNotStarted(name, problem))
                     return
@@ -117,10 +120,3 @@ class ServerHost:
             if started is not None and not started.done():
                 started.set_result(None)
             await asyncio.Event().wait()
-
-
-def _describe(error: BaseException) -> str:
-    cause = first_cause(error) if isinstance(error, ExceptionGroup) else error
-    if isinstance(cause, TimeoutError) and not str(cause):
-        return f"it does not answer after {STARTING:g} s"
-    return redact_text(str(cause) or type(cause).__name__)

@@ -15,6 +15,10 @@ from .app import person, project_here, storage_plugins, storage_setting, use_inb
 from .loops import run_async
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from amplifier_core.storage import SessionStore
+
     from ..operations.running import Changed, Verb
 
 logger = logging.getLogger(__name__)
@@ -36,7 +40,7 @@ def change_background_session(verb: Verb, name: str) -> list[Changed]:
         if storage_setting() == DEFAULT_STORAGE or not (changed := run_async(_change_elsewhere(ctx, verb, name))):
             raise
     else:
-        run_async(_record_change(ctx, verb, changed))
+        run_async(_record(ctx, verb, lambda store: record_change(store, person(), verb, changed)))
     return changed
 
 
@@ -47,23 +51,19 @@ async def _change_elsewhere(ctx: click.Context, verb: Verb, name: str) -> list[C
         return changed
 
 
-async def _record_change(ctx: click.Context, verb: Verb, changed: list[Changed]) -> None:
-    try:
-        async with use_store(storage_plugins(ctx)) as store:
-            await record_change(store, person(), verb, changed)
-    except AmplifierError as error:  # it is done, all the same
-        logger.warning("%s is done, and could not be recorded: %s", verb, error)
-
-
 def record_stop(owner: dict[str, Any]) -> None:
     """Record that the process `owner` was stopped, for each of its projects."""
-    run_async(_record_stop(click.get_current_context(), owner))
+
+    async def record(store: SessionStore) -> None:
+        for project in owner.get("projects") or [None]:
+            await record_act(store, person(), "process.stop", str(owner["pid"]), project=project)
+
+    run_async(_record(click.get_current_context(), "stop", record))
 
 
-async def _record_stop(ctx: click.Context, owner: dict[str, Any]) -> None:
+async def _record(ctx: click.Context, verb: str, record: Callable[[SessionStore], Awaitable[None]]) -> None:
     try:
         async with use_store(storage_plugins(ctx)) as store:
-            for project in owner.get("projects") or [None]:
-                await record_act(store, person(), "process.stop", str(owner["pid"]), project=project)
+            await record(store)
     except AmplifierError as error:  # it is done, all the same
-        logger.warning("the stop is done, and could not be recorded: %s", error)
+        logger.warning("%s is done, and could not be recorded: %s", verb, error)

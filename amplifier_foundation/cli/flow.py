@@ -9,11 +9,10 @@ import click
 
 from amplifier_core.durations import seconds_of
 from amplifier_core.errors import SessionConflict, SessionNotFound
-from amplifier_core.storage import Inbox
 
 from ..cli import Verbs, exits
 from ..documents.safe_text import plain
-from ..operations.runs import fork_run, record_run
+from ..operations.runs import fork_run, read_entries, record_run, run_status
 from .app import (
     bundle_option,
     json_option,
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore, SessionRecord, SessionStore
 
-    from ..background.approvals import Approval
     from ..bundle.model import Bundle
-    from ..flows.journal import Entry
     from ..flows.runs import RunResult
     from ..flows.tasks import Workflow
 
@@ -134,7 +131,7 @@ async def _run(
 
     terminal = own_terminal()
     while True:
-        done = await _read_entries(store, record) if record is not None else []
+        done = await read_entries(store, record) if record is not None else []
         view = FlowView(workflow, [each for each in done if each.status != WAITING], quiet=ctx.obj["quiet"])
         with view:
             result = await run_workflow(
@@ -210,7 +207,9 @@ async def list_(ctx: click.Context, everywhere: bool, as_json: bool) -> None:
 
     async with use_store(storage_plugins(ctx)) as store:
         found = [each for each in await read_sessions(store, everywhere=everywhere) if is_run(each)]
-    rows = [[each.session_id, each.metadata["flow"]["name"], _status(each), timestamp(each.updated)] for each in found]
+    rows = [
+        [each.session_id, each.metadata["flow"]["name"], run_status(each), timestamp(each.updated)] for each in found
+    ]
     if as_json:
         names = ("run", "workflow", "status", "updated")
         print_json("flow.list/1", [dict(zip(names, row, strict=True)) for row in rows])
@@ -233,10 +232,10 @@ async def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show each task of a run that has ended or waits: its status, its session and its output."""
     async with use_store(storage_plugins(ctx)) as store:
         record = await find_run(store, run_id)
-        entries = await _read_entries(store, record)
+        entries = await read_entries(store, record)
     if as_json:
         told = [{name: getattr(each, name) for name in each.__dataclass_fields__} for each in entries]
-        print_json("flow.show/1", {"run": record.session_id, "status": _status(record), "tasks": told})
+        print_json("flow.show/1", {"run": record.session_id, "status": run_status(record), "tasks": told})
         return
     rows = [[each.key, each.status, each.session or "-", plain(_show(each.output))[:60]] for each in entries]
     print_table(
@@ -272,7 +271,7 @@ async def graph(
             description = find_description(await store.read(record.session_id, 0, 1))
             if description is None:  # the run of an older version
                 description = describe_workflow((await _load(record, plugins, Asking(plugins, trusts)))[0])
-            states = {each.task: each.status for each in await _read_entries(store, record)}
+            states = {each.task: each.status for each in await read_entries(store, record)}
         else:
             bundle = await load_bundle_at(bundle_path, plugins, asking=Asking(plugins, trusts))
             description = describe_workflow(find_workflow(bundle, what))
@@ -299,32 +298,6 @@ async def _load(record: SessionRecord, plugins: Plugins, asking: Asking) -> tupl
 
     bundle = await load_bundle_at(record.bundle_source or None, plugins, asking=asking)
     return find_workflow(bundle, record.metadata["flow"]["name"]), bundle
-
-
-async def _read_entries(store: SessionStore, record: SessionRecord) -> list[Entry]:
-    from ..flows.journal import Entry
-    from ..flows.runs import read_questions
-
-    found = [Entry.of_message(message) for message in await store.read(record.session_id)]
-    ended = [each for each in found if each is not None and each.status not in ("chosen", "retried")]
-    asked = await read_questions(store, record) if isinstance(store, Inbox) else []
-    waiting = [Entry(_task_key(each), _task_key(each), "waiting", output=each.question) for each in asked]
-    return [*ended, *waiting]
-
-
-def _task_key(question: Approval) -> str:
-    """Return the key of the task that waits, or the session whose tool call does."""
-    from ..flows.asking import task_of
-
-    return task_of(question) or question.session_id
-
-
-def _status(record: SessionRecord) -> str:
-    """Return the status of a run."""
-    from ..sessions.presence import as_it_is
-
-    status = as_it_is(record).status
-    return "waiting" if status == "interrupted" and record.metadata.get("held") else status
 
 
 async def _find_run_if_any(store: SessionStore, text: str) -> SessionRecord | None:

@@ -5,13 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal
-
-from amplifier_core.frozen import frozen
-
-from ..background.log_events import OPERATOR_ACTED
-from ..documents.safe_text import one_line
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +25,7 @@ _NEWEST_FIRST = 1 << 64
 """Nanoseconds since 1970 are taken from this number: a store finds events in the order of their ids."""
 
 
-@frozen
-class Actor:
+class Actor(NamedTuple):
     """A person at a surface."""
 
     name: str
@@ -72,6 +65,8 @@ async def record_act(
     from amplifier_core.storage import Inbox
     from amplifier_core.utils.secrets import redact_all
 
+    from ..background.log_events import OPERATOR_ACTED
+
     if not isinstance(store, Inbox):
         return
     data = {"act": act, "subject": subject, "by": actor.name, "via": actor.via, "queue": queue, **facts}
@@ -88,6 +83,8 @@ def describe_act(data: Mapping[str, Any]) -> str:
 
     The name of a background session is left out: it stands beside the line.
     """
+    from ..documents.safe_text import one_line
+
     noun, _, verb = str(data["act"]).partition(".")
     subject, reason = str(data["subject"]), str(data.get("reason") or "")
     done = verb if noun == "background_session" else f"{noun} {verb}"
@@ -104,4 +101,6 @@ async def read_acts(store: SessionStore, about: str) -> list[SessionEvent]:
 
 
 def _prefix(about: str) -> str:
+    from hashlib import sha256
+
     return f"act-{sha256(about.encode()).hexdigest()[:16]}-"

@@ -116,7 +116,11 @@ def _replace(path: Path, text: str, digest: str) -> BundleText:
     with _opening(real) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # of several that save at once, one finds the digest that it read
         before = _read(real, descriptor)
-        if before.digest != digest or not _is_at(real, descriptor):
+        try:
+            is_there = os.path.samestat(os.lstat(real), os.fstat(descriptor))
+        except FileNotFoundError:
+            is_there = False
+        if before.digest != digest or not is_there:  # another file may have taken its place
             raise BundleTextChanged(real)
         text = text.replace("\r\n", "\n")
         if "\r\n" in before.text:
@@ -158,11 +162,3 @@ def _read(real: Path, descriptor: int) -> BundleText:
         return BundleText(real, raw.decode(), sha256(raw).hexdigest())
     except UnicodeDecodeError:
         raise BundleLoadError(f"{real}: not UTF-8; save the file as UTF-8") from None
-
-
-def _is_at(real: Path, descriptor: int) -> bool:
-    """Return whether the open file is still the one at its path: another one may have taken its place."""
-    try:
-        return os.path.samestat(os.lstat(real), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

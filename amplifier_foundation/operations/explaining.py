@@ -9,7 +9,6 @@ from amplifier_core.ids import host_of
 from amplifier_core.utils.secrets import redact_text
 
 from .acting import describe_act, read_acts
-from .session_lines import session_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,15 +51,13 @@ async def explain(store: DurableStore, text: str) -> Explanation:
     heard = None
     if asked.event is not None and not asked.caused:
         heard = await provenance.listeners(store, above.record.project if above and above.record else None)
-    acts = {link.key: await _read_acts(store, link) for _, link in links if link.event is None}
-    return Explanation(first, {key: found for key, found in acts.items() if found}, heard)
-
-
-async def _read_acts(store: DurableStore, link: Link) -> list[SessionEvent]:
-    """Return the acts on the delivery and the session of a link, the oldest first."""
-    abouts = {link.session_id, link.delivery.delivery_id if link.delivery else None} - {None}
-    found = [act for about in abouts for act in await read_acts(store, str(about))]
-    return sorted(found, key=lambda act: act.sequence or 0)
+    acts: dict[str, list[SessionEvent]] = {}
+    for link in [link for _, link in links if link.event is None]:
+        abouts = {link.session_id, link.delivery.delivery_id if link.delivery else None} - {None}
+        found = [act for about in abouts for act in await read_acts(store, str(about))]
+        if found:
+            acts[link.key] = sorted(found, key=lambda act: act.sequence or 0)
+    return Explanation(first, acts, heard)
 
 
 def link_rows(explanation: Explanation, show: ShowTime) -> list[dict[str, Any]]:
@@ -118,6 +115,7 @@ def _event_parts(link: Link, show: ShowTime) -> Iterator[Part]:
 
 def _session_parts(link: Link, show: ShowTime) -> Iterator[Part]:
     from ..sessions.lineage import Node
+    from .session_lines import session_parts
 
     delivery = link.delivery
     if delivery is not None:

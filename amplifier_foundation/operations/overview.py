@@ -92,7 +92,11 @@ async def read_overview(store: DurableStore, processes: Processes, *, everything
         work = {"session_id": each.session_id, "since": format_time(each.updated), "host": _host_of(each)}
         _row_of(rows, each.project, each.queue)["at_work"].append(work)
     if any(row["waiting"] for row in rows.values()):
-        await _add_approvals(store, rows)
+        from .approvals import read_approvals
+
+        for approval in await read_approvals(store):
+            if approval.state == "pending" and approval.queue != RUNS:
+                _row_of(rows, approval.project, approval.queue)["approvals"].append(approval.id)
     return processes.overview(rows, hosts, everything=everything)
 
 
@@ -123,14 +127,6 @@ async def _add_hosts(store: DurableStore, rows: Rows) -> list[dict[str, Any]]:
                 if row["state"] == "not running" and each["role"] == "up":
                     row.update(state=state, reason=reason)
     return hosts
-
-
-async def _add_approvals(store: DurableStore, rows: Rows) -> None:
-    from .approvals import read_approvals
-
-    for each in await read_approvals(store):
-        if each.state == "pending" and each.queue != RUNS:
-            _row_of(rows, each.project, each.queue)["approvals"].append(each.id)
 
 
 def _host_of(delivery: Delivery) -> str | None:

@@ -1,8 +1,10 @@
-"""End, fork and resume the runs of workflows, and record who did it."""
+"""Read, end, fork and resume the runs of workflows, and record who did it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from amplifier_core.storage import Inbox
 
 from .acting import record_act
 
@@ -10,7 +12,29 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore, SessionRecord, SessionStore
 
+    from ..flows.journal import Entry
     from .acting import Actor
+
+
+def run_status(record: SessionRecord) -> str:
+    """Return the status of a run; `waiting` is one that waits for a person."""
+    from ..sessions.presence import as_it_is
+
+    status = as_it_is(record).status
+    return "waiting" if status == "interrupted" and record.metadata.get("held") else status
+
+
+async def read_entries(store: SessionStore, record: SessionRecord) -> list[Entry]:
+    """Return what a run has done, in its order, then what waits for a person."""
+    from ..flows.asking import task_of
+    from ..flows.journal import Entry
+    from ..flows.runs import read_questions
+
+    found = [Entry.of_message(message) for message in await store.read(record.session_id)]
+    ended = [each for each in found if each is not None and each.status not in ("chosen", "retried")]
+    asked = await read_questions(store, record) if isinstance(store, Inbox) else []
+    keys = [(task_of(each) or each.session_id, each) for each in asked]
+    return [*ended, *(Entry(key, key, "waiting", output=each.question) for key, each in keys)]
 
 
 async def cancel_run(store: DurableStore, actor: Actor, run: SessionRecord) -> bool:

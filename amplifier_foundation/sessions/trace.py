@@ -141,9 +141,14 @@ class Trace:
         }
 
 
-def trace_session(record: SessionRecord, own: Sequence[Message], made: Iterable[SessionRecord] = ()) -> Trace:
-    """Return the trace of a session by its own messages, without those that a fork shares, and the sessions it made."""
-    first = record.fork_at or 0
+def trace_session(
+    record: SessionRecord, own: Sequence[Message], made: Iterable[SessionRecord] = (), *, start: int | None = None
+) -> Trace:
+    """Return the trace of a session by its own messages, without those that a fork shares, and the sessions it made.
+
+    `start` is the position of the first message of `own`, if it is a later one.
+    """
+    first = record.fork_at or 0 if start is None else start
     begins = [position for position, message in enumerate(own) if is_user_turn(message)]
     before = max(0, record.turn_count - len(begins))
     spans: list[Span] = []

@@ -37,6 +37,7 @@ AREAS = (
     "editors",
     "flows",
     "foreman",
+    "page",
 )
 
 

@@ -1,4 +1,4 @@
-"""Break each rule of an inbox about waiting, administration, documents and receiving, and see its check fail."""
+"""Break each rule of an inbox about waiting, administration, documents, receiving and views, and see its check fail."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amplifier_core.storage import Admission, Delivery, Purged
+from amplifier_core.store_views import MessageMatches
 from amplifier_core.testing import MemoryStore
-from amplifier_core.testing.store_checks import DOCUMENT_CHECKS, INBOX_CHECKS, RECEIVING_CHECKS, SEARCH_CHECKS
+from amplifier_core.testing.store_checks import (
+    DOCUMENT_CHECKS,
+    INBOX_CHECKS,
+    MESSAGE_CHECKS,
+    RECEIVING_CHECKS,
+    SEARCH_CHECKS,
+    VIEW_CHECKS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from amplifier_core.documents import Document, DocumentChange, DocumentMatch
     from amplifier_core.events import SessionEvent
-    from amplifier_core.storage import DeliveryCounts
+    from amplifier_core.storage import DeliveryCounts, SessionRecord
+    from amplifier_core.store_views import DeliveryRate
 
 CHECKS = {
     int(check.__name__.split("_")[1]): check  # type: ignore[attr-defined]
-    for check in INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + RECEIVING_CHECKS
+    for check in INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + RECEIVING_CHECKS + VIEW_CHECKS + MESSAGE_CHECKS
 }
 
 
@@ -386,6 +395,59 @@ class ForgetsWhoCame(MemoryStore):
         return await super().purge(before=before, event_bytes=event_bytes)
 
 
+class ShowsTheOldestFirst(MemoryStore):
+    async def delivery_page(self, **chosen: Any) -> list[Delivery]:
+        return (await super().delivery_page(**chosen))[::-1]
+
+
+class ShowsOnePage(MemoryStore):
+    async def session_page(self, *, before: str | None = None, **chosen: Any) -> list[SessionRecord]:
+        return [] if before else (await super().session_page(**chosen))
+
+
+class CountsAllProjects(MemoryStore):
+    async def delivery_rates(self, *, project: str | None = None, **chosen: Any) -> list[DeliveryRate]:
+        return await super().delivery_rates(**chosen)
+
+
+class TellsNobody(MemoryStore):
+    def _tell(self) -> None:
+        pass
+
+
+class SearchesAllProjects(MemoryStore):
+    async def search_messages(self, query: str, *, project: str | None = None, limit: int = 20) -> MessageMatches:
+        return await super().search_messages(query, limit=limit)
+
+
+class FindsTheWorstFirst(MemoryStore):
+    async def search_messages(self, query: str, **chosen: Any) -> MessageMatches:
+        found = await super().search_messages(query, **chosen)
+        return MessageMatches(found.matches[::-1])
+
+
+class FindsNothingOfForks(MemoryStore):
+    async def search_messages(self, query: str, **chosen: Any) -> MessageMatches:
+        found = await super().search_messages(query, **chosen)
+        forks = {each.session_id for each in await self.sessions() if each.fork_of}
+        return MessageMatches([each for each in found.matches if each.session_id not in forks])
+
+
+class QuotesSecrets(MemoryStore):
+    async def search_messages(self, query: str, **chosen: Any) -> MessageMatches:
+        found = await super().search_messages(query, **chosen)
+        texts = [str((await self.read(each.session_id))[each.position]["content"]) for each in found.matches]
+        return MessageMatches([replace(each, snippet=text) for each, text in zip(found.matches, texts, strict=True)])
+
+
+class IndexesTooMuch(MemoryStore):
+    steps = 1
+
+    async def index_messages(self, limit: int = 1000) -> int:
+        self.steps, count = 0, self.steps
+        return count * (limit + 1)
+
+
 BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (35, KnowsNoKeys, "a delivery must say its key"),
     (35, KeepsOneKey, "claim must return the delivery that is due"),
@@ -445,17 +507,27 @@ BROKEN: list[tuple[int, Callable[[], MemoryStore], str]] = [
     (84, ReceivesTwice, "the second must be None"),
     (84, KnowsOneOrigin, "another origin has ids of its own"),
     (85, ForgetsWhoCame, "purge must keep the id of an event that came today"),
+    (121, ShowsTheOldestFirst, "the last arrived first"),
+    (122, ShowsOnePage, "pages of 1"),
+    (123, CountsAllProjects, "delivery_rates of a project"),
+    (124, TellsNobody, "watch_commits must tell"),
+    (131, SearchesAllProjects, "a search of a project"),
+    (132, FindsTheWorstFirst, "the best match must come first"),
+    (133, FindsNothingOfForks, "a message of a fork must be found"),
+    (134, QuotesSecrets, "a snippet must have no secret"),
+    (135, IndexesTooMuch, "no more than it is asked for"),
 ]
 
 
 @pytest.mark.parametrize(("number", "broken", "rule"), BROKEN, ids=lambda value: getattr(value, "__name__", None))
 async def test_a_store_that_breaks_a_rule_is_told_which(
-    number: int, broken: Callable[[], MemoryStore], rule: str
+    number: int, broken: Callable[[], MemoryStore], rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("amplifier_core.testing.store_checks.views.PATIENCE", 0.01)
     with pytest.raises(AssertionError) as told:
         await CHECKS[number](broken())
     assert rule in str(told.value)
 
 
-def test_every_rule_of_waiting_administration_documents_and_receiving_is_broken_once() -> None:
+def test_every_rule_of_waiting_administration_documents_receiving_and_views_is_broken_once() -> None:
     assert {number for number, *_ in BROKEN} == {number for number in CHECKS if number >= 35}

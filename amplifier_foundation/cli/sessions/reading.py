@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from ...sessions.records import describe_worktree
 from ..ages import read_age
 from ..app import find_session, json_option, read_sessions, storage_plugins, use_store
 from ..completing import complete_sessions
-from ..loops import run_reading
+from ..loops import enter_loop, run_reading
 from ..output import console, plural, print_json, print_table, timestamp
 from .messages import print_message
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 STATUSES = ("running", "completed", "failed", "interrupted", "cancelled", "idle")
 SEARCHED = 100_000
 """Messages that one search reads at most: that takes seconds."""
+INDEXED = 1_000
+"""Messages that one search takes from the index of the store at most."""
 
 
 @click.command("list", epilog="Example: amplifier session list --search parser --status failed --since 7d")
@@ -104,27 +107,54 @@ def _is_named(record: SessionRecord, text: str) -> bool:
 
 
 async def _search(store: SessionStore, records: list[SessionRecord], text: str, limit: int) -> list[SessionRecord]:
-    """Return at most `limit` sessions with a text; a line on stderr says when not all were searched."""
+    """Return at most `limit` sessions with a text; a line on stderr says when not all were searched.
+
+    The index of the store finds words; the messages of other sessions are read for a text within a word.
+    """
     from ...sessions.history import text_of
 
-    left = SEARCHED
+    known = {each.session_id for each in records if _is_named(each, text)}
+    known |= await _find_indexed(store, text)
+    if sum(each.session_id in known for each in records) >= limit:
+        return [each for each in records if each.session_id in known][:limit]
+    left, stopped = SEARCHED, 0
     found: list[SessionRecord] = []
     for searched, record in enumerate(records):
         if len(found) == limit:
             break
-        if _is_named(record, text):
+        if record.session_id in known:
             found.append(record)
             continue
         left -= record.message_count
         if left < 0 and searched:
-            click.echo(
-                f"searched the last changed {searched:,} of {len(records):,} sessions, which is {SEARCHED:,} messages; "
-                "narrow the others with --status, --name or --since",
-                err=True,
-            )
-            break
-        if any(text in text_of(message).casefold() for message in await store.read(record.session_id)):
+            stopped = stopped or searched
+        elif any(text in text_of(message).casefold() for message in await store.read(record.session_id)):
             found.append(record)
+    if stopped:
+        click.echo(
+            f"searched the last changed {stopped:,} of {len(records):,} sessions, which is {SEARCHED:,} messages, and "
+            "the words of the others; narrow them with --status, --name or --since",
+            err=True,
+        )
+    return found
+
+
+async def _find_indexed(store: SessionStore, text: str) -> set[str]:
+    """Return ids of sessions that have a text in a message, as far as the store finds its words."""
+    from amplifier_core.errors import AmplifierError
+    from amplifier_core.store_views import MessageSearch
+
+    from ...sessions.history import text_of
+
+    found = set[str]()
+    if not isinstance(store, MessageSearch):
+        return found
+    await enter_loop()
+    with suppress(AmplifierError):  # the messages are read instead
+        for each in (await store.search_messages(text, limit=INDEXED)).matches:
+            if each.session_id not in found:
+                messages = await store.read(each.session_id, each.position, each.position + 1)
+                found.update(each.session_id for message in messages if text in text_of(message).casefold())
     return found
 
 

@@ -85,9 +85,9 @@ class Agent:
         """Return the bundle of a new session; None: it is to be trusted first."""
         from amplifier_foundation.security.trust import NotTrusted
         from amplifier_foundation.spawn import prepared_bundle
+        from amplifier_foundation.spawning.opening import refuse
 
         from .mcp_servers import add_module
-        from .trusting import refuse
 
         try:
             bundle = await self._around.opener.load(project, None, refuse)

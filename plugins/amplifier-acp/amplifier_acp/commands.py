@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from amplifier_core.prompt_commands import OfferedCommand
     from amplifier_core.storage import SessionStore
     from amplifier_foundation.spawning.conversation import Conversation
+    from amplifier_foundation.spawning.hosting import Host
 
     from .editor_session import EditorSession
-    from .hosting import Host
 
 logger = logging.getLogger(__name__)
 

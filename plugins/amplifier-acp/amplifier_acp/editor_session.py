@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 from amplifier_core.errors import SessionConflict, SessionNotFound
+from amplifier_foundation.spawning.hosting import GRACE, PATIENCE, Host, RunningTurn
+from amplifier_foundation.spawning.opening import refuse
 
 from .approving import EditorApprovals
 from .client_tools import lend
 from .commands import SessionCommands
 from .contents import make_text, make_title
-from .hosting import GRACE, PATIENCE, Host, RunningTurn
 from .options import (
     CHOSEN,
     DEFAULT,
@@ -38,7 +39,7 @@ from .options import (
     with_mode,
 )
 from .peer import INVALID_PARAMS, INVALID_REQUEST, RpcError
-from .trusting import TrustQuestions, refuse
+from .trusting import TrustQuestions
 from .updates import Reporter
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ if TYPE_CHECKING:
     from amplifier_foundation.bundle.model import PreparedBundle
     from amplifier_foundation.sessions.usage import Usage
     from amplifier_foundation.spawning.conversation import Conversation
+    from amplifier_foundation.spawning.opening import BundleOpener, Settle
 
     from .contents import Said
     from .handshake import Handshake
-    from .opening import BundleOpener, Settle
     from .peer import Peer
 
 MODELS_WITHIN = 15.0
@@ -247,7 +248,7 @@ class EditorSession:
                 raise RpcError(INVALID_PARAMS, "prompt: the provider of this session sees no images")
             expanded = await self.commands.expand(conversation, self._host, said)
             before = conversation.usage
-            self._turn = RunningTurn(self._host, conversation, expanded)
+            self._turn = RunningTurn(self._host, conversation, expanded.text, expanded.attached)
             turn = await self._turn.wait()
         except asyncio.CancelledError:
             return {"stopReason": "cancelled"}

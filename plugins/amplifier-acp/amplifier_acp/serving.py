@@ -78,12 +78,12 @@ class Serving:
         from amplifier_foundation.security.trust import without_project
         from amplifier_foundation.sessions.storages import open_store
         from amplifier_foundation.settings import read_settings
+        from amplifier_foundation.spawning.opening import BundleOpener
 
         from .agent import Agent
         from .children import Children
         from .editor_session import Surroundings
         from .failures import explain
-        from .opening import BundleOpener
 
         self.peer.explain = explain
         store = open_store(plugins, without_project(read_settings()).get("storage"))

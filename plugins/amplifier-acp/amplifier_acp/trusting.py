@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 TRUST, REFUSE = "Trust it", "Do not trust it"
 
 
-async def refuse(error: NotTrusted) -> bool:
-    """Trust nothing: nobody can be asked yet."""
-    return False
-
-
 class TrustQuestions:
     """Asks in one session; the same content is asked about once."""
 

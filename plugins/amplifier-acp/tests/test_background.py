@@ -120,6 +120,7 @@ def test_the_question_of_a_background_session_reaches_the_editor_on_its_project(
         assert question["params"]["toolCall"]["title"] == "writer: write_file out.txt"
         while not (folder / "out.txt").exists():
             editor.call("session/list")
+        assert " (editor)\n" in editors.run("logs", "writer", folder=folder)
     assert (folder / "out.txt").read_text() == "done"
 
 

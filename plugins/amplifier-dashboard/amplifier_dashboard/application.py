@@ -14,9 +14,11 @@ from starlette.staticfiles import StaticFiles
 
 from amplifier_core.errors import AmplifierError
 from amplifier_foundation.cli.advice import with_advice
+from amplifier_foundation.operations.bundle_texts import BundleTextChanged
 
-from .guard import HEADERS, LOGIN
+from .guard import HEADERS, LOGIN, allow_styles
 from .live import Live, read_facts
+from .navigation import Navigation
 from .pages import Place, find_acts, find_views
 from .rendering import render
 
@@ -40,8 +42,9 @@ class Application:
     """The page as an ASGI application: it refuses what the guard refuses, and adds its headers to every answer."""
 
     def __init__(self, desk: Desk, guard: Guard) -> None:
-        self._live = Live(desk, find_views())
-        self._inner = _make_inner(desk, guard, self._live)
+        navigation = Navigation(desk, find_views())
+        self._live = Live(desk, find_views(), navigation)
+        self._inner = _make_inner(desk, guard, navigation, self._live)
         self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +75,7 @@ class Application:
         self._live.close()
 
 
-def _make_inner(desk: Desk, guard: Guard, live: Live) -> ASGIApp:
+def _make_inner(desk: Desk, guard: Guard, navigation: Navigation, live: Live) -> ASGIApp:
     views, acts = find_views(), find_acts()
 
     async def log_in(request: Request) -> Response:
@@ -83,7 +86,7 @@ def _make_inner(desk: Desk, guard: Guard, live: Live) -> ASGIApp:
         Mount("/static", StaticFiles(packages=[(str(__package__), "static")])),
         Route("/live", live.answer, methods=["GET"]),
         Route(LOGIN, log_in, methods=["POST"]),
-        *(Route(view.path, _show(desk, guard, views, view), methods=["GET"]) for view in views),
+        *(Route(view.path, _show(desk, guard, navigation, view), methods=["GET"]) for view in views),
         *(Route(act.path, _do(desk, guard, act), methods=["POST"]) for act in acts),
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
@@ -98,7 +101,7 @@ def place_of(request: Request) -> Place:
     return Place(request.url.path, dict(request.path_params), dict(request.query_params))
 
 
-def _show(desk: Desk, guard: Guard, views: list[View], view: View) -> Callable[[Request], Awaitable[Response]]:
+def _show(desk: Desk, guard: Guard, navigation: Navigation, view: View) -> Callable[[Request], Awaitable[Response]]:
     async def show(request: Request) -> Response:
         place = place_of(request)
         count = desk.changes.count
@@ -107,15 +110,14 @@ def _show(desk: Desk, guard: Guard, views: list[View], view: View) -> Callable[[
         shell = {
             "page": page,
             "parts": page.parts,
-            "navigation": [each for each in views if each.label],
-            "here": view.path,
+            **await navigation.read(view.path),
             "form_token": guard.form_token(request),
             "read_only": desk.read_only,
             "count": count,
             **facts,
             **page.facts,
         }
-        return HTMLResponse(render(page.template, **shell))
+        return HTMLResponse(render(page.template, **shell), headers=allow_styles(page.nonce) if page.nonce else None)
 
     return show
 
@@ -148,6 +150,8 @@ async def _explain_http(request: Request, error: HTTPException) -> Response:
 async def _explain(request: Request, error: AmplifierError) -> Response:
     from amplifier_foundation.cli import exits
 
+    if isinstance(error, BundleTextChanged):
+        return _error(request, 409, str(error))
     status = {exits.NOT_FOUND: 404, exits.CONFLICT: 409, exits.USAGE: 422}.get(exits.exit_code(error), 500)
     return _error(request, status, with_advice(error))
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import DurableStore
 
+    from .talks import Talks
+
 LOOK = 1.0
 """Seconds between two looks at the processes that run."""
 
@@ -30,6 +32,13 @@ class Desk:
     changes: Changes = field(default_factory=lambda: Changes())
     kept: dict[str, Any] = field(default_factory=dict)
     """What views keep between two readings, by the name of their module."""
+    talks: Talks = field(init=False)
+    """The turns that people begin in the page."""
+
+    def __post_init__(self) -> None:
+        from .talks import Talks
+
+        self.talks = Talks()
 
 
 class Changes:

@@ -30,7 +30,7 @@ HEADERS = {
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -39,6 +39,12 @@ HEADERS = {
 GUESSES, WINDOW = 5, 60.0
 """Wrong passwords within so many seconds, after which each further one is refused unread."""
 LOGIN = "/login"
+
+
+def allow_styles(nonce: str) -> dict[str, str]:
+    """Return the headers of an answer whose style elements have this nonce."""
+    name = "Content-Security-Policy"
+    return {name: HEADERS[name].replace("style-src 'self'", f"style-src 'self' 'nonce-{nonce}'")}
 
 
 class Guard:

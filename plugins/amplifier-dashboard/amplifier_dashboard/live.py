@@ -20,6 +20,7 @@ from starlette.routing import Match, Route
 
 from amplifier_foundation.background.tasks import run_beside
 
+from .navigation import PART
 from .pages import Place
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from .desk import Desk
+    from .navigation import Navigation
     from .pages import Page, View
 
 logger = logging.getLogger(__name__)
@@ -69,8 +71,9 @@ def parse_cursor(text: str) -> dict[str, int]:
 class Live:
     """Answers `/live?page=PATH&cursor=…` with the events of one shown page."""
 
-    def __init__(self, desk: Desk, views: Sequence[View]) -> None:
+    def __init__(self, desk: Desk, views: Sequence[View], navigation: Navigation) -> None:
         self._desk = desk
+        self._navigation = navigation
         self._routes = [(Route(view.path, lambda: None), view) for view in views]
         self._open: set[asyncio.Queue[str]] = set()
 
@@ -127,7 +130,8 @@ class Live:
                 begun = monotonic()
                 try:
                     page = await view.read(self._desk, place)
-                    for name, part in page.parts.items():
+                    parts = {**page.parts, PART: await self._navigation.read_part(view.path)}
+                    for name, part in parts.items():
                         if sent.get(name) != part:
                             sent[name] = part
                             await events.put(_event("part", {"id": name, "html": part}, cursor))

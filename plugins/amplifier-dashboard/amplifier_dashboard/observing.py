@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FRESH = 0.2
-"""Seconds for which an answer of the processes is good; longer when they are slow to answer."""
+SLOW = 0.5
+"""Seconds for the answer of the processes, from which on they are asked seldom: one of them hangs."""
 PATIENCE = 10
-"""How many times as long as the question took its answer is good."""
+"""How many times as long as it took a slow answer is good."""
 PAGE, NEWS = 250, 20
 """Sessions read at once: of all, and of those changed last."""
 ROUND = 0.12
@@ -38,22 +38,26 @@ REREAD = 300.0
 
 
 async def read_processes(desk: Desk) -> Processes:
-    """Return what the processes of this data folder run."""
+    """Return what the processes of this data folder run, as of the last change; after a slow answer, as it was then."""
     kept = desk.kept.setdefault("processes", _Asked())
     assert isinstance(kept, _Asked)
     async with kept.lock:
-        if kept.answer is None or monotonic() > kept.good_until:
-            begun = monotonic()
+        begun = monotonic()
+        if kept.answer is None or (kept.seen != desk.changes.count and begun > kept.good_until):
+            kept.seen = desk.changes.count
             kept.answer = await asyncio.to_thread(ask_processes)
-            kept.good_until = monotonic() + max(FRESH, PATIENCE * (monotonic() - begun))
+            if (took := monotonic() - begun) > SLOW:
+                kept.good_until = monotonic() + PATIENCE * took
+                asyncio.get_running_loop().call_later(PATIENCE * took, desk.changes.note)
         return kept.answer
 
 
 @dataclass(slots=True)
 class _Asked:
-    """The last answer of the processes."""
+    """The last answer of the processes, and the number of changes before it."""
 
     answer: Processes | None = None
+    seen: int = -1
     good_until: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 

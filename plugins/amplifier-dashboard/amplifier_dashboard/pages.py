@@ -20,7 +20,27 @@ if TYPE_CHECKING:
 
     from .desk import Desk
 
-VIEWS = ("overview", "background", "deliveries", "dead_letters", "timers", "cost", "hosts")
+VIEWS = (
+    "overview",
+    "event_log",
+    "background",
+    "firing",
+    "deliveries",
+    "sessions",
+    "session",
+    "session_trace",
+    "session_files",
+    "talk",
+    "lineage",
+    "flows",
+    "approvals",
+    "dead_letters",
+    "timers",
+    "cost",
+    "hosts",
+    "bundles",
+    "search",
+)
 """The modules of `views`; each has `VIEWS` and `ACTS`."""
 
 
@@ -79,6 +99,8 @@ class Page:
     stream: Callable[[], AsyncIterator[tuple[str, Markup]]] | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
     """What the template gets besides; it does not change while the page is shown."""
+    nonce: str = ""
+    """Lets style elements with it in; '' lets none in. Scripts get it from the template."""
 
 
 @frozen
@@ -96,6 +118,16 @@ DoAct: TypeAlias = "Callable[[Desk, Place, Mapping[str, str]], Awaitable[Reply]]
 
 
 @frozen
+class Badge:
+    """The number beside an entry of the navigation, and what it counts: "waiting for an answer"."""
+
+    read: Callable[[Desk], Awaitable[int]]
+    what: str
+    in_title: bool = False
+    """Whether the titles of all pages begin with it: "(3) Overview"."""
+
+
+@frozen
 class View:
     """A page at a path, such as `/sessions/{session_id}`; `label` and `key` make it an entry of the navigation."""
 
@@ -103,6 +135,7 @@ class View:
     read: ReadPage
     label: str = ""
     key: str = ""
+    badge: Badge | None = None
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""Render templates: everything is escaped, known secrets are hidden, times are local in the browser."""
+"""Render templates: everything is escaped, secrets and what hides text are replaced, times are local in the browser."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from amplifier_core.utils.secrets import redact_text, redactor
+from amplifier_foundation.documents.safe_text import plain
 from amplifier_foundation.documents.times import format_time
 
 from .links import background_path, shorten_home
@@ -65,7 +66,7 @@ def _collecting_secrets() -> Iterator[None]:
 
 
 def _hide(value: Any) -> Any:
-    return _redact.get()(value) if type(value) is str else value
+    return plain(_redact.get()(value)) if type(value) is str else value
 
 
 def when(moment: datetime | str | None) -> Markup:

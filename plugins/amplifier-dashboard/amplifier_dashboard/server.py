@@ -40,7 +40,7 @@ async def serving(desk: Desk, config: PageConfig) -> AsyncIterator[str]:
     port = bound.getsockname()[1]
     application = Application(desk, Guard(config, port, Signer(data_home() / "dashboard")))
     tls = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key} if config.tls_cert else {}
-    async with desk.changes.following(desk.store):
+    async with desk.changes.following(desk.store), desk.talks.running():
         server = await start_server(application, bound, **tls)
         try:
             host = f"[{config.host}]" if ":" in config.host else config.host

@@ -27,6 +27,10 @@ SIGNS = {
     "cancelled": ("⊘", "soft"),
     "interrupted": ("!", "wait"),
     "idle": ("○", "soft"),
+    # of the tasks of a workflow
+    "waiting": ("?", "wait"),
+    "retried": ("↻", "wait"),
+    "chosen": ("✓", "soft"),
     # of hosts
     "present": ("●", "good"),
     "draining": ("◌", "wait"),

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 RECENT = 60
 """The newest deliveries, searched for new steps."""
 KEPT = 500
+PLAIN = ("◦", "dim")
+"""The mark of a kind without one."""
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _COLOURS = {
     "dim": "soft",
@@ -48,12 +50,12 @@ class Step(NamedTuple):
     @property
     def sign(self) -> str:
         """The sign of its kind."""
-        return MARKS[self.entry.kind][0]
+        return MARKS.get(self.entry.kind, PLAIN)[0]
 
     @property
     def colour(self) -> str:
         """The class of its kind."""
-        return _COLOURS[MARKS[self.entry.kind][1]]
+        return _COLOURS[MARKS.get(self.entry.kind, PLAIN)[1]]
 
 
 @dataclass(slots=True)

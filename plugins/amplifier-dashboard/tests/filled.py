@@ -13,6 +13,7 @@ from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation.background.approvals import WAITS, Approval, save
 from amplifier_foundation.background.log_events import BACKGROUND_STATE, TRIGGER_ERROR
 from amplifier_foundation.background.up import root_id
+from amplifier_foundation.flows.journal import Entry
 from amplifier_foundation.sessions.accounts import ACCOUNTS, queue_account
 from amplifier_foundation.sessions.once import ONCE
 
@@ -63,7 +64,7 @@ class Filled:
     garden: str
     """The projects: the folders of two bundles."""
     sessions: dict[str, str] = field(default_factory=dict)
-    """Ids: `reviewed`, `helper` (below it), `fork` (of `reviewed`), `talk` (of a person), `cut`, `working`."""
+    """Ids: `reviewed`, `helper` (below it), `fork` (of `reviewed`), `talk` (of a person), `cut`, `working`, `run`."""
     deliveries: dict[str, Delivery] = field(default_factory=dict)
     """By what happened: done, dead, uncertain, refused, skipped, waiting, retried, held, working."""
     approval: str = ""
@@ -79,6 +80,7 @@ async def fill(store: DurableStore, folder: Path, now: datetime | None = None) -
     await _fill_reviewer(store, filled, now)
     await _fill_garden(store, filled, now)
     await _fill_talk(store, filled, now)
+    await _fill_run(store, filled)
     return filled
 
 
@@ -304,6 +306,22 @@ async def _fill_talk(store: DurableStore, filled: Filled, now: datetime) -> None
     messages = [each for number in range(30) for each in exchange(f"Question {number}?", f"Answer {number}.")]
     await store.append(record.session_id, messages, at=0)
     filled.sessions["talk"] = record.session_id
+
+
+async def _fill_run(store: DurableStore, filled: Filled) -> None:
+    """A run that has failed in its second task; its words are a stranger's."""
+    about = {"name": "release", "input": {}}
+    run = SessionRecord("release-000000000300", name="release", bundle="shop", project=filled.shop, status="failed")
+    await store.create(_with_source(replace(run, error="publish: no network", metadata={"flow": about})))
+    steps = [
+        {"id": "build", "kind": "agent", "agent": "self", "prompt": HOSTILE},
+        {"id": "publish", "kind": "agent", "agent": "self", "prompt": "Publish.", "fork": "build"},
+    ]
+    built = Entry("build", "build", "completed", output=HOSTILE, session=filled.sessions["reviewed"], attempts=1)
+    failed = Entry("publish", "publish", "failed", attempts=2, error={"message": "no network"})
+    begun = {"role": "user", "content": "Run release", "metadata": {"flow": {"name": "release", "steps": steps}}}
+    await store.append(run.session_id, [begun, built.to_message(), failed.to_message()], at=0)
+    filled.sessions["run"] = run.session_id
 
 
 async def fill_large(

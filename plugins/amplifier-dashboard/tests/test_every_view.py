@@ -28,7 +28,12 @@ MOVES = """
 })
 """
 """How much of the page has moved by itself: 1 is all of it, over its whole height."""
-OUT_OF_REACH = "all => all.filter(each => each.checkVisibility() && each.tabIndex < 0).map(each => each.outerHTML)"
+OUT_OF_REACH = """
+all => all
+  .filter(each => each.checkVisibility() && each.tabIndex < 0 && !each.closest("[role=tree]"))
+  .map(each => each.outerHTML)
+"""
+"""Keys move in a tree, which is reached as a whole."""
 CONTROLS = "main :is(a[href], button, input:not([type=hidden]), select, textarea, summary)"
 
 
@@ -55,6 +60,7 @@ def open_view(page: Page, view: View, served: Served, filled: Filled) -> None:
         "delivery_id": filled.deliveries["dead"].delivery_id,
         "background_id": str(background).rpartition("/")[2],
         "number": "1",
+        "run_id": filled.sessions["run"],
     }
     query = f"?path={filled.shop}/bundle.md" if view.path == "/bundles/edit" else ""
     page.goto(served.address + view.path.format(**names) + query)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from amplifier_core.events import SessionEvent
 from amplifier_storage_sqlite import open_sqlite
 
@@ -18,6 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture
+def page(page: Page, served: Served) -> Page:
+    """The page with the log of events."""
+    return go_to_log(page, served)
+
+
+def go_to_log(page: Page, served: Served) -> Page:
+    page.goto(f"{served.address}/log")
+    page.wait_for_selector(LIVE)
+    return page
 
 
 def emit(served: Served, *names: str) -> None:
@@ -85,6 +99,7 @@ def test_what_is_committed_here_or_elsewhere_appears_without_a_reload(
 
 def test_two_browsers_see_the_same(served: Served, browser: Browser, page: Page) -> None:
     with opened(browser, served.link) as other:
+        go_to_log(other, served)
         emit(served, "a:1", "a:2")
         for each in (page, other):
             wait_for(each, "a:2")
@@ -97,7 +112,7 @@ def test_a_server_that_starts_anew_goes_on_with_the_shown_pages(browser: Browser
         context = browser.new_context()
         page = context.new_page()
         page.goto(before.link)
-        page.wait_for_selector(LIVE)
+        go_to_log(page, before)
         emit(before, "a:1")
         wait_for(page, "a:1")
     page.wait_for_selector("html[data-live=no]")
@@ -111,12 +126,12 @@ def test_a_server_that_starts_anew_goes_on_with_the_shown_pages(browser: Browser
 def test_a_stream_goes_on_after_its_last_event_by_header_or_query(served: Served) -> None:
     client = known(served)
     emit(served, *(f"a:{number}" for number in range(5)))
-    first = Stream(client, "page=/&cursor=events%3D2")
+    first = Stream(client, "page=/log&cursor=events%3D2")
     entries = first.entries()
     assert [next(entries) for _ in range(3)] == ["a:2", "a:3", "a:4"]
     first.close()
     emit(served, "a:5", "a:6")
-    second = Stream(client, "page=/&cursor=events%3D2", Last_Event_ID=first.id)
+    second = Stream(client, "page=/log&cursor=events%3D2", Last_Event_ID=first.id)
     entries = second.entries()
     assert [next(entries) for _ in range(2)] == ["a:5", "a:6"]
     second.close()
@@ -126,7 +141,7 @@ def test_a_cursor_that_is_none_is_no_cursor(served: Served) -> None:
     client = known(served)
     emit(served, "a:1")
     for cursor in ("x", "events=", "events=-1", "events=99x", "%00", "events=1" * 50):
-        stream = Stream(client, f"page=/&cursor={cursor}")
+        stream = Stream(client, f"page=/log&cursor={cursor}")
         assert stream.answer.status == 200
         stream.close()
 
@@ -154,8 +169,8 @@ def test_a_burst_shows_its_end_and_says_how_much_is_left_out(served: Served, pag
 
 def test_no_more_than_a_number_of_pages_are_live(served: Served) -> None:
     client: Any = known(served)
-    streams = [Stream(client, "page=/") for _ in range(64)]
-    refused = Stream(client, "page=/")
+    streams = [Stream(client, "page=/log") for _ in range(64)]
+    refused = Stream(client, "page=/log")
     assert refused.answer.status == 503
     for each in (refused, *streams):
         each.close()

@@ -39,6 +39,8 @@ _KINDS = {
     "rates": "deliveries",
     "trigger_states": "trigger states",
     "document_texts": "documents",
+    "message_texts": "search in messages",
+    "message_ends": "search in messages",
     "leases": "processes",
     "operations": "processes",
     "version": "processes",

@@ -1,10 +1,12 @@
-"""Implement `amplifier_core.store_views.StoreViews`: a part of `PostgresStore`."""
+"""Implement `amplifier_core.store_views`, pages and search in messages: a part of `PostgresStore`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import views
+from amplifier_core.text_search import read_query
+
+from . import message_search, views
 from .deliveries import span
 from .part import Part
 from .values import micros, plain
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from amplifier_core.storage import Delivery, DeliveryState, SessionRecord, Status
-    from amplifier_core.store_views import DeliveryRate
+    from amplifier_core.store_views import DeliveryRate, MessageMatches
 
 
 class PostgresViews(Part):
@@ -58,3 +60,12 @@ class PostgresViews(Part):
         if wanted["step"] < 1:
             raise ValueError(f"step: {step} is not above zero seconds")
         return await self._runner.read(views.delivery_rates, self._runner.projects, wanted)
+
+    async def search_messages(self, query: str, *, project: str | None = None, limit: int = 20) -> MessageMatches:
+        """Return messages with words of a query, the best first."""
+        place = self._filters({"project": project}).get("project")
+        return await self._runner.read(message_search.search, self._runner.projects, place, read_query(query), limit)
+
+    async def index_messages(self, limit: int = 1000) -> int:
+        """Index messages, those of the last changed sessions first."""
+        return await self._runner.read(message_search.index, limit)

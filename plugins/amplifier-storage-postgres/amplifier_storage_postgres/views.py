@@ -68,7 +68,7 @@ def delivery_page(pool: Pool, projects: Projects, wanted: Mapping[str, Any], bef
             raise DeliveryNotFound(unplain(before))
         [(created, its_id)] = rows
     found = pool.read(_PAGE, {**_ALL, **wanted, "created": created, "id": its_id})
-    return [_listed_delivery(row, projects) for row in found]
+    return [listed_delivery(row, projects) for row in found]
 
 
 def delivery_rates(pool: Pool, projects: Projects, wanted: Mapping[str, Any]) -> list[DeliveryRate]:
@@ -106,7 +106,7 @@ def session_page(
     return listed(pool, projects, f"{LISTED} WHERE id = ANY (%s) ORDER BY updated DESC, id DESC", (ids,))
 
 
-def _listed_delivery(row: Sequence[Any], projects: Projects) -> Delivery:
+def listed_delivery(row: Sequence[Any], projects: Projects) -> Delivery:
     """Return a delivery; a damaged one is listed without its event, with the damage as its reason."""
     try:
         return DELIVERIES.item(row, projects)

@@ -11,10 +11,11 @@ from amplifier_core.documents import DocumentSearch
 from amplifier_core.plugins import Plugins
 from amplifier_core.shared_stores import ReceivingStore, SharedStore
 from amplifier_core.storage import PromptDeliveries, SpawnedSessions
-from amplifier_core.store_views import StoreViews
+from amplifier_core.store_views import MessageSearch, StoreViews
 from amplifier_core.testing.store_checks import (
     DOCUMENT_CHECKS,
     INBOX_CHECKS,
+    MESSAGE_CHECKS,
     SEARCH_CHECKS,
     SESSION_STORE_CHECKS,
     VIEW_CHECKS,
@@ -25,7 +26,7 @@ from amplifier_storage_postgres.store import PostgresStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + VIEW_CHECKS
+ALL_CHECKS = SESSION_STORE_CHECKS + INBOX_CHECKS + DOCUMENT_CHECKS + SEARCH_CHECKS + VIEW_CHECKS + MESSAGE_CHECKS
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)
@@ -37,5 +38,13 @@ def test_the_store_is_registered_and_is_for_many_hosts() -> None:
     plugins = Plugins()
     plugins.register(amplifier_storage_postgres)
     assert plugins.storages.get("storage-postgres") is open_postgres
-    for protocol in (SharedStore, ReceivingStore, DocumentSearch, PromptDeliveries, SpawnedSessions, StoreViews):
+    for protocol in (
+        SharedStore,
+        ReceivingStore,
+        DocumentSearch,
+        PromptDeliveries,
+        SpawnedSessions,
+        StoreViews,
+        MessageSearch,
+    ):
         assert issubclass(PostgresStore, protocol), protocol

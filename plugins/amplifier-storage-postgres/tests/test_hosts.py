@@ -160,7 +160,7 @@ async def test_deliveries_of_one_key_are_one_at_a_time_and_none_is_stuck(
 async def slow(dsn: str) -> AsyncIterator[PostgresStore]:
     """A store whose writes are in one transaction that is still open."""
     store = open_postgres({"dsn": dsn, "pool": 1})
-    store._runner.hints.tell = lambda: None  # type: ignore[method-assign]  # its only connection is busy
+    store._runner.hints.tell = lambda **_: None  # type: ignore[method-assign]  # its only connection is busy
     await store._runner.rows("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
     [slot] = store._runner.pool._slots
     assert slot.connection is not None
@@ -482,7 +482,7 @@ async def test_a_project_has_a_path_of_its_own_on_each_host(dsn: str) -> None:
 async def test_a_fork_of_the_process_has_connections_of_its_own(dsn: str, start: Start) -> None:
     script = """
 store = open_postgres({"dsn": sys.argv[1]})
-store._runner.hints.tell = lambda: None  # a hint takes a connection
+store._runner.hints.tell = lambda **_: None  # a hint takes a connection
 async def write(name):
     await store.create(SessionRecord(name))
 async def server_process():

@@ -51,7 +51,7 @@ def proxy(postgres: Postgres) -> Iterator[StallingProxy]:
 def far(dsn: str, proxy: StallingProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresStore]:
     """A store behind the proxy, with one connection; it sends no hints, whose bytes would be among those counted."""
     store = open_postgres({"dsn": _through(dsn, proxy), "pool": 1, **IMPATIENT})
-    monkeypatch.setattr(store._runner.hints, "tell", lambda: None)
+    monkeypatch.setattr(store._runner.hints, "tell", lambda **_: None)
     yield store
     proxy.resume()
     asyncio.run(store.close())

@@ -228,7 +228,8 @@ def _number(db: sqlite3.Connection, pragma: str) -> int:
 
 def _uses(db: sqlite3.Connection) -> Iterator[StoreUse]:
     """Yield the rows and bytes of each kind of data."""
-    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    named = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL %'"
+    tables = [name for (name,) in db.execute(named)]
     try:
         pages = "dbstat JOIN sqlite_master USING (name) WHERE aggregate = TRUE"
         sizes = dict(db.execute(f"SELECT tbl_name, sum(pgsize) FROM {pages} GROUP BY tbl_name").fetchall())

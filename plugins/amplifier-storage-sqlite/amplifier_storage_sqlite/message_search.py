@@ -149,7 +149,7 @@ def search(db: sqlite3.Connection, project: Column, words: Sequence[str], limit:
     for number in rank([match_word(word) for word in words], whole):
         if len(matches) == limit:
             break
-        matches += _find(db, number, project, words)
+        matches += read_match(db, number, project, words)
     return MessageMatches(matches, _newest_gap(db) is None)
 
 
@@ -166,7 +166,7 @@ def _newest_gap(db: sqlite3.Connection) -> tuple[int, int] | None:
     return (first, high) if high >= first else None
 
 
-def _find(db: sqlite3.Connection, number: int, project: Column, words: Sequence[str]) -> Iterator[MessageMatch]:
+def read_match(db: sqlite3.Connection, number: int, project: Column, words: Sequence[str]) -> Iterator[MessageMatch]:
     """Yield the message of a row, unless it is gone, damaged, or of another project, or lacks the words."""
     row = db.execute(_ROWS, (number, number, 1)).fetchone()
     if row is None or row[4] != checksum(*row[1:4]):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from amplifier_core.storage import Delivery, DeliveryState, SessionRecord, Status
     from amplifier_core.store_views import DeliveryRate, MessageMatches
 
+    from .reader import Reader
     from .watching import Watch
     from .writer import Writer
 
@@ -37,6 +38,7 @@ class SqliteViews(ABC):
 
     path: Path
     _writer: Writer
+    _reader: Reader
     _busy_timeout: float
 
     @abstractmethod
@@ -52,6 +54,7 @@ class SqliteViews(ABC):
 
     def watch_commits(self, told: Callable[[], None]) -> Callable[[], None]:
         """Call `told` in a thread of the store: after a commit of its own at once, after one of others within 50 ms."""
+        self._reader.run(lambda db: None)  # fails after `close`
         return self._watch.add(told)
 
     async def delivery_page(

@@ -24,7 +24,7 @@ from .values import moment, unplain
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from amplifier_core.storage import SessionRecord
 
@@ -91,7 +91,7 @@ def delivery_page(
     found.sort(reverse=True)
     query = f"SELECT {DELIVERIES.columns} FROM deliveries WHERE id = ?"
     with pause_collection():
-        return [_listed_delivery(_row(db, query, its_id)) for _, its_id in found]
+        return [listed_delivery(_row(db, query, its_id)) for _, its_id in found]
 
 
 def delivery_rates(db: sqlite3.Connection, project: Column, since: int, step: int) -> list[DeliveryRate]:
@@ -125,7 +125,8 @@ def session_page(
         where += [_HAS_TEXT] if text else []
         values += [text.lower()] if text else []
     else:
-        db.create_function("has_text", 2, _has_text, deterministic=True)
+        has_text: Callable[..., bool] = lambda texts, text: text in str(unplain(texts)).casefold()  # noqa: E731
+        db.create_function("has_text", 2, has_text, deterministic=True)
         where, values = [*where, f"has_text({_TEXTS}, ?)"], [*values, text.casefold()]
     query = f"SELECT id FROM sessions WHERE {' AND '.join(where)} ORDER BY updated DESC, id DESC LIMIT ?"
     found = db.execute(query, (*values, limit)).fetchall()
@@ -154,11 +155,7 @@ def _row(db: sqlite3.Connection, query: str, its_id: int) -> Sequence[Any]:
     return row
 
 
-def _has_text(texts: Any, text: str) -> bool:
-    return text in str(unplain(texts)).casefold()
-
-
-def _listed_delivery(row: Sequence[Any]) -> Delivery:
+def listed_delivery(row: Sequence[Any]) -> Delivery:
     """Return a delivery; a damaged one is listed without its event, with the damage as its reason."""
     try:
         return DELIVERIES.item(row)

@@ -33,7 +33,8 @@ def released(path: Path) -> Path:
 def _rows(path: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of every table, under the present names of their columns."""
     with closing(sqlite3.connect(path)) as db:
-        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        named = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE '%_index%' ORDER BY name"
+        tables = [name for (name,) in db.execute(named)]
         found = {}
         for table in tables:
             rows = db.execute(f"SELECT * FROM {table}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amplifier_core.errors import StoreUnavailable
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import Delivery, SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
@@ -138,6 +139,8 @@ async def test_a_watch_has_a_thread_while_somebody_listens(path: Path) -> None:
     await store.close()
     again()
     assert _watches() == []
+    with pytest.raises(StoreUnavailable):
+        store.watch_commits(lambda: None)
 
 
 async def test_a_commit_of_another_process_is_told(store: SqliteStore, start: Start) -> None:

@@ -15,12 +15,19 @@ from amplifier_core import TriggerEvent, TriggerType
 from amplifier_core.errors import SessionConflict, StaleEpoch
 from amplifier_core.testing import VirtualClock
 from amplifier_core.testing.shared_memory_store import SharedMemoryStore
+from amplifier_foundation.background import cancelling
 from amplifier_foundation.background.file_causes import FileCauses, Writer
 from amplifier_foundation.background.hosts.clock import StoreClock
 from amplifier_foundation.background.hosts.leading import Leadership
-from amplifier_foundation.background.hosts.people import adopt_host, change_elsewhere, describe_hosts
+from amplifier_foundation.background.hosts.people import (
+    adopt_host,
+    cancel_elsewhere,
+    change_elsewhere,
+    describe_hosts,
+)
 from amplifier_foundation.background.hosts.writes import SharedWrites
 from amplifier_foundation.background.tasks import run_beside
+from amplifier_foundation.background.up import Control, Up
 
 from .bench import FedTrigger, Feeds
 from .hosts import LEASE, HostBench, Hosts
@@ -325,6 +332,31 @@ async def test_commands_reach_the_host_that_runs_the_background_session(hosts: H
                     task.result()
         assert asked == [("restart", "family/queue"), ("stop", "family/queue")]
         assert await hosts.store.documents("", "host-commands") == []
+
+
+async def test_a_turn_is_cancelled_on_the_host_that_runs_it(
+    hosts: Hosts, make_bundle: Bundles, held: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "GRACE", 0.05)
+    bundle = make_bundle("family", providers=held)
+    async with hosts.open("berlin", bundle) as berlin, hosts.open("paris", bundle):
+        await berlin.start()
+        await berlin.holds(lambda: len(watching()) == 1)
+        watching()[0].feed(1)
+        await berlin.until("session")
+        [delivery] = berlin.told("started", "delivery")
+        control = Control()
+        control.running.append(Up(bundle.bundle, "p", berlin.manager._engine.parent, berlin.manager, berlin.router))
+        berlin.member.obey = control.handle
+        await berlin.member.sign()
+        task = asyncio.ensure_future(cancel_elsewhere(hosts.store, delivery.session_id, "ann"))
+        while not task.done():
+            await hosts.clock.advance(1)
+            await asyncio.sleep(0.01)
+        assert task.result() == {"cancelled": True, "queue": "family/queue"}
+        [delivery] = await hosts.store.deliveries()
+        assert (delivery.state, delivery.reason) == ("skipped", "cancelled by ann")
+        assert await cancel_elsewhere(hosts.store, str(delivery.session_id), "ann") is None
 
 
 async def test_the_clock_of_the_store_counts_however_wrong_that_of_the_machine_is() -> None:

@@ -78,7 +78,7 @@ def test_the_names_of_our_packages_are_those_of_the_plugins() -> None:
     root = Path(__file__).parents[3]
     plugins = [each for each in root.glob("plugins/*/pyproject.toml") if "entry-points" in each.read_text("utf-8")]
     shipped = {each.parent.name.removeprefix("amplifier-") for each in plugins}
-    assert shipped - {"acp", "bundle-foreman", "sandbox"} == OURS  # these are no names in a bundle
+    assert shipped - {"acp", "bundle-foreman", "dashboard", "sandbox"} == OURS  # these are no names in a bundle
     assert {each.removeprefix("amplifier-") for each in ELSEWHERE.values()} <= shipped
     assert requirement_of("trigger-timer") == "amplifier-trigger-timer"
 

@@ -1,4 +1,4 @@
-// Sends forms with `data-act` without leaving the page, and says what came of it.
+// Sends forms with `data-act` without leaving the page, and says what came of it. `data-ask` of a form or its button is asked first.
 "use strict";
 (() => {
   const toasts = document.getElementById("toasts");
@@ -9,10 +9,19 @@
     toasts.append(toast);
     setTimeout(() => toast.remove(), failed ? 12000 : 5000);
   }
-  async function send(form, button) {
-    const values = new FormData(form, button);
+  const question = document.getElementById("ask");
+  function ask(text) {
+    document.getElementById("ask-text").textContent = text;
+    question.returnValue = "no";
+    question.showModal();
+    return new Promise((answer) => {
+      question.addEventListener("close", () => answer(question.returnValue === "yes"), { once: true });
+    });
+  }
+  async function send(form, button, values) {
+    const action = button?.hasAttribute("formaction") ? button.formAction : form.action;
     values.set("form_token", document.documentElement.dataset.formToken);
-    const answer = await fetch(form.action, { method: "POST", body: values, headers: { Accept: "application/json" } });
+    const answer = await fetch(action, { method: "POST", body: values, headers: { Accept: "application/json" } });
     const told = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
     say(told.error || told.said, !answer.ok);
     form.dispatchEvent(new CustomEvent("amplifier:done", { bubbles: true, detail: { ok: answer.ok, ...told } }));
@@ -23,9 +32,12 @@
     if (!("act" in form.dataset)) return;
     event.preventDefault();
     const button = event.submitter;
+    const text = button?.dataset.ask || form.dataset.ask;
+    if (text && !(await ask(text))) return;
+    const values = new FormData(form, button); // a disabled button adds nothing
     if (button) button.disabled = true;
-    try { await send(form, button); } catch { say("The server does not answer.", true); }
+    try { await send(form, button, values); } catch { say("The server does not answer.", true); }
     if (button) button.disabled = false;
   });
-  window.amplifier = { say };
+  window.amplifier = { say, ask };
 })();

@@ -10,6 +10,12 @@
 
   function show(text) { if (status.textContent !== text) status.textContent = text; }
 
+  const title = document.title.replace(/^\(\d+\) /, "");
+  function showInTitle() {
+    const number = Number(document.getElementById("views").dataset.inTitle);
+    document.title = number ? `(${number}) ${title}` : title;
+  }
+
   function applyPart({ id, html }) {
     const element = document.getElementById(id);
     if (!element) return;
@@ -17,6 +23,7 @@
       ignoreActiveValue: true,
       callbacks: { beforeNodeMorphed: (node) => !(node.dataset && "keep" in node.dataset) },
     });
+    if (id === "views") showInTitle();
     document.dispatchEvent(new CustomEvent("amplifier:changed", { detail: document.getElementById(id) }));
   }
 

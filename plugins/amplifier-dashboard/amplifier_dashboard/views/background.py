@@ -76,6 +76,7 @@ async def show_background(desk: Desk, place: Place) -> Page:
     page = await views.delivery_page(project=project, queue=queue, states=wanted, before=before, limit=SHOWN + 1)
     values = {
         "row": row,
+        "read_only": desk.read_only,
         "key": background_key(project, queue),
         "loaded": loaded,
         "declared": loaded.session(name),

@@ -12,7 +12,7 @@ from amplifier_foundation.operations.deliveries import find_uncertain
 from amplifier_foundation.sessions.lineage import describe_event
 from amplifier_foundation.sessions.store_views import views_of
 
-from ..pages import Act, Page, Reply, View
+from ..pages import Act, Badge, Page, Reply, View
 from ..rendering import render_block
 from .deliveries import drop_all, find_delivery, retry_all
 
@@ -57,6 +57,7 @@ async def dead_letters(desk: Desk, place: Place) -> Page:
     values = {
         "causes": list(causes.values()),
         "chosen": chosen,
+        "read_only": desk.read_only,
         "count": len(found),
         "is_bounded": sum(len(each.deliveries) for each in causes.values()) == MOST,
         "most": MOST,
@@ -112,5 +113,10 @@ async def _find_dead(desk: Desk, delivery_id: str) -> Delivery | None:
     return delivery if delivery.state == "dead" else None
 
 
-VIEWS = [View("/dead", dead_letters, label="Dead letters", key="d")]
+async def count_dead(desk: Desk) -> int:
+    """Return the number of dead letters."""
+    return sum(each.counts.get("dead", 0) for each in await desk.store.delivery_counts())
+
+
+VIEWS = [View("/dead", dead_letters, label="Dead letters", key="d", badge=Badge(count_dead, "given up"))]
 ACTS = [Act("/dead/change", change)]

@@ -61,6 +61,7 @@ async def show_delivery(desk: Desk, place: Place) -> Page:
     chain = list(_chain(await explain(desk.store, delivery.event.event_id), delivery))
     values = {
         "delivery": delivery,
+        "read_only": desk.read_only,
         "bundle": delivery.queue.rpartition("/")[0],
         "summary": describe_event(delivery.event),
         "steps": [Step(0, each) for each in steps[-MOST:]],

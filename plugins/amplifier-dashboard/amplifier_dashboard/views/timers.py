@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_foundation.background.keys import queue_key
 from amplifier_foundation.background.lifecycle import read_wish
@@ -34,8 +33,6 @@ LIMIT = 1_000
 """Fires of one trigger that are read."""
 OFTEN = 24
 """Fires a day above which a trigger is listed beside the calendar."""
-FRESH = 60.0
-"""Seconds for which the fires of a bundle are good."""
 
 
 class Fire(NamedTuple):
@@ -61,7 +58,7 @@ class Often(NamedTuple):
 async def show_timers(desk: Desk, place: Place) -> Page:
     """Return the fires of the next days, by day and hour of this machine's time."""
     days = min(max(1, place.number("days", DAYS)), MOST_DAYS)
-    start = datetime.now(UTC).replace(second=0, microsecond=0)
+    start = _read_start(place.query.get("from", ""))
     fires, often, problems = list[Fire](), list[Often](), list[tuple[str, str]]()
     for known in await read_known(desk):
         loaded = await load_known(desk, known)
@@ -73,7 +70,7 @@ async def show_timers(desk: Desk, place: Place) -> Page:
         if loaded.problem:
             problems.append((f"{known.bundle} in {known.project}", loaded.problem))
         for plan in plans:
-            await _add(desk, known, plan, days, fires, often)
+            await _add(desk, known, plan, start, days, fires, often)
     fires.sort()
     dates = [(start.astimezone() + timedelta(days=number)).date() for number in range(days + 1)]
     values = {
@@ -84,27 +81,37 @@ async def show_timers(desk: Desk, place: Place) -> Page:
         "problems": problems,
         "zone": start.astimezone().tzname(),
     }
-    return Page("Timers", TEMPLATE, {"timers": render_block(TEMPLATE, "timers", values)}, facts={"days": days})
+    facts = {"days": days, "start": place.query.get("from", "")}
+    return Page("Timers", TEMPLATE, {"timers": render_block(TEMPLATE, "timers", values)}, facts=facts)
+
+
+def _read_start(day: str) -> datetime:
+    """Return the begin of a day (`2026-03-27`) of this machine's time; now for a text that is none."""
+    try:
+        return datetime.fromisoformat(day).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return datetime.now(UTC).replace(second=0, microsecond=0)
 
 
 async def _plan(desk: Desk, loaded: Loaded, start: datetime, days: int) -> Sequence[Plan]:
     """Return the fires of a bundle; they are found anew when it changes, and every minute."""
-    kept: dict[Any, tuple[Bundle, float, Sequence[Plan]]] = desk.kept.setdefault("timers", {})
-    key = (loaded.path, days)
-    assert loaded.bundle is not None
-    if key not in kept or kept[key][0] is not loaded.bundle or monotonic() - kept[key][1] > FRESH:
+    kept: dict[tuple[str, int], tuple[Bundle, datetime, Sequence[Plan]]] = desk.kept.setdefault("timers", {})
+    bundle, key = loaded.bundle, (loaded.path, days)
+    assert bundle is not None
+    if key not in kept or kept[key][0] is not bundle or kept[key][1] != start:
         end = start + timedelta(days=days)
-        plans = await plan_timers(loaded.bundle, desk.plugins, desk.store, start, end, LIMIT)
-        kept[key] = loaded.bundle, monotonic(), plans
+        kept[key] = bundle, start, await plan_timers(bundle, desk.plugins, desk.store, start, end, LIMIT)
         await asyncio.sleep(0)  # a bundle with many timers does not hold up other pages
     return kept[key][2]
 
 
-async def _add(desk: Desk, known: Known, plan: Plan, days: int, fires: list[Fire], often: list[Often]) -> None:
+async def _add(
+    desk: Desk, known: Known, plan: Plan, start: datetime, days: int, fires: list[Fire], often: list[Often]
+) -> None:
     """Add the fires of a trigger to the calendar, or the trigger to those that fire often."""
     name = plan.declared.background_session
     queue = queue_key(known.bundle, name)
-    rows = [row for row in plan.rows() if row["at"] > datetime.now(UTC)]
+    rows = [row for row in plan.rows() if row["at"] > start]
     if not rows or await read_wish(desk.store, known.project, queue) == "stopped":
         return
     path, count = background_path(known.project, queue), len(rows) + plan.more

@@ -11,12 +11,18 @@ if TYPE_CHECKING:
 
     from amplifier_core.plugins import Plugins
     from amplifier_core.storage import SessionRecord
-    from amplifier_foundation.bundle.model import Bundle
-    from amplifier_foundation.security.trust import NotTrusted
-    from amplifier_foundation.settings import Settings
+
+    from ..bundle.model import Bundle
+    from ..security.trust import NotTrusted
+    from ..settings import Settings
 
     Settle = Callable[[NotTrusted], Awaitable[bool]]
     """Settles what is not trusted yet, and returns whether it is now."""
+
+
+async def refuse(error: NotTrusted) -> bool:
+    """Trust nothing: nobody can be asked."""
+    return False
 
 
 class BundleOpener:
@@ -43,8 +49,8 @@ class BundleOpener:
         return bundle
 
     async def _read_settings(self, folder: str, settle: Settle) -> Settings:
-        from amplifier_foundation.security.trust import check_settings
-        from amplifier_foundation.settings import read_settings
+        from ..security.trust import check_settings
+        from ..settings import read_settings
 
         place = Path(folder)
         settings = await asyncio.to_thread(read_settings, place)
@@ -54,13 +60,11 @@ class BundleOpener:
         return settings
 
     async def _load(self, source: str, folder: str, settings: Settings, settle: Settle) -> Bundle:
-        from amplifier_foundation.bundle.registry import BundleRegistry
-        from amplifier_foundation.bundle.sections import PROMPT_TOOL
-        from amplifier_foundation.security.loading import load_to_run
-        from amplifier_foundation.security.trust import NotTrusted
-        from amplifier_foundation.security.trust_texts import find_untrusted_texts
-
-        from .trusting import refuse
+        from ..bundle.registry import BundleRegistry
+        from ..bundle.sections import PROMPT_TOOL
+        from ..security.loading import load_to_run
+        from ..security.trust import NotTrusted
+        from ..security.trust_texts import find_untrusted_texts
 
         registry = await asyncio.to_thread(BundleRegistry, plugins=self._plugins)
         names = {**registry.names(), **settings.get("bundles")}
@@ -78,8 +82,8 @@ class BundleOpener:
             return bundle
 
     def _require_runnable(self, bundle: Bundle) -> None:
-        from amplifier_foundation.bundle.check import check_loaded
-        from amplifier_foundation.documents.problems import InvalidBundle, has_errors
+        from ..bundle.check import check_loaded
+        from ..documents.problems import InvalidBundle, has_errors
 
         problems = check_loaded(bundle, self._plugins)
         if has_errors(problems):
@@ -88,7 +92,7 @@ class BundleOpener:
 
 def find_own_bundle(folder: str, settings: Settings) -> str | None:
     """Return the `bundle.md` of the project around a folder, else the bundle of the settings, else None."""
-    from amplifier_foundation.paths import find_project
+    from ..paths import find_project
 
     own = Path(find_project(folder), "bundle.md")
     chosen = str(own) if own.is_file() else settings.get("bundle")
@@ -97,10 +101,10 @@ def find_own_bundle(folder: str, settings: Settings) -> str | None:
 
 def _make_bundle(folder: str, record: SessionRecord | None, settings: Settings) -> Bundle:
     """Return the bundle of `amplifier init` for a folder without one; that of a stored session once more."""
-    from amplifier_foundation.bundle.first_provider import Choice, choose_provider
-    from amplifier_foundation.bundle.names import is_bundle_name
-    from amplifier_foundation.bundle.overrides import apply_settings
-    from amplifier_foundation.bundle.starter import first_bundle
+    from ..bundle.first_provider import Choice, choose_provider
+    from ..bundle.names import is_bundle_name
+    from ..bundle.overrides import apply_settings
+    from ..bundle.starter import first_bundle
 
     providers = record.config.get("providers") if record is not None else None
     if record is not None and providers:

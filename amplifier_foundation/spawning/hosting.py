@@ -1,6 +1,6 @@
 """Hold a conversation in an event loop of its own, in a thread of its own.
 
-A tool that blocks holds up its session, and neither the editor nor the other sessions.
+A tool that blocks holds up its session, and neither the program around it nor the other sessions.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_core.errors import AmplifierError
-from amplifier_foundation.spawning.own_loops import SessionLoop
+
+from .own_loops import SessionLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from amplifier_foundation.spawning.conversation import Conversation, Turn
-
-    from .contents import Said
+    from .conversation import Conversation, Turn
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ ENDING = 10.0
 
 
 class Host:
-    """One open conversation. Its methods are called in the loop of the editor."""
+    """One open conversation. Its methods are called in one loop, that of the program around it."""
 
     def __init__(self) -> None:
         self._own = SessionLoop()
@@ -103,21 +102,24 @@ class Host:
 class RunningTurn:
     """One turn of a conversation, from its beginning until nothing of it runs."""
 
-    def __init__(self, host: Host, conversation: Conversation, said: Said) -> None:
+    def __init__(
+        self, host: Host, conversation: Conversation, text: str, attached: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """`attached` are content blocks beside the text."""
         self._host = host
         self._conversation = conversation
         self._task: asyncio.Task[Any] | None = None
         self._given_up = asyncio.Event()
-        self._future = host.begin(self._say(said))
+        self._future = host.begin(self._say(text, attached))
 
     @property
     def is_done(self) -> bool:
         """Whether nothing of it runs any more."""
         return self._future.done()
 
-    async def _say(self, said: Said) -> Turn:
+    async def _say(self, text: str, attached: Sequence[Mapping[str, Any]]) -> Turn:
         self._task = asyncio.current_task()
-        return await self._conversation.say(said.text, said.attached)
+        return await self._conversation.say(text, attached)
 
     async def wait(self) -> Turn | None:
         """Return the turn; None: it was cancelled, and may hang."""
