@@ -70,7 +70,7 @@ def test_a_removed_plugin_is_gone_and_a_changed_one_is_found_anew(site: Path) ->
 def test_changed_code_of_a_plugin_runs(site: Path, amplifier: Run) -> None:
     show()
     (site / "amplifier_extra.py").write_text("raise ValueError('a new mistake')\n")
-    assert "a new mistake" in amplifier("plugin", "list").stdout
+    assert "a new mistake" in amplifier("plugin", "list", "--load").stdout
 
 
 @pytest.mark.parametrize("values", [None, {}, {"entries": 5}, {"entries": [["extra"]]}, {"entries": [[1, 2, 3, 4, 5]]}])

@@ -49,6 +49,7 @@ CASES = {
     "bundle validate --codes": ("bundles/validating", "AMP102"),
     "config show": ("config", "retention.max_size"),
     "cost --by session": ("cost", f"{BUNDLE}-"),
+    "docs": ("docs", "first-session"),
     "doctor": ("doctor", "permissions"),
     "flow list": ("flow", RUN),
     f"flow show {RUN}": ("flow", "the-first-task"),
