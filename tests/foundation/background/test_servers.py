@@ -237,5 +237,5 @@ def test_a_taken_port_ends_up_before_it_begins_and_an_unknown_server_is_not_foun
     assert [each.returncode for each in ended] == [1, 5]
     assert "server 'greeter' did not start" in ended[0].stderr
     assert "leave out: --serve greeter" in ended[0].stderr
-    assert "unknown server 'nobody'. Installed: greeter" in ended[1].stderr
+    assert "unknown server 'nobody'. Installed: dashboard, greeter" in ended[1].stderr
     assert not any("Traceback" in each.stderr for each in ended)
