@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ...documents import DocumentChange
-from ...errors import StaleEpoch
+from ...errors import SessionConflict, StaleEpoch
 from ...events import SessionEvent
 from ...shared_stores import Bounds
 from ...storage import Admission, SessionRecord
@@ -185,7 +185,10 @@ async def _freeze_and_take_over(zombie: StoreProcess, process: StoreProcess, mar
         what = "claim must take over from a process that is frozen past its lease"
         taken = await until(what, stores, _claim_at, process, mark, later)  # it may hold a lock for a while
         at = (await process.get(mark)).message_count
-        await process.fenced(taken).append(mark, [{"role": "user", "content": "the owner"}], at=at)
+        try:
+            await process.fenced(taken).append(mark, [{"role": "user", "content": "the owner"}], at=at)
+        except SessionConflict as error:
+            require(False, f"append after a takeover must raise StaleEpoch: the frozen process has appended; {error}")
         return taken
     finally:
         zombie.thaw()
