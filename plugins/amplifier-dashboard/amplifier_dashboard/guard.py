@@ -130,7 +130,7 @@ class Guard:
     def _ask_to_come_in(self, request: Request) -> Response:
         """Ask for a cookie. A browser that comes from another site sends none: the page asks it to come again."""
         if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-            return HTMLResponse('<!doctype html><title>amplifier</title><meta http-equiv="refresh" content="0">')
+            return HTMLResponse(render("again.html"))
         if self._config.password and request.method == "GET":
             return _show_login("", 401)
         return _refuse("This page is for the person who runs it.", 401)

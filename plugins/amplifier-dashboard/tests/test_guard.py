@@ -145,6 +145,7 @@ def test_a_browser_that_comes_from_another_site_is_asked_to_come_again(known: Cl
     stranger = Client(known.place.geturl())
     answer: Any = stranger.ask("GET", "/?q=1", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")
     assert (answer.status, 'http-equiv="refresh"' in answer.text) == (200, True)
+    assert 'rel="icon"' in answer.text  # else the browser asks for one, and is told that there is none
     assert stranger.ask("GET", "/?q=1", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="navigate").status == 401
 
 
