@@ -24,7 +24,7 @@ from .pages import Place, find_acts, find_views
 from .rendering import render
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 LARGEST_FORM = 1024 * 1024
 """Bytes."""
 
@@ -43,9 +44,10 @@ class Application:
     """The page as an ASGI application: it refuses what the guard refuses, and adds its headers to every answer."""
 
     def __init__(self, desk: Desk, guard: Guard) -> None:
-        navigation = Navigation(desk, find_views())
-        self._live = Live(desk, find_views(), navigation, guard.form_token)
-        self._inner = _make_inner(desk, guard, navigation, self._live)
+        views = find_views()
+        navigation = Navigation(desk, views)
+        self._live = Live(desk, views, navigation, guard.form_token)
+        self._inner = _make_inner(desk, guard, views, navigation, self._live)
         self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,8 +60,7 @@ class Application:
             is_answered = True
             if message["type"] == "http.response.start":
                 known = {name for name, _ in message["headers"]}
-                added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(each for each in added if each[0] not in known)]
+                message["headers"] = [*message["headers"], *(each for each in _HEADERS if each[0] not in known)]
             await send(message)
 
         read = 0
@@ -88,9 +89,7 @@ class Application:
         self._live.close()
 
 
-def _make_inner(desk: Desk, guard: Guard, navigation: Navigation, live: Live) -> ASGIApp:
-    views, acts = find_views(), find_acts()
-
+def _make_inner(desk: Desk, guard: Guard, views: Sequence[View], navigation: Navigation, live: Live) -> ASGIApp:
     async def log_in(request: Request) -> Response:
         async with request.form(max_part_size=LARGEST_FORM) as form:
             return guard.log_in(request, str(form.get("password", "")))
@@ -100,7 +99,7 @@ def _make_inner(desk: Desk, guard: Guard, navigation: Navigation, live: Live) ->
         Route("/live", live.answer, methods=["GET"]),
         Route(LOGIN, log_in, methods=["POST"]),
         *(Route(view.path, _show(desk, guard, navigation, view), methods=["GET"]) for view in views),
-        *(Route(act.path, _do(desk, guard, act), methods=["POST"]) for act in acts),
+        *(Route(act.path, _do(desk, guard, act), methods=["POST"]) for act in find_acts()),
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: _explain_http,
@@ -118,7 +117,6 @@ def place_of(request: Request) -> Place:
 def _show(desk: Desk, guard: Guard, navigation: Navigation, view: View) -> Callable[[Request], Awaitable[Response]]:
     async def show(request: Request) -> Response:
         place = place_of(request)
-        count = desk.changes.count
         page = await view.read(desk, place)
         facts = await read_facts(page)
         shell = {
@@ -127,7 +125,6 @@ def _show(desk: Desk, guard: Guard, navigation: Navigation, view: View) -> Calla
             **await navigation.read(view.path),
             "form_token": guard.form_token(request),
             "read_only": desk.read_only,
-            "count": count,
             **facts,
             **page.facts,
         }

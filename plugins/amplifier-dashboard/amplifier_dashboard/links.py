@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from pathlib import Path
 
 from amplifier_core.ids import session_id_of
 
@@ -16,9 +15,3 @@ def background_key(project: str, queue: str) -> str:
 def background_path(project: str, queue: str) -> str:
     """Return the page of a background session."""
     return f"/background/{background_key(project, queue)}"
-
-
-def shorten_home(folder: str) -> str:
-    """Return a folder with `~` for the person's home."""
-    home = str(Path.home())
-    return "~" + folder.removeprefix(home) if folder == home or folder.startswith(f"{home}/") else folder

@@ -14,8 +14,9 @@ from markupsafe import Markup, escape
 from amplifier_core.utils.secrets import redact_text, redactor
 from amplifier_foundation.documents.safe_text import plain
 from amplifier_foundation.documents.times import format_time
+from amplifier_foundation.operations.columns import shorten_home
 
-from .links import background_path, shorten_home
+from .links import background_path
 from .states import show_state
 
 if TYPE_CHECKING:

@@ -16,11 +16,12 @@ from amplifier_core.frozen import frozen
 from amplifier_core.text_search import contains, cut_snippet, fold_words, read_query
 from amplifier_core.utils.secrets import redact_text
 from amplifier_foundation.documents.safe_text import plain
+from amplifier_foundation.operations.columns import shorten_home
 from amplifier_foundation.sessions.lineage import describe_event
 from amplifier_foundation.sessions.store_views import search_of, views_of
 
 from ..declarations import read_queues
-from ..links import background_path, shorten_home
+from ..links import background_path
 from ..pages import Act, Page, View
 from ..rendering import render_block
 
