@@ -2,7 +2,7 @@
 # make test       run all tests
 # make check      run ruff, mypy --strict and the tests of the architecture
 # make ecosystem  run modules of others on this kernel and these on the published one, and list the differences
-# make bench      measure speed, beside limits of the same run
+# make bench      measure speed beside peers and references of the same run, and the last release; ONLY="hooks files" JSON=figures.json
 # make chaos      kill the program at each step and at KILLS=200 random moments; compare accepted and handled events
 # make streams    let model services fail by SCHEDULES=10000 random schedules, and kill the program after each event of a stream
 # make soak       run for MINUTES=60 while disks fill, folders go, ports are taken and bundles change
@@ -58,7 +58,7 @@ ecosystem: $(READY)
 	@$(BIN)/python -m tests.ecosystem || test $$? -eq 75
 
 bench: $(READY)
-	@$(BIN)/python -m tests.benchmarks
+	@$(BIN)/python -m tests.benchmarks $(ONLY) $(if $(JSON),--json $(JSON)) $(if $(AGAINST),--against $(AGAINST))
 
 chaos: $(READY)
 	@KILLS=$(KILLS) $(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 \

@@ -4,58 +4,133 @@ from __future__ import annotations
 
 import gc
 import json
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
+from math import floor, log, sqrt
+from statistics import linear_regression, median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 Sample: TypeAlias = "Callable[[], Awaitable[float]]"
 """Does the work a few times, and returns the seconds that one time took."""
+Verdict: TypeAlias = Literal["ok", "MISSED", "undecided", ""]
+"""`undecided`: what is allowed lies within the uncertainty of the median. Empty: nothing is allowed or forbidden."""
+
+FLAT, LINEAR = 0.1, 1.1
+"""The exponents that are allowed where a cost should stay the same, and where it should grow with the work."""
+SETTLED = 0.1
+"""Two runs of the same program differ by so much: a row did not change by less."""
+
+
+class Figure(float):
+    """The median of some rounds. `rounds` is what each of them gave, in their order."""
+
+    __slots__ = ("rounds",)
+    rounds: tuple[float, ...]
+
+    def __new__(cls, rounds: Iterable[float]) -> Figure:
+        kept = tuple(rounds)
+        figure = super().__new__(cls, median(kept))
+        figure.rounds = kept
+        return figure
+
+    def __sub__(self, other: float) -> Figure:
+        """Return what the rounds of this one take beyond those of the other, never less than nothing."""
+        return Figure(max(0.0, ours - theirs) for ours, theirs in paired(self, other))
+
+    def __truediv__(self, other: float) -> Figure:
+        return Figure(ours / theirs for ours, theirs in paired(self, other))
+
+
+def paired(ours: float, theirs: float) -> list[tuple[float, float]]:
+    """Return the two figures round by round; where their rounds do not belong together, beside the median."""
+    first = _rounds(ours)
+    second = _rounds(theirs)
+    if len(first) == len(second):
+        return list(zip(first, second, strict=True))
+    if len(first) == 1:
+        return [(float(ours), each) for each in second]
+    return [(each, float(theirs)) for each in first]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table; times are seconds.
 
-    `at_most` bounds `ours` itself, `at_most_ratio` bounds it in measures of `limit`; a row without either only informs.
-    Where the limit could not be measured, `note` says why, and its ratio is not judged.
+    `ours` in measures of `limit`, round by round, is what is judged: the median of `values` may be `at_most_ratio`.
+    A row without either only informs. Where the limit could not be measured, `note` says why.
     """
 
     what: str
     ours: float
     limit: float | None = None
-    at_most: float | None = None
     at_most_ratio: float | None = None
     unit: str = "s"
     note: str = ""
+    values: tuple[float, ...] = ()
+    is_exponent: bool = False
+    """Whether the values are exponents of a `curve`."""
+
+    def __post_init__(self) -> None:
+        if not self.values and self.limit:
+            ratios = tuple(mine / theirs for mine, theirs in paired(self.ours, self.limit))
+            object.__setattr__(self, "values", ratios)
 
     @property
     def ratio(self) -> float | None:
-        """How many times the limit ours takes."""
-        return self.ours / self.limit if self.limit else None
+        """How many times the limit ours takes, or the exponent: the median of the values."""
+        return median(self.values) if self.values else None
 
     @property
-    def is_judged(self) -> bool:
-        """Whether there is something that it can miss."""
-        return self.at_most is not None or (self.at_most_ratio is not None and self.ratio is not None)
+    def spread(self) -> tuple[float, float]:
+        """The tenth and the ninetieth percentile of the values."""
+        return _percentile(self.values, 0.1), _percentile(self.values, 0.9)
 
     @property
-    def ok(self) -> bool:
-        """Whether it is within all that is allowed."""
-        within_time = self.at_most is None or self.ours <= self.at_most
-        return within_time and (self.at_most_ratio is None or self.ratio is None or self.ratio <= self.at_most_ratio)
+    def verdict(self) -> Verdict:
+        """Whether the median is within what is allowed, by its 95 % confidence interval."""
+        if self.at_most_ratio is None or not self.values:
+            return ""
+        low, high = _interval(self.values)
+        if low <= self.at_most_ratio < high:
+            return "undecided"
+        return "ok" if high <= self.at_most_ratio else "MISSED"
+
+    def is_slower_than(self, earlier: Row) -> bool:
+        """Whether the spreads of the two do not overlap, and this one costs more by more than `SETTLED`."""
+        if not self.values or not earlier.values:
+            return False
+        (low, _), (_, high) = self.spread, earlier.spread
+        return low > max(high, (earlier.ratio or 0.0) * (1 + SETTLED))
+
+    def pooled(self, other: Row) -> Row:
+        """Return both measurements as one."""
+        rounds = (*_rounds(self.ours), *_rounds(other.ours))
+        return replace(other, values=self.values + other.values, ours=Figure(rounds))
 
 
+def curve(what: str, points: Sequence[tuple[int, float]], at_most: float = FLAT, unit: str = "s") -> Row:
+    """Return a line that is judged by an exponent: the slope of the cost over the size, both as logarithms.
+
+    `points` are sizes and what they cost, of four sizes that were measured turn by turn.
+    """
+    sizes = [log(size) for size, _ in points]
+    rounds = zip(*(_rounds(cost) for _, cost in points), strict=True)
+    slopes = tuple(linear_regression(sizes, [log(max(cost, 1e-12)) for cost in costs]).slope for costs in rounds)
+    sizes_read = " → ".join(f"{size:,}" for size, _ in (points[0], points[-1]))
+    (_, least), (_, most) = points[0], points[-1]
+    return Row(f"{what}, {sizes_read}", most, least, at_most, unit, values=slopes, is_exponent=True)
+
+
+_RECORDS = [{"id": f"session-{n}", "created": n, "config": {"tools": ["x" * 20] * 3, "n": n / 7}} for n in range(420)]
 YARDSTICK = 0.001
 """Seconds of the yardstick on the machine that the limits in seconds were set for."""
-_RECORDS = [{"id": f"session-{n}", "created": n, "config": {"tools": ["x" * 20] * 3, "n": n / 7}} for n in range(420)]
 
 
 def timed(what: str, seconds: float, at_most: float) -> Row:
-    """Return a row that has no peer, judged by the speed of this machine now: a fixed round trip through JSON.
+    """Return a line that has no peer, judged by the speed of this machine now: a fixed round trip through JSON.
 
     `at_most` is in seconds where that takes `YARDSTICK`.
     """
@@ -67,8 +142,8 @@ def timed(what: str, seconds: float, at_most: float) -> Row:
     return Row(f"{what} / a round trip through JSON", seconds, median(taken), at_most_ratio=at_most / YARDSTICK)
 
 
-async def in_turns(*samples: Sample, rounds: int) -> list[float]:
-    """Take a sample of each, `rounds` times over, and return the median of each; an earlier round only warms up."""
+async def in_turns(*samples: Sample, rounds: int) -> list[Figure]:
+    """Take a sample of each, `rounds` times over, and return a figure for each; an earlier round only warms up."""
     pairs: list[tuple[Sample, list[float]]] = [(sample, []) for sample in samples]
     for sample, _ in pairs:
         await sample()
@@ -77,7 +152,7 @@ async def in_turns(*samples: Sample, rounds: int) -> list[float]:
         for sample, taken in pairs:
             gc.collect()  # what one leaves behind is not the next one's to clear away
             taken.append(await sample())
-    return [median(taken) for _, taken in (pairs if rounds % 2 == 0 else reversed(pairs))]
+    return [Figure(taken) for _, taken in (pairs if rounds % 2 == 0 else reversed(pairs))]
 
 
 def awaited(work: Callable[[], Awaitable[Any]], calls: int) -> Sample:
@@ -102,3 +177,18 @@ def called(work: Callable[[], Any], calls: int) -> Sample:
         return (perf_counter() - start) / calls
 
     return sample
+
+
+def _rounds(figure: float) -> tuple[float, ...]:
+    return getattr(figure, "rounds", (figure,))
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[round(share * (len(values) - 1))]
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the order statistics between which the median lies with 95 %; of fewer than six values, all of them."""
+    ordered = sorted(values)
+    outside = max(0, floor((len(ordered) - 1.96 * sqrt(len(ordered))) / 2))
+    return ordered[outside], ordered[-1 - outside]

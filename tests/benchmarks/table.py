@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
     from .measure import Row
 
-_WIDTHS = (64, 9, 13, 8, 17, 0)
+_WIDTHS = (78, 9, 13, 9, 7, 9, 9, 0)
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
-HEADINGS = ("WHAT / LIMIT", "OURS", "LIMIT", "RATIO", "ALLOWED", "OK?")
+HEADINGS = ("WHAT / LIMIT", "OURS", "LIMIT", "RATIO", "SPREAD", "ALLOWED", "EARLIER", "OK?")
 
 
 def line(cells: Sequence[str]) -> str:
@@ -22,17 +22,36 @@ def line(cells: Sequence[str]) -> str:
     return "  ".join((what.ljust(_WIDTHS[0]), *aligned, verdict)).rstrip()
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    """Return what the table says of a row."""
-    verdict = ("ok" if row.ok else "MISSED") if row.is_judged else ""
+def cells(row: Row, earlier: Row | None = None) -> tuple[str, ...]:
+    """Return what the table says of a line, and of the same line in an earlier run."""
+    form = power if row.is_exponent else times
     limit = row.note if row.limit is None else quantity(row.limit, row.unit)
-    ratio = "" if row.ratio is None else times(row.ratio, ".2f")
-    return row.what, quantity(row.ours, row.unit), limit, ratio, _allowed(row), verdict
+    before = earlier.ratio if earlier else None
+    verdict = "slower" if earlier and row.verdict != "MISSED" and row.is_slower_than(earlier) else row.verdict
+    figures = ["" if each is None else form(each) for each in (row.ratio, row.at_most_ratio, before)]
+    ratio, allowed, was = figures
+    return (
+        row.what,
+        quantity(row.ours, row.unit),
+        limit,
+        ratio,
+        _spread(row),
+        f"≤ {allowed}" * bool(allowed),
+        was,
+        verdict,
+    )
 
 
-def times(ratio: float, form: str = "g") -> str:
+def times(ratio: float) -> str:
     """Return a ratio as people read it: 1.5x, or 1/200 when it is small."""
-    return f"1/{1 / ratio:,.0f}" if 0 < ratio < 0.1 else f"{ratio:{form}}x"
+    if 0 < ratio < 0.1:
+        return f"1/{1 / ratio:,.0f}"
+    return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:,.0f}x"
+
+
+def power(exponent: float) -> str:
+    """Return how a cost grows with the size n: n^1.02."""
+    return f"n^{exponent:.2f}"
 
 
 def quantity(value: float, unit: str) -> str:
@@ -43,10 +62,9 @@ def quantity(value: float, unit: str) -> str:
     return f"{value / factor:.3g} {name}"
 
 
-def _allowed(row: Row) -> str:
-    bounds = []
-    if row.at_most is not None:
-        bounds.append(f"≤ {quantity(row.at_most, row.unit)}")
-    if row.at_most_ratio is not None:
-        bounds.append(f"≤ {times(row.at_most_ratio)}")
-    return ", ".join(bounds)
+def _spread(row: Row) -> str:
+    """Return half the way from the tenth to the ninetieth percentile."""
+    if len(row.values) < 2 or not row.ratio:
+        return ""
+    low, high = row.spread
+    return f"± {(high - low) / 2:.2f}" if row.is_exponent else f"± {(high - low) / 2 / row.ratio:.0%}"
