@@ -8,8 +8,8 @@ import os
 import subprocess
 import sys
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -19,19 +19,22 @@ from amplifier_core.storage import SessionRecord
 from amplifier_foundation.sessions.storages import open_store
 
 from .environment import peers_python
-from .measure import Row, called, in_turns, timed
+from .measure import Row, called, in_turns
 from .stores import PEERS
 from .storing import LONG
-from .worker import worker
+from .worker import SCRIPTS, worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from .measure import Sample
 
 START = 12  # goal: times `python -c pass`
-START_SECONDS = 0.3  # goal: seconds to the answer of `initialize`
-FORK = 5e-3  # goal: seconds from a request to its answer, for a fork of 100,000 messages
-MESSAGES = 100_000
-UPDATES = 1_000  # goal: a second, without loss
+FORK = 20.0  # goal: times an agent by hand, which answers after a one-row transaction
+STREAM = 5.0  # goal: times an agent by hand, which writes its updates in a loop
+MESSAGES, UPDATES = 100_000, 20_000
+OURS = [sys.executable, "-m", "amplifier_foundation", "acp"]
+BARE = [sys.executable, str(SCRIPTS / "bare_agent.py")]
 
 BUNDLE = """---
 bundle: {name: editor}
@@ -102,23 +105,78 @@ class _Editor:
 
 
 @contextmanager
-def _editor(folder: Path) -> Iterator[_Editor]:
+def _editor(folder: Path, command: Sequence[str] = OURS) -> Iterator[_Editor]:
     environ = {**os.environ, "AMPLIFIER_HOME": str(folder / "home"), "AMPLIFIER_TRUST": "1"}
-    command = [sys.executable, "-m", "amplifier_foundation", "acp"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder, env=environ) as process:
         yield _Editor(process)
         assert process.stdin is not None
         process.stdin.close()
 
 
+@contextmanager
+def _agents() -> Iterator[tuple[Path, _Editor, _Editor]]:
+    """Yield a folder with a bundle, an editor that speaks with our agent there, and one with an agent by hand."""
+    with TemporaryDirectory(prefix="amplifier-bench-") as name:
+        folder = Path(name)
+        (folder / "bundle.md").write_text(BUNDLE)
+        (folder / "streaming.py").write_text(PROVIDER)
+        with _editor(folder) as ours, _editor(folder, [*BARE, str(folder / "bare.db")]) as bare:
+            ours.ask("initialize", protocolVersion=1)
+            yield folder, ours, bare
+
+
+async def _start() -> AsyncIterator[Row]:
+    """Start agents beside Python."""
+    with TemporaryDirectory(prefix="amplifier-bench-") as name:
+        folder = Path(name)
+        (folder / "bundle.md").write_text(BUNDLE)
+
+        async def initialize() -> float:
+            began = perf_counter()
+            with _editor(folder) as editor:
+                editor.ask("initialize", protocolVersion=1)
+                return perf_counter() - began
+
+        ours, python = await in_turns(initialize, called(_start_python, 2), rounds=9)
+    yield Row("initialize answered, from the start / python -c pass", ours, python, at_most_ratio=START)
+
+
 def _start_python() -> None:
     subprocess.run([sys.executable, "-c", "pass"], check=True)
 
 
+async def _forks() -> AsyncIterator[Row]:
+    """Fork a long session beside an agent by hand, and beside the stores of the peers, which copy it."""
+    with _agents() as (folder, ours, bare):
+        long = await asyncio.to_thread(asyncio.run, _store_long(folder))
+        ours.ask("session/resume", sessionId=long, cwd=str(folder))
+        samples = [_forking(editor, long, folder) for editor in (ours, bare)]
+        fork, limit = await in_turns(*samples, rounds=15)
+        yield Row(f"session/fork of {MESSAGES:,} messages / by hand", fork, limit, at_most_ratio=FORK)
+    python = peers_python()
+    async with AsyncExitStack() as opened:
+        for name in PEERS:
+            figure = None
+            if python is not None:
+                script = f"store_{name.replace('-', '_')}"
+                figure = await (await opened.enter_async_context(worker(python, script))).measure(f"fork_{LONG}")
+            yield Row(f"  beside a fork of {LONG:,} in the store of {name}", fork, figure, note="not installed")
+
+
+def _forking(editor: _Editor, session: str, folder: Path) -> Sample:
+    async def sample() -> float:
+        began = perf_counter()
+        fork = editor.ask("session/fork", sessionId=session, cwd=str(folder))["sessionId"]
+        taken = perf_counter() - began
+        editor.ask("session/close", sessionId=fork)
+        return taken
+
+    return sample
+
+
 async def _store_long(folder: Path) -> str:
     """Store a session of 100,000 messages, and return its id."""
-    os.environ["AMPLIFIER_HOME"] = str(folder / "home")
-    store = open_store(load_plugins(), None)
+    store = open_store(load_plugins(), None, folder / "home" / "amplifier.db")
     name = "long-history"
     await store.create(SessionRecord(name, name="long", project=os.path.realpath(folder), status="idle"))
     pair = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]
@@ -129,51 +187,21 @@ async def _store_long(folder: Path) -> str:
     return name
 
 
-async def _peers(ours: float) -> AsyncIterator[Row]:
-    """Put a fork of 10,000 messages in the stores of the peers beside it: they copy them."""
-    python = peers_python()
-    async with AsyncExitStack() as opened:
-        for name in PEERS:
-            figure = None
-            if python is not None:
-                script = f"store_{name.replace('-', '_')}"
-                figure = await (await opened.enter_async_context(worker(python, script))).measure(f"fork_{LONG}")
-            yield Row(f"  beside a fork of {LONG:,} in the store of {name}", ours, figure, note="not installed")
+async def _updates() -> AsyncIterator[Row]:
+    """Stream an answer of many pieces beside an agent by hand."""
+    with _agents() as (folder, ours, bare):
+        ids = [editor.ask("session/new", cwd=str(folder), mcpServers=[])["sessionId"] for editor in (ours, bare)]
+
+        def stream(editor: _Editor, session: str) -> None:
+            editor.updates = 0
+            editor.ask("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "stream"}])
+            lost.append(UPDATES - editor.updates)
+
+        lost: list[int] = []
+        samples = [called(partial(stream, *each), 1) for each in zip((ours, bare), ids, strict=True)]
+        taken, limit = await in_turns(*samples, rounds=5)
+    yield Row(f"{UPDATES:,} updates of one answer / by hand", taken, limit, at_most_ratio=STREAM)
+    yield Row("  updates lost", sum(lost), UPDATES * len(lost), at_most_ratio=0, unit="")
 
 
-async def rows() -> AsyncIterator[Row]:
-    """Start agents beside Python, then fork a long session, and stream."""
-    with TemporaryDirectory(prefix="amplifier-bench-") as name:
-        folder = Path(name)
-        (folder / "bundle.md").write_text(BUNDLE)
-        (folder / "streaming.py").write_text(PROVIDER)
-
-        def initialize() -> None:
-            began = perf_counter()
-            with _editor(folder) as editor:
-                editor.ask("initialize", protocolVersion=1)
-                taken.append(perf_counter() - began)
-
-        taken: list[float] = []
-        python, _ = await in_turns(called(_start_python, 2), called(initialize, 1), rounds=9)
-        yield Row("initialize answered, from the start / python -c pass", median(taken), python, at_most_ratio=START)
-        yield timed("  in seconds", median(taken), at_most=START_SECONDS)
-        long = await asyncio.to_thread(asyncio.run, _store_long(folder))
-        with _editor(folder) as editor:
-            editor.ask("initialize", protocolVersion=1)
-            editor.ask("session/resume", sessionId=long, cwd=name)
-            forks = []
-            for _ in range(60):
-                began = perf_counter()
-                fork = editor.ask("session/fork", sessionId=long, cwd=name)["sessionId"]
-                forks.append(perf_counter() - began)
-                editor.ask("session/close", sessionId=fork)
-            yield timed("session/fork of 100,000 messages", median(forks[10:]), at_most=FORK)
-            async for row in _peers(median(forks[10:])):
-                yield row
-            new = editor.ask("session/new", cwd=name, mcpServers=[])["sessionId"]
-            editor.updates, began = 0, perf_counter()
-            editor.ask("session/prompt", sessionId=new, prompt=[{"type": "text", "text": "stream"}])
-            rate = editor.updates / (perf_counter() - began)
-            yield Row("updates a second, of 20,000 in one answer", 1 / rate, 1 / UPDATES, at_most_ratio=1.0)
-            yield Row("  updates lost", 20_000 - editor.updates, at_most=0, unit="")
+PARTS = (_start, _forks, _updates)
