@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.benchmarks import __main__ as program
+from tests.benchmarks import hooks
 from tests.benchmarks.measure import FLAT, LINEAR, Figure, Row, curve, in_turns
 from tests.benchmarks.record import read_record, write_record
 from tests.benchmarks.table import cells
@@ -131,6 +132,22 @@ def test_a_row_that_got_slower_than_the_record_is_named(area: list[Row], tmp_pat
     assert "1.05x  slower" in out
     area[0] = row(1.0, 1.35, 1.4)
     assert run("hooks", "--against", str(path))[0] == 0, "the spreads overlap"
+
+
+def test_a_part_that_fails_is_named_and_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken() -> AsyncIterator[Row]:
+        raise OSError("no such server")
+        yield
+
+    async def sound() -> AsyncIterator[Row]:
+        yield row(1.0)
+
+    monkeypatch.setattr(hooks, "PARTS", (broken, sound), raising=False)
+    code, out, err = run("hooks")
+    assert code == 1
+    assert "work / by hand" in out
+    assert "OSError: no such server" in err
+    assert "1 could not be measured:\n  hooks: broken\n" in err
 
 
 def test_runs_of_a_record_are_pooled(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,11 +61,18 @@ async def measure(part: Callable[[], AsyncIterator[Row]]) -> list[Row]:
     return list(lines.values())
 
 
-def measure_area(area: str) -> Iterable[Row]:
-    """Measure the parts of an area, one after the other: its `PARTS`, or its `rows`."""
+def measure_area(area: str) -> Iterable[Row | str]:
+    """Measure the parts of an area, one after the other: its `PARTS`, or its `rows`.
+
+    A part that fails ends no other: its name stands in place of its lines, and its traceback goes to stderr.
+    """
     module = import_module(f".{area}", __package__)
     for part in getattr(module, "PARTS", None) or (module.rows,):
-        yield from asyncio.run(measure(part))
+        try:
+            yield from asyncio.run(measure(part))
+        except Exception:
+            traceback.print_exc()
+            yield part.__name__
 
 
 @click.command()
@@ -80,29 +88,34 @@ def main(areas: Sequence[str], written: Path | None, against: Sequence[Path]) ->
     """Measure AREAS (default: all) and print a table; ends with 1 when a row misses what is allowed."""
     earlier = read_record(*(against or RELEASE))
     record: Record = {}
+    failed: list[str] = []
     click.echo(line(HEADINGS))
     for area in areas or AREAS:
         for each in measure_area(area):
+            if isinstance(each, str):
+                failed.append(f"{area}: {each}")
+                continue
             record[f"{area}: {each.what}"] = each
             click.echo(line(cells(each, earlier.get(f"{area}: {each.what}"))))
     if written is not None:
         write_record(written, record)
-    sys.exit(_summary(record, earlier))
+    sys.exit(_summary(record, earlier, failed))
 
 
-def _summary(record: Record, earlier: Record) -> int:
-    """Name what missed, stayed undecided or got slower; return the exit code."""
+def _summary(record: Record, earlier: Record, failed: Sequence[str]) -> int:
+    """Name what failed, missed, stayed undecided or got slower; return the exit code."""
     missed = [name for name, each in record.items() if each.verdict == "MISSED"]
     undecided = [name for name, each in record.items() if each.verdict == "undecided"]
     slower = [name for name, each in record.items() if name in earlier and each.is_slower_than(earlier[name])]
     for what, names in (
+        ("could not be measured", failed),
         ("missed what is allowed", missed),
         (f"could not be decided in {TRIES} tries", undecided),
         ("slower than in the last release", slower),
     ):
         if names:
             click.echo("\n".join((f"{len(names)} {what}:", *(f"  {name}" for name in names))), err=True)
-    return bool(missed or slower)
+    return bool(failed or missed or slower)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WORKERS = 4
 LEASE = 3.0
 """Seconds until a dead worker's job may be done again."""
-RESTORED_AFTER = 60.0
+RESTORED_AFTER = 25.0
 """Seconds without a further job after which the rest counts as lost: a peer looks for lost ones every 10 s."""
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,45 +16,83 @@ from amplifier_foundation.bundle.module_loader import BundleModuleLoader
 from amplifier_tool_bash import describe_sandbox, mount
 from amplifier_tool_bash.commands.decoding import describe_command
 
-from .measure import Row, awaited, called, in_turns, timed
+from .measure import Row, awaited, called, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-AT_MOST = 15e-3  # goal: seconds that a sandbox adds to a command
-DECODING = 300e-6
-TOOL_BEGINS, TOOL_CALL = 400e-3, 3e-3
+ADDED = 3.0  # goal: times bubblewrap by hand with one mount, of what it adds to a command
+DECODING = 10.0  # goal: times `shlex` on the same command
+TOOL_BEGINS = 17.0  # goal: times `python -c pass` in bubblewrap by hand
+TOOL_CALL = 60.0  # goal: times a line of JSON to a Python in bubblewrap by hand, and back
+BASH = ("bash", "--noprofile", "--norc", "-c")
+BWRAP = ("bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--ro-bind", "/", "/")
+BWRAP += ("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--")
+ECHO = "import json, sys\nfor line in sys.stdin: print(json.dumps(json.loads(line)), flush=True)"
+LINE = b'{"text": "' + b"x" * 200 + b'"}\n'
 COMMAND = "cd src && grep -rn 'a b' . | head -20"
 
 
-async def rows() -> AsyncIterator[Row]:
-    """Run `true` in bash, alone and by the tool; then decode a command again and again."""
+async def _decoding() -> AsyncIterator[Row]:
+    """Decode a command again and again."""
+    describe = partial(describe_command, COMMAND, "/tmp", is_confined=True)
+    ours, limit = await in_turns(called(describe, 100), called(partial(shlex.split, COMMAND), 100), rounds=15)
+    yield Row("decode a command of three / shlex", ours, limit, at_most_ratio=DECODING)
+
+
+async def _commands() -> AsyncIterator[Row]:
+    """Run `true` in bash: alone, in bubblewrap by hand, and by the tool."""
+    if not await _is_installed():
+        yield Row("a command in bubblewrap", 0.0, note="bubblewrap is not installed")
+        return
     with TemporaryDirectory(prefix="amplifier-bench-") as folder:
-        [taken] = await in_turns(called(partial(describe_command, COMMAND, folder, is_confined=True), 200), rounds=15)
-        yield timed("decode a command of three", taken, at_most=DECODING)
-        kind = await asyncio.to_thread(lambda: describe_sandbox()["kind"])
-        if kind != "bubblewrap":
-            yield Row("  a command in bubblewrap", 0.0, note="bubblewrap is not installed")
-            return
         coordinator = ModuleCoordinator(session_id="bench")
         coordinator.register_capability("session.working_dir", folder)
         await mount(coordinator, {})
         tool = coordinator.get("tools", "bash")
-        alone, inside = await in_turns(
-            awaited(_run_alone, 5), awaited(partial(_run_inside, tool), 5), rounds=15
-        )  # fmt: skip
+        alone, by_hand, inside = await in_turns(
+            awaited(partial(_run, *BASH, "true"), 5),
+            awaited(partial(_run, *BWRAP, *BASH, "true"), 5),
+            awaited(partial(_run_inside, tool), 5),
+            rounds=15,
+        )
         await coordinator.cleanup()
-    yield timed("what bubblewrap adds to a command", inside - alone, at_most=AT_MOST)
+    what = "what bubblewrap adds to a command / by hand"
+    yield Row(what, inside - alone, by_hand - alone, at_most_ratio=ADDED)
     yield Row("  bash in bubblewrap, beside bash alone", inside, alone)
+
+
+async def _tools() -> AsyncIterator[Row]:
+    """Begin the process of a tool in bubblewrap, and call the tool there and here."""
+    if not await _is_installed():
+        return
     with TemporaryDirectory(prefix="amplifier-bench-") as folder:
         (Path(folder) / "a.txt").write_text("one\n")
-        [taken] = await in_turns(awaited(partial(_mount_tools, folder, sandbox=True), 1), rounds=5)
-        yield timed("begin the process of a tool in bubblewrap", taken, at_most=TOOL_BEGINS)
+        begun, limit = await in_turns(
+            awaited(partial(_mount_tools, folder, sandbox=True), 1),
+            awaited(partial(_run, *BWRAP, sys.executable, "-c", "pass"), 1),
+            rounds=9,
+        )
+        yield Row("begin the process of a tool in bubblewrap / of Python", begun, limit, at_most_ratio=TOOL_BEGINS)
         here, there = [await _open(folder, sandbox=sandbox) for sandbox in (False, True)]
-        alone, inside = await in_turns(awaited(partial(_read, here), 20), awaited(partial(_read, there), 20), rounds=9)
+        with subprocess.Popen(
+            [*BWRAP, sys.executable, "-c", ECHO], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as echo:
+            alone, inside, line = await in_turns(
+                awaited(partial(_read, here), 20),
+                awaited(partial(_read, there), 20),
+                called(partial(_echo, echo), 20),
+                rounds=15,
+            )
+            echo.kill()
         for coordinator in (here, there):
             await coordinator.cleanup()
-    yield timed("what bubblewrap adds to the call of a tool", inside - alone, at_most=TOOL_CALL)
+    what = "what bubblewrap adds to the call of a tool / a line to Python in it, and back"
+    yield Row(what, inside - alone, line, at_most_ratio=TOOL_CALL)
+
+
+async def _is_installed() -> bool:
+    return bool(await asyncio.to_thread(lambda: describe_sandbox()["kind"]) == "bubblewrap")
 
 
 async def _open(folder: str, *, sandbox: bool) -> ModuleCoordinator:
@@ -75,12 +116,22 @@ async def _read(coordinator: ModuleCoordinator) -> None:
         raise AssertionError(result.error)
 
 
-async def _run_alone() -> None:
-    process = await asyncio.create_subprocess_exec("bash", "--noprofile", "--norc", "-c", "true")
+async def _run(*command: str) -> None:
+    process = await asyncio.create_subprocess_exec(*command)
     await process.wait()
+
+
+def _echo(echo: subprocess.Popen[bytes]) -> None:
+    assert echo.stdin is not None and echo.stdout is not None
+    echo.stdin.write(LINE)
+    echo.stdin.flush()
+    echo.stdout.readline()
 
 
 async def _run_inside(tool: Any) -> None:
     result = await tool.execute({"command": "true"})
     if not result.success:
         raise AssertionError(result.error)
+
+
+PARTS = (_decoding, _commands, _tools)
