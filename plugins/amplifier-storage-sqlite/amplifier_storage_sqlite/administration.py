@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import StoreError, StoreUnavailable
 from amplifier_core.storage import Compacted, Salvaged, StoreFault, StoreInfo, StoreUse
 
-from .checking import SALVAGE, damaged_pages, find_faults, rebuild_indexes
+from .checking import SALVAGE, damaged_pages, find_faults, has_wrong_counts, rebuild_indexes
 from .copying import back_up, flush, forget_unfinished
 from .faults import damage_error, translate_errors
 from .message_search import clear_index
@@ -32,6 +32,7 @@ STEP = 256
 
 _KINDS = {
     "histories": "sessions",
+    "delivery_counts": "deliveries",
     "cuts": "sessions",
     "sqlite_sequence": "events",
     "triggers": "trigger states",
@@ -43,7 +44,7 @@ _KINDS = {
     **{f"message_index{part}": "search in messages" for part in ("", "_config", "_data", "_idx")},
 }
 _DERIVED = ("documents", "search in messages")
-_NO_DATA = {"histories", "sqlite_sequence", *(table for table, kind in _KINDS.items() if kind in _DERIVED)}
+_NO_DATA = {"histories", "sqlite_sequence", "delivery_counts", *(table for table, kind in _KINDS.items() if kind in _DERIVED)}
 """Tables without data of their own."""
 _LARGEST = (
     "SELECT 'queue ' || queue, count(*), sum(length(CAST(event AS BLOB))) FROM deliveries GROUP BY project, queue",
@@ -94,7 +95,7 @@ class SqliteAdministration:
         """Read the whole file and return its faults; with `repair`, rebuild damaged indexes first."""
         try:
             with self._open() as db:
-                if repair and damaged_pages(db):
+                if repair and (damaged_pages(db) or has_wrong_counts(db)):
                     rebuild_indexes(db)
                 return find_faults(db)
         except StoreUnavailable:

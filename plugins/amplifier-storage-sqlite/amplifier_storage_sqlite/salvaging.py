@@ -23,7 +23,7 @@ from .carving import Pages, Row
 from .checking import incomplete_sessions
 from .faults import DamageError
 from .rows import SESSIONS
-from .schema import MIGRATIONS, upgrade
+from .schema import MIGRATIONS, count_deliveries, upgrade
 from .searching import rebuild_index
 from .sessions import COLUMNS, seal
 from .values import checksum
@@ -92,6 +92,7 @@ class Salvage:
         upgrade(self.db, version)
         self._restore_sequence(last)
         rebuild_index(self.db)
+        count_deliveries(self.db)
         self._link_histories()
         self._rebuild_records()
         self.lost += [f"{count} rows of {table} are damaged" for table, count in sorted(refused.items())]
@@ -201,7 +202,8 @@ def _shapes(db: sqlite3.Connection) -> defaultdict[tuple[bool, int], list[Shape]
     found: defaultdict[tuple[bool, int], list[Shape]] = defaultdict(list)
     tables = """SELECT name, sql FROM sqlite_master
         WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'document_index%'
-            AND name NOT LIKE 'message_index%' AND name NOT IN ('message_spans', 'message_projects')"""
+            AND name NOT LIKE 'message_index%'
+            AND name NOT IN ('message_spans', 'message_projects', 'delivery_counts')"""
     for table, sql in db.execute(tables).fetchall():
         columns = db.execute(f"PRAGMA table_info({table})").fetchall()
         keys = [at for at, column in enumerate(columns) if column[5]]
