@@ -17,7 +17,7 @@ from .checking import SALVAGE, damaged_pages, find_faults, has_wrong_counts, reb
 from .copying import back_up, flush, forget_unfinished
 from .faults import damage_error, translate_errors
 from .message_search import clear_index
-from .opening import CHECKED_AT_OPEN, check, connect, place_of, require_place, restrict
+from .opening import check, connect, place_of, require_place, restrict
 from .salvaging import salvage
 from .schema import APPLICATION_ID
 from .values import unplain
@@ -25,6 +25,8 @@ from .values import unplain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PROBED = 16 * 1024 * 1024
+"""Bytes of the largest file that a probe checks completely; the check takes a tenth of a second."""
 BACKUPS = "backups"
 """The folder of backups beside the store."""
 STEP = 256
@@ -88,7 +90,7 @@ class SqliteAdministration:
             require_place(self.path, self._place)  # of a store that was there from the start
         with self._open() as db:
             db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if self.path.stat().st_size <= CHECKED_AT_OPEN:
+            if self.path.stat().st_size <= PROBED:
                 check(db)
 
     def check(self, *, repair: bool = False) -> list[StoreFault]:
