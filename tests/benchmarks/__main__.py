@@ -42,6 +42,7 @@ AREAS = (
     "editors",
     "flows",
     "foreman",
+    "reading",
     "page",
 )
 TRIES = 3

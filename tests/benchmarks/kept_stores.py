@@ -160,7 +160,7 @@ def _multiply(db: sqlite3.Connection, sessions: int, deliveries: int) -> None:
     _Copies(db, sessions, deliveries).write()
     for sql in statements:
         db.execute(sql)
-    if hasattr(schema, "count_deliveries"): schema.count_deliveries(db)
+    schema.count_deliveries(db)
     db.execute("COMMIT")
 
 
@@ -218,7 +218,7 @@ class _Copies:
                 "event_id": _new_id("event", number),
                 "event": original["event"].replace(original["event_id"], _new_id("event", number)),
                 "session_id": f"session-{number:012}",
-                **{name: at for name in ("available_at", "created", "updated")},
+                **dict.fromkeys(("available_at", "created", "updated"), at),
             }
 
     def _copied_sessions(self) -> Iterator[Mapping[str, Any]]:
