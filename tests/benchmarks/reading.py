@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .kept_stores import COMMON, MIDDLE, RARE, SIZES, keep_store
 from .measure import Row, curve, in_turns
-from .startup import NOTHING, PROGRAM, PYTHON, compiled
+from .startup import NOTHING, PROGRAM, PYTHON, compiled, run_command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -57,7 +57,7 @@ async def measure_command(command: Sequence[str], ratio: float) -> AsyncIterator
     stores = [await keep_store(*size) for size in SIZES]
     name = f"amplifier {' '.join(command)}"
     *taken, nothing = await in_turns(
-        *[_run(store, PROGRAM, *command) for store in stores], _run(stores[0], *NOTHING), rounds=ROUNDS
+        *[_run(store, PROGRAM, *command) for store in stores], run_command(*NOTHING), rounds=ROUNDS
     )
     sessions = [size for size, _ in SIZES]
     yield curve(f"{name}, of sessions", list(zip(sessions, taken, strict=True)))

@@ -368,7 +368,9 @@ async def fill_large(
 
     for number in range(min(queues, 20)):  # the numbers of projects and of bundles repeat together
         project, bundle = f"{folder}/project-{number % 4}", f"bundle-{number % 5}"
-        root = SessionRecord(root_id(bundle, project), name=bundle, bundle=bundle, project=project, status="interrupted")
+        root = SessionRecord(
+            root_id(bundle, project), name=bundle, bundle=bundle, project=project, status="interrupted"
+        )
         await store.create(root)
     await asyncio.gather(*map(one_queue, range(queues)))
 
