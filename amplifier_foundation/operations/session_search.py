@@ -6,8 +6,7 @@ number of the other sessions makes no difference.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from amplifier_core.frozen import frozen
 
@@ -18,9 +17,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from amplifier_core.storage import SessionRecord, SessionStore, Status
+    from amplifier_core.store_views import MessageSearch
 
-SEARCHED = 2_000
-"""Messages that one search reads for a text within a word: those of the last changed sessions."""
+    class MessageSearchStore(SessionStore, MessageSearch, Protocol):
+        """A store that finds messages."""
+
+
+SEARCHED = 100_000
+"""Messages that one search reads where the store does not know their words: that takes seconds."""
+EXPANDED = 100
+"""Words that a part of a word stands for at most."""
 FOUND = 1_000
 """Messages that one search takes from the index of a store at most; fewer, where they are of enough sessions."""
 
@@ -72,13 +78,46 @@ async def find_sessions(store: SessionStore, wanted: Wanted, limit: int, text: s
 async def search_sessions(store: SessionStore, wanted: Wanted, limit: int, text: str) -> Found:
     """Return the wanted sessions with a text in a message, the name or the id.
 
-    The index of the store finds words; messages are read for a text within a word, as many as `SEARCHED`.
+    The index of the store finds words, and the words that a text is a part of. Messages are read where it does not, as
+    many as `SEARCHED`.
     """
+    folded = text.casefold()
     known = {each.session_id: each for each in await find_sessions(store, wanted, limit, text)}
-    for project in _places(wanted):
-        known |= await _find_indexed(store, project, wanted, limit, text.casefold())
-    if len(known) >= limit:
+    is_complete = await _find_words(store, wanted, limit, folded, known)
+    if is_complete or len(known) >= limit:
         return Found(_newest(known.values(), limit))
+    return await _read_others(store, wanted, limit, folded, known)
+
+
+async def _find_words(
+    store: SessionStore, wanted: Wanted, limit: int, text: str, known: dict[str, SessionRecord]
+) -> bool:
+    """Add sessions that the index of the store knows; return whether there can be no others."""
+    from amplifier_core.errors import AmplifierError
+    from amplifier_core.store_views import MessageSearch, WordSearch
+    from amplifier_core.text_search import read_query
+
+    words = read_query(text)
+    if not words or not isinstance(store, MessageSearch):
+        return False
+    try:
+        is_complete = await _find_indexed(store, wanted, limit, text, text, known)
+        if len(known) >= limit or not isinstance(store, WordSearch):
+            return False
+        first, *rest = words
+        longer = [] if " " in first else await store.find_words(first, limit=EXPANDED)
+        for word in longer:
+            if word != first and len(known) < limit:
+                await _find_indexed(store, wanted, limit, " ".join((word, *rest)), text, known)
+    except AmplifierError:  # the messages are read instead
+        return False
+    return is_complete and len(longer) < EXPANDED
+
+
+async def _read_others(
+    store: SessionStore, wanted: Wanted, limit: int, text: str, known: dict[str, SessionRecord]
+) -> Found:
+    """Read messages of the last changed sessions, as many as `SEARCHED`."""
     left, read = SEARCHED, 0
     newest = await find_sessions(store, wanted, SEARCHED)
     for record in newest:
@@ -86,8 +125,10 @@ async def search_sessions(store: SessionStore, wanted: Wanted, limit: int, text:
         if left < 0 and read:
             break
         read += 1
-        if record.session_id not in known and await _has_text(store, record, text.casefold()):
+        if record.session_id not in known and await _has_text(store, record, text):
             known[record.session_id] = record
+            if len(known) >= limit:
+                return Found(_newest(known.values(), limit))
     more = read < len(newest) or len(newest) == SEARCHED
     return Found(_newest(known.values(), limit), len(newest) - read if more else 0, read)
 
@@ -108,7 +149,7 @@ async def _find_in_project(
     if not isinstance(store, StoreViews):
         records = [as_it_is(each) for each in await store.sessions(project=project)]
         return [each for each in records if wanted.accepts(each, text)][:limit]
-    statuses = set(wanted.statuses) | ({"running"} if "interrupted" in wanted.statuses else set())
+    statuses: set[Status] = {*wanted.statuses, "running"} if "interrupted" in wanted.statuses else {*wanted.statuses}
     size = limit
     while True:  # a longer page, not the next one: a session that changes meanwhile would be in both or in none
         page = await store.session_page(project=project, statuses=statuses, text=text or wanted.name, limit=size)
@@ -120,31 +161,27 @@ async def _find_in_project(
 
 
 async def _find_indexed(
-    store: SessionStore, project: str | None, wanted: Wanted, limit: int, text: str
-) -> dict[str, SessionRecord]:
-    """Return wanted sessions that have a text in a message, as far as the store finds its words."""
-    from amplifier_core.errors import AmplifierError
-    from amplifier_core.store_views import MessageSearch
-
-    found: dict[str, SessionRecord] = {}
-    if not isinstance(store, MessageSearch):
-        return found
-    looked_at, size = set[tuple[str, int]](), min(2 * limit, FOUND)
-    with suppress(AmplifierError):  # the messages are read instead
+    store: MessageSearchStore, wanted: Wanted, limit: int, query: str, text: str, known: dict[str, SessionRecord]
+) -> bool:
+    """Add wanted sessions with a text in one of the messages of a query; return whether all messages are indexed."""
+    is_complete = True
+    for project in _places(wanted):
+        looked_at, size = set[tuple[str, int]](), min(2 * limit, FOUND)
         while True:
-            matches = (await store.search_messages(text, project=project, limit=size)).matches
-            for each in matches:
+            found = await store.search_messages(query, project=project, limit=size)
+            for each in found.matches:
                 place = each.session_id, each.position
-                if place in looked_at or each.session_id in found:
+                if place in looked_at or each.session_id in known:
                     continue
                 looked_at.add(place)
                 record = as_it_is(await store.get(each.session_id))
                 if wanted.accepts(record) and await _has_text(store, record, text, each.position):
-                    found[each.session_id] = record
-            if len(found) >= limit or len(matches) < size or size >= FOUND:
+                    known[each.session_id] = record
+            if len(known) >= limit or len(found.matches) < size or size >= FOUND:
                 break
             size = min(4 * size, FOUND)
-    return found
+        is_complete = is_complete and found.complete
+    return is_complete
 
 
 async def _has_text(store: SessionStore, record: SessionRecord, text: str, position: int | None = None) -> bool:

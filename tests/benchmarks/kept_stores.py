@@ -6,6 +6,7 @@ own, in the order in which the product would have written them.
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import sqlite3
 import sys
@@ -62,11 +63,17 @@ class KeptStore(NamedTuple):
 
 async def keep_store(sessions: int, deliveries: int) -> KeptStore:
     """Return the kept store of this size; make it first unless there is a sound one."""
-    folder = KEPT / _key() / f"{sessions}-{deliveries}"
+    key = _key()
+    folder = KEPT / key / f"{sessions}-{deliveries}"
     store = KeptStore(folder / "home", folder / "project-0")
-    if not _is_sound(store.path, sessions, deliveries):
-        shutil.rmtree(folder, ignore_errors=True)
-        await _make(folder, store, sessions, deliveries)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with (KEPT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        for other in [each for each in KEPT.iterdir() if each.is_dir() and each.name != key]:
+            shutil.rmtree(other, ignore_errors=True)
+        if not _is_sound(store.path, sessions, deliveries):
+            shutil.rmtree(folder, ignore_errors=True)
+            await _make(folder, store, sessions, deliveries)
     return store
 
 

@@ -110,8 +110,8 @@ async def _find(
     found = await search_sessions(store, wanted, limit, text)
     if found.unread:
         click.echo(
-            f"searched the words of all sessions, and for a text within a word the last changed {found.read:,}, which "
-            f"is {SEARCHED:,} messages; narrow them with --status, --name or --since",
+            f"searched the last changed {found.read:,} of {found.read + found.unread:,} sessions, which is "
+            f"{SEARCHED:,} messages, and the words of the others; narrow them with --status, --name or --since",
             err=True,
         )
     return found.records

@@ -46,7 +46,12 @@ _KINDS = {
     **{f"message_index{part}": "search in messages" for part in ("", "_config", "_data", "_idx")},
 }
 _DERIVED = ("documents", "search in messages")
-_NO_DATA = {"histories", "sqlite_sequence", "delivery_counts", *(table for table, kind in _KINDS.items() if kind in _DERIVED)}
+_NO_DATA = {
+    "histories",
+    "sqlite_sequence",
+    "delivery_counts",
+    *(table for table, kind in _KINDS.items() if kind in _DERIVED),
+}
 """Tables without data of their own."""
 _LARGEST = (
     "SELECT 'queue ' || queue, count(*), sum(length(CAST(event AS BLOB))) FROM deliveries GROUP BY project, queue",

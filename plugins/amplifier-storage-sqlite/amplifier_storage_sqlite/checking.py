@@ -98,7 +98,7 @@ def has_wrong_counts(db: sqlite3.Connection) -> bool:
 
 
 def rebuild_indexes(db: sqlite3.Connection) -> bool:
-    """Rebuild all indexes, and the counts of deliveries, if only they are damaged; return whether the file is sound afterwards.
+    """Rebuild all indexes and counts if only they are damaged; return whether the file is sound afterwards.
 
     An index with more rows than its table is evidence of lost rows: it stays.
     """

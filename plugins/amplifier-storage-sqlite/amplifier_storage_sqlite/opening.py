@@ -25,7 +25,7 @@ _PRAGMAS = (
 _SMALLEST_PAGE = 512  # bytes: https://sqlite.org/fileformat.html
 
 CHECKED_AT_OPEN = 1024 * 1024
-"""Bytes of the largest file checked completely at every opening: each row is looked up in each index, which takes 5 ms."""
+"""Bytes of the largest file checked completely at every opening: all rows are looked up in all indexes, in 5 ms."""
 
 
 COPY_TABLE = "unfinished_copy"

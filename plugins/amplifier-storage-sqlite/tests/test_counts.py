@@ -35,7 +35,7 @@ async def _counted(store: SqliteStore) -> dict[tuple[str, str], int]:
 
 
 async def test_counts_follow_every_change_of_a_delivery(store: SqliteStore) -> None:
-    chance = random.Random(7)  # noqa: S311
+    chance = random.Random(7)
     for number in range(300):
         at, queue = AT + timedelta(seconds=number), chance.choice("ab")
         event = TriggerEvent(TriggerType.MANUAL, "t", at, dedupe_key=str(chance.randrange(200)))
