@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_core.triggers import TriggerEvent, TriggerType
 from amplifier_foundation.sessions.store_views import search_of
-from amplifier_storage_sqlite import open_sqlite, schema
+from amplifier_storage_sqlite import counting, open_sqlite, schema
 from amplifier_storage_sqlite.sessions import seal
 from amplifier_storage_sqlite.values import checksum
 
@@ -91,7 +91,7 @@ def load_filler() -> Any:
 
 def _key() -> str:
     """Return the version of the schema, and a digest of what fills the stores."""
-    text = b"".join(path.read_bytes() for path in (Path(__file__), FILLED, Path(schema.__file__)))
+    text = b"".join(Path(path).read_bytes() for path in (__file__, FILLED, schema.__file__, counting.__file__))
     return f"{len(schema.MIGRATIONS)}-{sha256(text).hexdigest()[:12]}"
 
 
@@ -167,7 +167,7 @@ def _multiply(db: sqlite3.Connection, sessions: int, deliveries: int) -> None:
     _Copies(db, sessions, deliveries).write()
     for sql in statements:
         db.execute(sql)
-    schema.count_deliveries(db)
+    counting.count_deliveries(db)
     db.execute("COMMIT")
 
 

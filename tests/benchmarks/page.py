@@ -9,6 +9,7 @@ import re
 import shutil
 import sqlite3
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from socket import SHUT_RDWR
@@ -53,9 +54,10 @@ COMMITS, PAUSE = 20, 0.4
 POLL = 0.05
 
 
-async def rows_of_views() -> AsyncIterator[Row]:
-    """Measure every view on each kept store."""
-    async for row in measure_views([(sessions, (await keep_store(sessions, count)).path) for sessions, count in SIZES]):
+async def rows_of_view(path: str) -> AsyncIterator[Row]:
+    """Measure a view on each kept store."""
+    files = [(sessions, (await keep_store(sessions, deliveries)).path) for sessions, deliveries in SIZES]
+    async for row in measure_view(path, files):
         yield row
 
 
@@ -69,33 +71,35 @@ async def rows_of_commits() -> AsyncIterator[Row]:
             yield row
 
 
-PARTS = (rows_of_views, rows_of_commits)
+VIEWS = (*(each.path for each in find_views()), f"/search?q={COMMON}")
+PARTS = (*(partial(rows_of_view, path) for path in VIEWS), rows_of_commits)
 
 
-async def measure_views(files: Sequence[tuple[int, Path]]) -> AsyncIterator[Row]:
-    """Yield rows for each view with an address of its own, read from a new server; `files` are stores by their size."""
-    stores = [open_sqlite({"path": path}) for _, path in files]
+async def measure_view(path: str, files: Sequence[tuple[int, Path]]) -> AsyncIterator[Row]:
+    """Yield rows for a view, unless its address needs more than is known, read from a new server each time.
+
+    `files` are stores by their numbers of sessions.
+    """
+    stores = [open_sqlite({"path": file}) for _, file in files]
     sizes = [size for size, _ in files]
     try:
         known = [await _find_ids(store) for store in stores]
-        for path in [*(each.path for each in find_views()), f"/search?q={COMMON}"]:
-            if not set(re.findall(r"{(\w+)}", path)) <= known[0].keys():
-                continue
-            samples = [_view(store, path.format(**ids)) for store, ids in zip(stores, known, strict=True)]
-            *taken, nothing = await in_turns(*samples, run_command(*NOTHING), rounds=ROUNDS)
-            first = ", the first view of a new server" if path in ("/", "/cost") else ""
-            if path in FULL:
-                what = f"{path}, {sizes[-1]:,} sessions / {sizes[-2]:,}"
-                yield Row(what, taken[-1], taken[-2], at_most_ratio=FULL_RATIO)
-            else:
-                yield curve(f"{path}{first}, of sessions", list(zip(sizes, taken, strict=True)))
-            ratio = FIRST_RATIO if path == "/" else VIEW_RATIO
-            yield Row(
-                f"{path}{first}, {sizes[-1]:,} sessions / python -c pass", taken[-1], nothing, at_most_ratio=ratio
-            )
-        again, nothing = await in_turns(_unchanged(stores[-2], "/cost"), run_command(*NOTHING), rounds=ROUNDS)
-        what = f"/cost again, nothing has changed, {sizes[-2]:,} sessions / python -c pass"
-        yield Row(what, again, nothing, at_most_ratio=AGAIN_RATIO)
+        if not set(re.findall(r"{(\w+)}", path)) <= known[0].keys():
+            return
+        samples = [_view(store, path.format(**ids)) for store, ids in zip(stores, known, strict=True)]
+        *taken, nothing = await in_turns(*samples, run_command(*NOTHING), rounds=ROUNDS)
+        name = f"{path}, the first view of a new server" if path in ("/", "/cost") else path
+        if path in FULL:
+            what = f"{name}, {sizes[-1]:,} sessions / {sizes[-2]:,}"
+            yield Row(what, taken[-1], taken[-2], at_most_ratio=FULL_RATIO)
+        else:
+            yield curve(f"{name}, of sessions", list(zip(sizes, taken, strict=True)))
+        ratio = FIRST_RATIO if path == "/" else VIEW_RATIO
+        yield Row(f"{name}, {sizes[-1]:,} sessions / python -c pass", taken[-1], nothing, at_most_ratio=ratio)
+        if path == "/cost":
+            again, nothing = await in_turns(_unchanged(stores[-2], path), run_command(*NOTHING), rounds=ROUNDS)
+            what = f"{path} again, nothing has changed, {sizes[-2]:,} sessions / python -c pass"
+            yield Row(what, again, nothing, at_most_ratio=AGAIN_RATIO)
     finally:
         for store in stores:
             await store.close()

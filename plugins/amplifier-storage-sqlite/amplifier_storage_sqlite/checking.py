@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.storage import StoreFault
 
+from .counting import FINISHED, count_deliveries
 from .documents import COLUMNS as DOCUMENT_COLUMNS
-from .inbox import FINISHED
 from .message_search import clear_index
-from .schema import count_deliveries
 from .searching import rebuild_index
 from .sessions import COLUMNS
 from .values import checksum, loads, unplain

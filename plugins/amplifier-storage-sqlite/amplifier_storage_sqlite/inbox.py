@@ -18,6 +18,7 @@ from amplifier_core.errors import DeliveryConflict, DeliveryNotFound, StaleEpoch
 from amplifier_core.storage import DeliveryCounts, Purged
 
 from .admission import OPEN, WAITS_AND_IS_HELD, admit, let_next, line_up, skip
+from .counting import FINISHED
 from .faults import IndexDamage
 from .rows import DELIVERIES, EVENTS, StateRows, encode, pause_collection
 from .sessions import AFTER, update
@@ -74,8 +75,6 @@ WHERE project = :project AND queue = :queue AND {OPEN} AND waits = 0 AND state =
 """
 
 _BEGINNING = "SELECT id FROM deliveries WHERE {0} >= :first AND {0} < :after ORDER BY id DESC LIMIT :limit"
-
-FINISHED = "state NOT IN ('pending', 'claimed')"
 
 _WAITING = f"""
 SELECT project, queue, trigger, state, count(*), max(created), min(created) FROM deliveries WHERE {{}} AND {OPEN}

@@ -21,9 +21,10 @@ from amplifier_core.storage import SessionRecord
 
 from .carving import Pages, Row
 from .checking import incomplete_sessions
+from .counting import count_deliveries
 from .faults import DamageError
 from .rows import SESSIONS
-from .schema import MIGRATIONS, count_deliveries, upgrade
+from .schema import MIGRATIONS, upgrade
 from .searching import rebuild_index
 from .sessions import COLUMNS, seal
 from .values import checksum

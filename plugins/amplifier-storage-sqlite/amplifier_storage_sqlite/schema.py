@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreUnavailable
 
+from .counting import COUNTING
 from .faults import damage_error
 from .values import checksum, dumps, field_of, loads, plain, without_field
 
@@ -315,49 +316,13 @@ _FIFTEENTH = (
     make_message_index,
 )
 
-
-def count_deliveries(db: sqlite3.Connection) -> None:
-    """Count the finished deliveries anew."""
-    db.execute("DELETE FROM delivery_counts")
-    db.execute(f"""INSERT INTO delivery_counts (project, queue, trigger, state, count)
-        SELECT project, queue, trigger, state, count(*) FROM deliveries WHERE {_FINISHED}
-        GROUP BY project, queue, trigger, state""")
-
-
-def _count_when(event: str, row: str, change: int, condition: str) -> str:
-    """Return the trigger that changes the count of a row."""
-    name = f"deliveries_counted_{event.split()[0].lower()}_{row.lower()}"
-    return f"""CREATE TRIGGER {name} AFTER {event} ON deliveries WHEN {row}.{condition} BEGIN
-        INSERT INTO delivery_counts (project, queue, trigger, state, count)
-            VALUES ({row}.project, {row}.queue, {row}.trigger, {row}.state, {change})
-            ON CONFLICT DO UPDATE SET count = count + {change};
-    END"""
-
-
-# The numbers of finished deliveries, kept with each change: nobody counts a million rows.
-_SIXTEENTH = (
-    """CREATE TABLE delivery_counts (
-        project TEXT NOT NULL,
-        queue TEXT NOT NULL,
-        trigger TEXT NOT NULL,
-        state TEXT NOT NULL,
-        count INTEGER NOT NULL,
-        PRIMARY KEY (project, queue, trigger, state)
-    ) WITHOUT ROWID""",
-    count_deliveries,
-    _count_when("INSERT", "NEW", 1, _FINISHED),
-    _count_when("UPDATE OF state", "NEW", 1, _FINISHED),
-    _count_when("UPDATE OF state", "OLD", -1, _FINISHED),
-    _count_when("DELETE", "OLD", -1, _FINISHED),
-)
-
 Step = str | Callable[["sqlite3.Connection"], None]
 MIGRATIONS: tuple[tuple[Step, ...], ...] = (
     *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH, _TENTH, _ELEVENTH, _TWELFTH),
     _THIRTEENTH,
     _FOURTEENTH,
     _FIFTEENTH,
-    _SIXTEENTH,
+    COUNTING,
 )
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 
