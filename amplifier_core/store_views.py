@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .storage import Delivery, DeliveryState, SessionRecord, Status
 
-__all__ = ["DeliveryRate", "MessageMatch", "MessageMatches", "MessageSearch", "StoreViews", "quote_words"]
+__all__ = ["DeliveryRate", "MessageMatch", "MessageMatches", "MessageSearch", "StoreViews", "WordSearch", "quote_words"]
 
 _AROUND = 10_000
 """Characters around a word in which secrets are looked for."""
@@ -128,6 +128,15 @@ class MessageSearch(Protocol):
 
         Turns wait for this no longer than for a short write of another session.
         """
+        ...
+
+
+@runtime_checkable
+class WordSearch(Protocol):
+    """Name the words that a text is a part of; a `MessageSearch` finds their messages."""
+
+    async def find_words(self, part: str, *, limit: int = 100) -> list[str]:
+        """Return indexed words of messages with `part` in them, at most `limit`, sorted; both in folded form."""
         ...
 
 

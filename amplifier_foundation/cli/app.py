@@ -153,7 +153,7 @@ async def use_inbox(plugins: Plugins) -> AsyncIterator[DurableStore]:
 
 async def read_sessions(store: SessionStore, *, everywhere: bool, limit: int | None = None) -> list[SessionRecord]:
     """Return the sessions of this project and of the current folder, or of all folders, the last changed first."""
-    return await sessions.read_sessions(store, None if everywhere else _projects_here(), limit)
+    return await sessions.read_sessions(store, None if everywhere else projects_here(), limit)
 
 
 async def load_bundle_at(
@@ -289,15 +289,15 @@ def require_runnable(bundle: Bundle, plugins: Plugins, *, runs: bool = False) ->
 
 async def find_session(store: SessionStore, prefix: str) -> SessionRecord:
     """Return the session with the id `prefix`, as `sessions.find_session` does; `last` is that of this project."""
-    return await sessions.find_session(store, prefix, _projects_here() if prefix == LAST else ())
+    return await sessions.find_session(store, prefix, projects_here() if prefix == LAST else ())
 
 
 async def find_last(store: SessionStore, is_wanted: Callable[[SessionRecord], bool]) -> SessionRecord:
     """Return the last changed session of this project that is wanted. Raises `SessionNotFound`."""
-    return await sessions.find_last(store, is_wanted, _projects_here())
+    return await sessions.find_last(store, is_wanted, projects_here())
 
 
-def _projects_here() -> set[str]:
+def projects_here() -> set[str]:
     """Return this project and the current folder."""
     from ..paths import project_of
 

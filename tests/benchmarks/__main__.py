@@ -43,6 +43,7 @@ AREAS = (
     "editors",
     "flows",
     "foreman",
+    "reading",
     "page",
 )
 TRIES = 3

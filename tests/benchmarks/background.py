@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import io
 import os
 import sqlite3
-from contextlib import asynccontextmanager, closing, redirect_stderr, redirect_stdout
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +27,6 @@ from amplifier_foundation import (
     PreparedBundle,
     open_inbox,
 )
-from amplifier_foundation.cli import invoke
 from amplifier_foundation.spawning.own_loops import SessionLoops
 
 from .measure import Row, called, in_turns, timed
@@ -44,13 +42,11 @@ POOL_AT_MOST = 1 / 0.95  # goal: times the ideal
 NEIGHBOUR_AT_MOST = 1 / 0.95  # goal: times as long as alone
 MEMORY_AT_MOST = 10 * 1024 * 1024  # goal: bytes, after 100,000 deliveries
 FILE_AT_MOST = 2.0  # times the file after a tenth of them
-LIST_AT_MOST = 0.2  # goal: seconds
 
 POOL, EVENTS, TURN, ROUNDS = 16, 1_000, 0.5, 5
 SOAK = int(os.environ.get("SOAK", "5000"))
 PAST = 100_000
 
-BUNDLE = "---\nbundle: {name: bench}\nbackground_sessions: [{name: queue, triggers: [{type: manual}]}]\n---\n"
 PROVIDERS = [{"module": "provider-playbook", "config": {"otherwise": {"say": "Done."}}}]
 
 
@@ -118,8 +114,6 @@ async def rows() -> AsyncIterator[Row]:
         async with open_ground() as ground:
             async for row in part(ground):
                 yield row
-    async for row in _lists():
-        yield row
 
 
 @asynccontextmanager
@@ -245,54 +239,3 @@ def _raw(path: Path) -> sqlite3.Connection:
     db.execute("PRAGMA synchronous = FULL")
     db.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
     return db
-
-
-async def _lists() -> AsyncIterator[Row]:
-    """Ask the command line about a project with many past deliveries, in this process."""
-    with TemporaryDirectory(prefix="amplifier-bench-") as folder:
-        home, project = Path(folder) / "home", Path(folder).resolve() / "project"
-        project.mkdir()
-        (project / "bundle.md").write_text(BUNDLE)
-        before = os.environ.get("AMPLIFIER_HOME")
-        os.environ["AMPLIFIER_HOME"] = str(home)
-        try:
-            await _past(home, project)
-            for command in (["trigger", "list"], ["ps"]):
-                taken = [await asyncio.to_thread(_asked, command, project) for _ in range(5)]
-                what = f"amplifier {' '.join(command)}, {PAST:,} past deliveries, without its start"
-                yield timed(what, min(taken[1:]), at_most=LIST_AT_MOST)
-        finally:
-            os.environ.pop("AMPLIFIER_HOME")
-            if before is not None:
-                os.environ["AMPLIFIER_HOME"] = before
-
-
-async def _past(home: Path, project: Path) -> None:
-    """Fill the store: one delivery as it is made, and as many copies of its row."""
-    store = open_inbox(load_plugins(environ={}))
-    from amplifier_core import TriggerEvent, TriggerType
-
-    queue = "bench/queue"
-    await store.enqueue(
-        str(project), queue, f"{queue}/trigger-manual#1", TriggerEvent(TriggerType.MANUAL, "trigger-manual")
-    )
-    claimed = await store.claim(str(project), queue, owner="bench", lease=60, session_id="s")
-    assert claimed is not None
-    await store.commit(claimed)
-    await store.close()
-    with closing(sqlite3.connect(home / "amplifier.db")) as db, db:
-        names = [row[1] for row in db.execute("PRAGMA table_info(deliveries)") if row[1] not in ("id", "delivery_id")]
-        columns = ", ".join(names)
-        db.execute(
-            f"""INSERT INTO deliveries (delivery_id, {columns})
-            WITH RECURSIVE many (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM many WHERE n < {PAST})
-            SELECT 'copy-' || n, {columns} FROM deliveries, many"""
-        )
-
-
-def _asked(command: list[str], project: Path) -> float:
-    arguments = [*command, "-b", str(project / "bundle.md")] if command[0] == "trigger" else command
-    begun = perf_counter()
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        assert invoke(arguments) == 0
-    return perf_counter() - begun

@@ -48,16 +48,18 @@ ROUNDS = 15
 
 async def rows() -> AsyncIterator[Row]:
     """Run short commands, and load the plugins, in new processes."""
-    shown, nothing = await in_turns(_run(PROGRAM, "--help"), _run(*NOTHING), rounds=ROUNDS)
+    shown, nothing = await in_turns(run_command(PROGRAM, "--help"), run_command(*NOTHING), rounds=ROUNDS)
     yield Row("amplifier --help / python -c pass", shown, nothing, at_most_ratio=HELP_RATIO)
     with TemporaryDirectory() as place:
         (Path(place) / "bundle.md").write_text(BUNDLE, encoding="utf-8")
-        await _run(PROGRAM, "trust", "--yes", folder=place)()
-        await _run(PROGRAM, "run", "hello", folder=place)()
+        await run_command(PROGRAM, "trust", "--yes", folder=place)()
+        await run_command(PROGRAM, "run", "hello", folder=place)()
         limits = [*((command, READING_RATIO) for command in READING)]
         limits += [(("run", "hello"), TURN_RATIO)]
         for command, ratio in limits:
-            took, nothing = await in_turns(_run(PROGRAM, *command, folder=place), _run(*NOTHING), rounds=ROUNDS)
+            took, nothing = await in_turns(
+                run_command(PROGRAM, *command, folder=place), run_command(*NOTHING), rounds=ROUNDS
+            )
             yield Row(f"amplifier {' '.join(command)} / python -c pass", took, nothing, at_most_ratio=ratio)
         yield await _settings(place)
         yield await _plugins(place)
@@ -73,8 +75,8 @@ async def _tools() -> Row:
             listed = "".join(f"  - module: {tool}\n" for tool in tools)
             text = BUNDLE.replace("---\n", f"---\ntools:\n{listed}", 1)
             (folder / "bundle.md").write_text(text, encoding="utf-8")
-            await _run(PROGRAM, "trust", "--yes", folder=str(folder))()
-        samples = [_run(PROGRAM, "run", "hello", folder=str(folder)) for folder in folders]
+            await run_command(PROGRAM, "trust", "--yes", folder=str(folder))()
+        samples = [run_command(PROGRAM, "run", "hello", folder=str(folder)) for folder in folders]
         took, limit = await in_turns(*samples, rounds=ROUNDS)
     what = f"amplifier run hello with {len(ALL_TOOLS)} tool packages / with {len(TWO_TOOLS)}"
     return Row(what, took, limit, at_most_ratio=TOOLS_RATIO)
@@ -85,11 +87,11 @@ async def _settings(place: str) -> Row:
         home = Path(other) / "home"
         home.mkdir()
         (home / "settings.yaml").write_text(SETTINGS, encoding="utf-8")
-        await _run(PROGRAM, "ps", folder=other)()
+        await run_command(PROGRAM, "ps", folder=other)()
         configured, plain, nothing = await in_turns(
-            _run(PROGRAM, "ps", folder=other),
-            _run(PROGRAM, "ps", folder=place),
-            _run(*NOTHING),
+            run_command(PROGRAM, "ps", folder=other),
+            run_command(PROGRAM, "ps", folder=place),
+            run_command(*NOTHING),
             rounds=ROUNDS,
         )
     what = "a settings file, its share of amplifier ps / python -c pass"
@@ -98,10 +100,10 @@ async def _settings(place: str) -> Row:
 
 async def _plugins(place: str) -> Row:
     loaded, imported, library, nothing = await in_turns(
-        _run(PYTHON, "-c", f"{IMPORTED}load_plugins()", folder=place),
-        _run(PYTHON, "-c", IMPORTED, folder=place),
-        _run(PYTHON, "-c", LIBRARY),
-        _run(*NOTHING),
+        run_command(PYTHON, "-c", f"{IMPORTED}load_plugins()", folder=place),
+        run_command(PYTHON, "-c", IMPORTED, folder=place),
+        run_command(PYTHON, "-c", LIBRARY),
+        run_command(*NOTHING),
         rounds=ROUNDS,
     )
     what = "load_plugins(), its share of a new process / import pydantic"
@@ -114,7 +116,7 @@ def compiled() -> dict[str, str]:
     return {**environ, "PYTHONPYCACHEPREFIX": str(Path(gettempdir()) / "amplifier-bench-modules")}
 
 
-def _run(*command: str, folder: str | None = None) -> Sample:
+def run_command(*command: str, folder: str | None = None) -> Sample:
     """Return a sample of a command with compiled modules; its data folder is in `folder`."""
     environ = compiled()
     if folder is not None:

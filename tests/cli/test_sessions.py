@@ -586,17 +586,25 @@ def test_sessions_are_found_by_status_name_text_and_age(told: Told, data: Data) 
 
 
 def test_a_search_says_where_it_stopped(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amplifier_foundation.cli.sessions.reading.SEARCHED", 3)
+    monkeypatch.setattr("amplifier_foundation.operations.session_search.SEARCHED", 3)
     for number in range(3):
         stored(f"s-{number}111", [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
-    code, out, err = told("session", "list", "--search", "absent")
+    code, out, err = told("session", "list", "--search", "->")
     assert (code, out) == (exits.OK, "")
     assert "searched the last changed 1 of 3 sessions, which is 3 messages" in err
+    assert told("session", "list", "--search", "absent")[2].startswith("No such session")
 
 
 def test_a_search_finds_words_in_sessions_that_it_does_not_read(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amplifier_foundation.cli.sessions.reading.SEARCHED", 3)
+    monkeypatch.setattr("amplifier_foundation.operations.session_search.SEARCHED", 3)
     for number, text in enumerate(("the Parser fails", "x", "y", "the parser is a test")):
         stored(f"s-{number}111", [{"role": "user", "content": text}, {"role": "assistant", "content": "z"}])
-    for text, found in (("parser", {"s-0111", "s-3111"}), ("parser fails", {"s-0111"}), ("arser is", {"s-3111"})):
+    for text, found in (
+        ("parser", {"s-0111", "s-3111"}),
+        ("parser fails", {"s-0111"}),
+        ("arser is", {"s-3111"}),
+        ("arse", {"s-0111", "s-3111"}),
+        ("arser fa", {"s-0111"}),
+        ("arser that", set()),
+    ):
         assert {each["session_id"] for each in data("session", "list", "--search", text)} == found

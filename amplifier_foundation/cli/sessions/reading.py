@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,14 +13,14 @@ from ...documents.safe_text import plain
 from ...operations.sessions import session_facts, with_ids
 from ...sessions.records import describe_worktree
 from ..ages import read_age
-from ..app import find_session, json_option, read_sessions, storage_plugins, use_store
+from ..app import find_session, json_option, projects_here, read_sessions, storage_plugins, use_store
 from ..completing import complete_sessions
 from ..loops import enter_loop, run_reading
 from ..output import console, plural, print_json, print_table, timestamp
 from .messages import print_message
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from datetime import timedelta
 
     from amplifier_core.storage import SessionRecord, SessionStore
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
 
 
 STATUSES = ("running", "completed", "failed", "interrupted", "cancelled", "idle")
-SEARCHED = 100_000
-"""Messages that one search reads at most: that takes seconds."""
-INDEXED = 1_000
-"""Messages that one search takes from the index of the store at most."""
 
 
 @click.command("list", epilog="Example: amplifier session list --search parser --status failed --since 7d")
@@ -67,16 +62,10 @@ async def list_(
     gc.disable()  # of 10,000 records none is garbage, and the search for garbage takes as long as reading them
     try:
         async with use_store(storage_plugins(ctx)) as store:
-            found = await read_sessions(store, everywhere=everywhere, limit=None if is_filtered else limit)
-            records = [as_it_is(record) for record in found if begin is None or record.updated >= begin]
-            records = [
-                each
-                for each in records
-                if _is_named(each, name.casefold()) and (not statuses or each.status in statuses)
-            ]
-            if search:
-                records = await _search(store, records, search.casefold(), limit)
-            del records[limit:]
+            if is_filtered:
+                records = await _find(store, everywhere, statuses, name, begin, limit, search)
+            else:
+                records = [as_it_is(each) for each in await read_sessions(store, everywhere=everywhere, limit=limit)]
     finally:
         gc.enable()
     if as_json:
@@ -102,60 +91,30 @@ async def list_(
     )
 
 
-def _is_named(record: SessionRecord, text: str) -> bool:
-    return text in record.name.casefold() or text in record.session_id.casefold()
+async def _find(
+    store: SessionStore,
+    everywhere: bool,
+    statuses: Collection[Any],
+    name: str,
+    begin: datetime | None,
+    limit: int,
+    text: str,
+) -> list[SessionRecord]:
+    """Return the sessions that are wanted; a line on stderr says when not all were read for a text."""
+    from ...operations.session_search import SEARCHED, Wanted, find_sessions, search_sessions
 
-
-async def _search(store: SessionStore, records: list[SessionRecord], text: str, limit: int) -> list[SessionRecord]:
-    """Return at most `limit` sessions with a text; a line on stderr says when not all were searched.
-
-    The index of the store finds words; the messages of other sessions are read for a text within a word.
-    """
-    from ...sessions.history import text_of
-
-    known = {each.session_id for each in records if _is_named(each, text)}
-    known |= await _find_indexed(store, text)
-    if sum(each.session_id in known for each in records) >= limit:
-        return [each for each in records if each.session_id in known][:limit]
-    left, stopped = SEARCHED, 0
-    found: list[SessionRecord] = []
-    for searched, record in enumerate(records):
-        if len(found) == limit:
-            break
-        if record.session_id in known:
-            found.append(record)
-            continue
-        left -= record.message_count
-        if left < 0 and searched:
-            stopped = stopped or searched
-        elif any(text in text_of(message).casefold() for message in await store.read(record.session_id)):
-            found.append(record)
-    if stopped:
+    wanted = Wanted(None if everywhere else projects_here(), statuses, name, begin)
+    if not text:
+        return await find_sessions(store, wanted, limit)
+    await enter_loop()
+    found = await search_sessions(store, wanted, limit, text)
+    if found.unread:
         click.echo(
-            f"searched the last changed {stopped:,} of {len(records):,} sessions, which is {SEARCHED:,} messages, and "
-            "the words of the others; narrow them with --status, --name or --since",
+            f"searched the last changed {found.read:,} of {found.read + found.unread:,} sessions, which is "
+            f"{SEARCHED:,} messages, and the words of the others; narrow them with --status, --name or --since",
             err=True,
         )
-    return found
-
-
-async def _find_indexed(store: SessionStore, text: str) -> set[str]:
-    """Return ids of sessions that have a text in a message, as far as the store finds its words."""
-    from amplifier_core.errors import AmplifierError
-    from amplifier_core.store_views import MessageSearch
-
-    from ...sessions.history import text_of
-
-    found = set[str]()
-    if not isinstance(store, MessageSearch):
-        return found
-    await enter_loop()
-    with suppress(AmplifierError):  # the messages are read instead
-        for each in (await store.search_messages(text, limit=INDEXED)).matches:
-            if each.session_id not in found:
-                messages = await store.read(each.session_id, each.position, each.position + 1)
-                found.update(each.session_id for message in messages if text in text_of(message).casefold())
-    return found
+    return found.records
 
 
 @click.command(epilog="Example: amplifier session show last")

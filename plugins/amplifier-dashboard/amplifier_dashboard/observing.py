@@ -31,8 +31,8 @@ PATIENCE = 10
 """How many times as long as it took a slow answer is good."""
 PAGE, NEWS = 250, 20
 """Sessions read at once: of all, and of those changed last."""
-ROUND = 0.12
-"""Seconds of one round of reading the costs; what is left comes in the next round."""
+FIRST_ROUND, ROUND = 0.01, 0.12
+"""Seconds of a round of reading the costs: the first one, for which a person waits, and the later ones."""
 REREAD = 300.0
 """Seconds after which all costs are read anew, without those of sessions deleted meanwhile."""
 
@@ -98,7 +98,8 @@ class Spending:
         limit = (
             PAGE if isinstance(desk.store, StoreViews) else MOST
         )  # another store is read from its begin for each page
-        while not self.is_complete and monotonic() - begun < ROUND:
+        end = begun + (ROUND if self._last is not None else FIRST_ROUND)
+        while not self.is_complete and monotonic() < end:
             page = await views.session_page(before=self._last, limit=limit)
             self._take(page)
             self.is_complete = len(page) < limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_foundation.operations.history import read_history
+from amplifier_foundation.sessions.store_views import views_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -38,9 +39,9 @@ async def read_outcome(desk: Desk, row: Row) -> Outcome | None:
 
 
 async def _find_last(desk: Desk, row: Row) -> Delivery | None:
-    place = {"project": row["project"], "queue": row["queue"]}
+    views, place = views_of(desk.store), {"project": row["project"], "queue": row["queue"]}
     states = [state for state in FINISHED if row[state]]
-    found = [each for state in states for each in await desk.store.deliveries(**place, state=state, limit=1)]
+    found = [each for state in states for each in await views.delivery_page(**place, states=[state], limit=1)]
     return max(found, key=lambda each: each.updated, default=None)
 
 

@@ -52,6 +52,13 @@ background_sessions:
 ---
 Answer in one line.
 """
+CONFIG = {
+    "session": {"orchestrator": {"module": "loop-basic"}, "context": {"module": "context-simple"}},
+    "providers": [{"module": "provider-anthropic", "config": {"model": "large", "max_tokens": 8192}}],
+    "tools": [{"module": f"tool-{name}", "config": {}} for name in ("bash", "filesystem", "grep", "todo", "web")],
+    "instruction": "Read the file, name each bug with its line, and say how to mend it. " * 8,
+}
+"""The mount plan of a session, as long as one of a small bundle."""
 HOSTILE = '<script>window.hacked = true</script><img src="https://example.org/x.png">'
 """Text of a stranger; it stays text on every page."""
 
@@ -325,16 +332,22 @@ async def _fill_run(store: DurableStore, filled: Filled) -> None:
 
 
 async def fill_large(
-    store: DurableStore, *, sessions: int = 10_000, deliveries: int = 100_000, queues: int = 40, days: int = 14
+    store: DurableStore,
+    *,
+    sessions: int = 10_000,
+    deliveries: int = 100_000,
+    queues: int = 40,
+    days: int = 14,
+    folder: str = "/work",
 ) -> None:
     """Store so many sessions and deliveries, spread over queues and days; one delivery in a hundred is a dead letter.
 
-    The last deliveries have a session each; those of the others are purged.
+    The last deliveries have a session each; those of the others are purged. The four projects are in `folder`.
     """
     now = datetime.now(UTC)
 
     async def one_queue(number: int) -> None:
-        project, queue = f"/work/project-{number % 4}", f"bundle-{number % 5}/session-{number}"
+        project, queue = f"{folder}/project-{number % 4}", f"bundle-{number % 5}/session-{number}"
         for at in range(number, deliveries, queues):
             moment = now - timedelta(days=days) * (1 - at / deliveries)
             event = file_change(f"src/file-{at % 500}.py", moment)
@@ -343,13 +356,22 @@ async def fill_large(
             claimed = await store.claim(project, queue, owner="1-test", lease=60.0, session_id=session_id, now=moment)
             assert claimed is not None
             assert claimed.delivery_id == delivery.delivery_id
+            emits = []
             if at >= deliveries - sessions:
                 await _store_session(store, claimed, session_id, moment)
+                about = {"source_session_id": session_id, "cause": event.event_id, "project": project}
+                emits = [SessionEvent(SESSION_COMPLETED, {"output": "Nothing found."}, timestamp=moment, **about)]
             if at % 100 == 99:
                 await store.dead_letter(claimed, reason=f"ProviderError: number {at % 7} does not answer")
             else:
-                await store.commit(claimed)
+                await store.commit(claimed, emits=emits)
 
+    for number in range(min(queues, 20)):  # the numbers of projects and of bundles repeat together
+        project, bundle = f"{folder}/project-{number % 4}", f"bundle-{number % 5}"
+        root = SessionRecord(
+            root_id(bundle, project), name=bundle, bundle=bundle, project=project, status="interrupted"
+        )
+        await store.create(root)
     await asyncio.gather(*map(one_queue, range(queues)))
 
 
@@ -358,10 +380,11 @@ async def _store_session(store: DurableStore, claimed: Delivery, session_id: str
     facts = {"status": "completed", "event_id": claimed.event.event_id, "created": at, "updated": at}
     record = SessionRecord(
         session_id,
-        parent_id=None,
+        parent_id=root_id(bundle, claimed.project),
         name=name,
         bundle=bundle,
         project=claimed.project,
+        config=CONFIG,
         metadata={**spent(at), **charged(claimed)},
         message_count=0,
         **facts,  # type: ignore[arg-type]

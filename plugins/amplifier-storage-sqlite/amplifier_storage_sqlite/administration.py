@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from amplifier_core.errors import StoreError, StoreUnavailable
 from amplifier_core.storage import Compacted, Salvaged, StoreFault, StoreInfo, StoreUse
 
-from .checking import SALVAGE, damaged_pages, find_faults, rebuild_indexes
+from .checking import SALVAGE, damaged_pages, find_faults, has_wrong_counts, rebuild_indexes
 from .copying import back_up, flush, forget_unfinished
 from .faults import damage_error, translate_errors
 from .message_search import clear_index
-from .opening import CHECKED_AT_OPEN, check, connect, place_of, require_place, restrict
+from .opening import check, connect, place_of, require_place, restrict
 from .salvaging import salvage
 from .schema import APPLICATION_ID
 from .values import unplain
@@ -25,6 +25,8 @@ from .values import unplain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PROBED = 16 * 1024 * 1024
+"""Bytes of the largest file that a probe checks completely; the check takes a tenth of a second."""
 BACKUPS = "backups"
 """The folder of backups beside the store."""
 STEP = 256
@@ -32,6 +34,7 @@ STEP = 256
 
 _KINDS = {
     "histories": "sessions",
+    "delivery_counts": "deliveries",
     "cuts": "sessions",
     "sqlite_sequence": "events",
     "triggers": "trigger states",
@@ -43,7 +46,12 @@ _KINDS = {
     **{f"message_index{part}": "search in messages" for part in ("", "_config", "_data", "_idx")},
 }
 _DERIVED = ("documents", "search in messages")
-_NO_DATA = {"histories", "sqlite_sequence", *(table for table, kind in _KINDS.items() if kind in _DERIVED)}
+_NO_DATA = {
+    "histories",
+    "sqlite_sequence",
+    "delivery_counts",
+    *(table for table, kind in _KINDS.items() if kind in _DERIVED),
+}
 """Tables without data of their own."""
 _LARGEST = (
     "SELECT 'queue ' || queue, count(*), sum(length(CAST(event AS BLOB))) FROM deliveries GROUP BY project, queue",
@@ -87,14 +95,14 @@ class SqliteAdministration:
             require_place(self.path, self._place)  # of a store that was there from the start
         with self._open() as db:
             db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if self.path.stat().st_size <= CHECKED_AT_OPEN:
+            if self.path.stat().st_size <= PROBED:
                 check(db)
 
     def check(self, *, repair: bool = False) -> list[StoreFault]:
         """Read the whole file and return its faults; with `repair`, rebuild damaged indexes first."""
         try:
             with self._open() as db:
-                if repair and damaged_pages(db):
+                if repair and (damaged_pages(db) or has_wrong_counts(db)):
                     rebuild_indexes(db)
                 return find_faults(db)
         except StoreUnavailable:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.storage import StoreFault
 
+from .counting import FINISHED, count_deliveries
 from .documents import COLUMNS as DOCUMENT_COLUMNS
 from .message_search import clear_index
 from .searching import rebuild_index
@@ -54,10 +55,16 @@ FROM parts LEFT JOIN histories ON id = history GROUP BY session_id HAVING missin
 """
 
 
+_COUNTED = "SELECT project, queue, trigger, state, count FROM delivery_counts WHERE count <> 0"
+_REALLY = f"""SELECT project, queue, trigger, state, count(*) FROM deliveries NOT INDEXED WHERE {FINISHED}
+    GROUP BY project, queue, trigger, state"""
+_WRONG = f"SELECT EXISTS ({_COUNTED} EXCEPT {_REALLY}) OR EXISTS ({_REALLY} EXCEPT {_COUNTED})"
+
+
 def find_faults(db: sqlite3.Connection) -> list[StoreFault]:
     """Return the faults of a file, at most `MOST` of each kind; reads every page."""
     faults = [StoreFault("file", each, SALVAGE) for each in damaged_pages(db)]
-    for find in (_wrong_checksums, _unreadable_values, incomplete_sessions):
+    for find in (_wrong_checksums, _unreadable_values, _wrong_counts, incomplete_sessions):
         try:
             faults += islice(find(db), MOST)
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -81,8 +88,16 @@ def incomplete_sessions(db: sqlite3.Connection) -> Iterator[StoreFault]:
         yield StoreFault(f"session {session_id}", message, f"amplifier session repair {session_id}")
 
 
+def has_wrong_counts(db: sqlite3.Connection) -> bool:
+    """Return whether the counts of finished deliveries differ from the deliveries."""
+    try:
+        return bool(db.execute(_WRONG).fetchone()[0])
+    except sqlite3.Error:
+        return True
+
+
 def rebuild_indexes(db: sqlite3.Connection) -> bool:
-    """Rebuild all indexes if only they are damaged; return whether the file is sound afterwards.
+    """Rebuild all indexes and counts if only they are damaged; return whether the file is sound afterwards.
 
     An index with more rows than its table is evidence of lost rows: it stays.
     """
@@ -93,6 +108,7 @@ def rebuild_indexes(db: sqlite3.Connection) -> bool:
                 db.execute("REINDEX")
                 rebuild_index(db)
                 clear_index(db)
+                count_deliveries(db)
                 if not damaged_pages(db):
                     db.execute("COMMIT")
                     return True
@@ -111,6 +127,11 @@ def _has_lost_rows(db: sqlite3.Connection) -> bool:
             if db.execute(f"SELECT total(1) FROM {table} INDEXED BY {index}").fetchone()[0] > rows:
                 return True
     return False
+
+
+def _wrong_counts(db: sqlite3.Connection) -> Iterator[StoreFault]:
+    if has_wrong_counts(db):
+        yield StoreFault("deliveries", "their counts differ from them", REPAIR)
 
 
 def _wrong_checksums(db: sqlite3.Connection) -> Iterator[StoreFault]:

@@ -47,6 +47,7 @@ _DAMAGE = (
     "table documents already exists",
     "index deliveries_open already exists",
     "table message_spans already exists",
+    "table delivery_counts already exists",
     "malformed JSON",
 )
 """Beginnings of SQLite's messages about changed files, for errors without a code of their own."""

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MOST_MATCHES = 1000
 """Messages looked at for one word, the newest ones."""
 
+_PROJECT = "\ue000"
+"""The first sign of the words that stand for projects; no word of a text begins with it."""
+
 _MATCHES = "SELECT rowid FROM message_index WHERE message_index MATCH ? ORDER BY rowid DESC LIMIT ?"
 _ROWS = """SELECT rowid, history, position, CAST(body AS BLOB), digest FROM messages
     WHERE rowid BETWEEN ? AND ? ORDER BY rowid DESC LIMIT ?"""
@@ -153,6 +156,17 @@ def search(db: sqlite3.Connection, project: Column, words: Sequence[str], limit:
     return MessageMatches(matches, _newest_gap(db) is None)
 
 
+def find_words(db: sqlite3.Connection, part: str, limit: int) -> list[str]:
+    """Return indexed words with a text in them."""
+    if not has_index(db):
+        return []
+    db.execute("PRAGMA query_only = OFF")  # a table that reads the index is temporary, and a change all the same
+    db.execute("CREATE VIRTUAL TABLE temp.message_terms USING fts5vocab('main', 'message_index', 'row')")
+    db.execute("PRAGMA query_only = ON")
+    query = "SELECT term FROM message_terms WHERE instr(term, ?) AND substr(term, 1, 1) <> ? LIMIT ?"
+    return [term for (term,) in db.execute(query, (part, _PROJECT, limit))]
+
+
 def _newest_gap(db: sqlite3.Connection) -> tuple[int, int] | None:
     """Return the range of rowids above which all messages are indexed, None if all are."""
     ends = "SELECT (SELECT min(rowid) FROM messages), (SELECT max(rowid) FROM messages)"  # both at once read all rows
@@ -203,5 +217,5 @@ def _words_of(body: bytes, project: Column) -> str:
 
 
 def _lexeme_of(project: Column) -> str:
-    """Return the word that stands for a project; no word of a text begins with this sign."""
-    return "\ue000" + blake2b(str(unplain(project)).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    """Return the word that stands for a project."""
+    return _PROJECT + blake2b(str(unplain(project)).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

@@ -21,6 +21,7 @@ from amplifier_core.storage import SessionRecord
 
 from .carving import Pages, Row
 from .checking import incomplete_sessions
+from .counting import count_deliveries
 from .faults import DamageError
 from .rows import SESSIONS
 from .schema import MIGRATIONS, upgrade
@@ -92,6 +93,7 @@ class Salvage:
         upgrade(self.db, version)
         self._restore_sequence(last)
         rebuild_index(self.db)
+        count_deliveries(self.db)
         self._link_histories()
         self._rebuild_records()
         self.lost += [f"{count} rows of {table} are damaged" for table, count in sorted(refused.items())]
@@ -201,7 +203,8 @@ def _shapes(db: sqlite3.Connection) -> defaultdict[tuple[bool, int], list[Shape]
     found: defaultdict[tuple[bool, int], list[Shape]] = defaultdict(list)
     tables = """SELECT name, sql FROM sqlite_master
         WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'document_index%'
-            AND name NOT LIKE 'message_index%' AND name NOT IN ('message_spans', 'message_projects')"""
+            AND name NOT LIKE 'message_index%'
+            AND name NOT IN ('message_spans', 'message_projects', 'delivery_counts')"""
     for table, sql in db.execute(tables).fetchall():
         columns = db.execute(f"PRAGMA table_info({table})").fetchall()
         keys = [at for at, column in enumerate(columns) if column[5]]

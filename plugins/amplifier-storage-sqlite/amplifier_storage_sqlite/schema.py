@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_core.errors import StoreUnavailable
 
+from .counting import COUNTING
 from .faults import damage_error
 from .values import checksum, dumps, field_of, loads, plain, without_field
 
@@ -321,6 +322,7 @@ MIGRATIONS: tuple[tuple[Step, ...], ...] = (
     _THIRTEENTH,
     _FOURTEENTH,
     _FIFTEENTH,
+    COUNTING,
 )
 """The n-th brings a file of version n to version n + 1. Released ones are never changed."""
 

@@ -10,6 +10,8 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from amplifier_core.errors import StoreUnavailable
+
 from .values import micros, plain
 
 if TYPE_CHECKING:
@@ -106,11 +108,22 @@ class SqliteViews(ABC):
 
         words, column, end = read_query(query), plain(project, "project"), monotonic() + INDEXED_FOR
         while True:
-            while words and await self.index_messages(STEP) and monotonic() < end:
-                pass
+            try:
+                while words and await self.index_messages(STEP) and monotonic() < end:
+                    pass
+            except StoreUnavailable:  # of a full disk: what is indexed is found all the same
+                if not await self._read(None, message_search.has_index):
+                    raise
+                end = 0.0
             found = await self._read(None, lambda db: message_search.search(db, column, words, limit))
             if found.complete or not words or monotonic() >= end:
                 return found
+
+    async def find_words(self, part: str, *, limit: int = 100) -> list[str]:
+        """Return indexed words of messages with `part` in them."""
+        from . import message_search
+
+        return await self._read(None, lambda db: message_search.find_words(db, part, limit))
 
     async def index_messages(self, limit: int = 1000) -> int:
         """Index messages, the newest first."""

@@ -16,8 +16,8 @@ from amplifier_core.store_views import DeliveryRate
 from amplifier_core.triggers import TriggerEvent, TriggerType
 
 from .admission import OPEN
+from .counting import FINISHED
 from .faults import IndexDamage
-from .inbox import FINISHED
 from .rows import DELIVERIES, pause_collection
 from .sessions import COLUMNS, listed_record
 from .values import moment, unplain

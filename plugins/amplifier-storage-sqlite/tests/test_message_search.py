@@ -181,3 +181,27 @@ async def test_a_sqlite_without_fts5_says_so(store: SqliteStore) -> None:
     with pytest.raises(StoreUnavailable, match="has no FTS5"):
         await store.search_messages("word")
     await store.delete("a")
+
+
+async def test_the_words_that_a_text_is_a_part_of_are_those_of_stored_messages(store: SqliteStore) -> None:
+    await _say(store, "a", "The Parser fails", "compare Größe", "sparse")
+    assert await store.find_words("par") == []
+    assert await _find(store, "parser") == [("a", 0)]
+    assert await store.find_words("par") == ["compare", "parser", "sparse"]
+    assert await store.find_words("par", limit=2) == ["compare", "parser"]
+    assert await store.find_words("ross") == ["grosse"]
+    assert await store.find_words("0") == []
+    await store.create(SessionRecord("b"))
+    await store.delete("a")
+    assert await store.find_words("par") == []
+
+
+async def test_a_search_on_a_full_disk_finds_what_is_indexed(store: SqliteStore) -> None:
+    await _say(store, "a", "word")
+    assert await _find(store, "word") == [("a", 0)]
+    await _say(store, "b", *(f"word {number} of a long text" for number in range(900)))
+    pages = _ask(store, "PRAGMA page_count")
+    store._writer._db.execute(f"PRAGMA max_page_count = {pages}")
+    found = await store.search_messages("word", limit=5)
+    assert ([each.session_id for each in found.matches], found.complete) == (["a"], False)
+    assert len(await store.find_words("wor")) == 1

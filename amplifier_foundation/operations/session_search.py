@@ -1,0 +1,192 @@
+"""Find stored sessions by their status, name and age, and by a text in their messages.
+
+A store that shows pages is asked for the wanted sessions alone, and one with an index for the words of messages: the
+number of the other sessions makes no difference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from amplifier_core.frozen import frozen
+
+from ..sessions.presence import as_it_is
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from datetime import datetime
+
+    from amplifier_core.storage import SessionRecord, SessionStore, Status
+    from amplifier_core.store_views import MessageSearch
+
+    class MessageSearchStore(SessionStore, MessageSearch, Protocol):
+        """A store that finds messages."""
+
+
+SEARCHED = 100_000
+"""Messages that one search reads where the store does not know their words: that takes seconds."""
+EXPANDED = 100
+"""Words that a part of a word stands for at most."""
+FOUND = 1_000
+"""Messages that one search takes from the index of a store at most; fewer, where they are of enough sessions."""
+
+
+@frozen
+class Wanted:
+    """Say which sessions are wanted."""
+
+    projects: Collection[str] | None = None
+    """None: all."""
+    statuses: Collection[Status] = ()
+    name: str = ""
+    """A part of the name or the id, in capitals or not."""
+    begin: datetime | None = None
+    """The earliest time of the last change."""
+
+    def accepts(self, record: SessionRecord, text: str = "") -> bool:
+        """Return whether a session of a wanted project is wanted; with a `text`, if it stands in its name or id."""
+        return (
+            (self.begin is None or record.updated >= self.begin)
+            and (not self.statuses or record.status in self.statuses)
+            and is_named(record, self.name.casefold())
+            and is_named(record, text.casefold())
+        )
+
+
+class Found(NamedTuple):
+    """Hold the sessions that a search has found, the last changed first."""
+
+    records: list[SessionRecord]
+    unread: int = 0
+    """How many sessions were not read for a text within a word, when some were not."""
+    read: int = 0
+
+
+def is_named(record: SessionRecord, text: str) -> bool:
+    """Return whether a folded text is in the name or the id of a session."""
+    return text in record.name.casefold() or text in record.session_id.casefold()
+
+
+async def find_sessions(store: SessionStore, wanted: Wanted, limit: int, text: str = "") -> list[SessionRecord]:
+    """Return the wanted sessions as they are, the last changed first; with a `text`, those named so."""
+    found = [
+        record for project in _places(wanted) for record in await _find_in_project(store, project, wanted, limit, text)
+    ]
+    return _newest(found, limit)
+
+
+async def search_sessions(store: SessionStore, wanted: Wanted, limit: int, text: str) -> Found:
+    """Return the wanted sessions with a text in a message, the name or the id.
+
+    The index of the store finds words, and the words that a text is a part of. Messages are read where it does not, as
+    many as `SEARCHED`.
+    """
+    folded = text.casefold()
+    known = {each.session_id: each for each in await find_sessions(store, wanted, limit, text)}
+    is_complete = await _find_words(store, wanted, limit, folded, known)
+    if is_complete or len(known) >= limit:
+        return Found(_newest(known.values(), limit))
+    return await _read_others(store, wanted, limit, folded, known)
+
+
+async def _find_words(
+    store: SessionStore, wanted: Wanted, limit: int, text: str, known: dict[str, SessionRecord]
+) -> bool:
+    """Add sessions that the index of the store knows; return whether there can be no others."""
+    from amplifier_core.errors import AmplifierError
+    from amplifier_core.store_views import MessageSearch, WordSearch
+    from amplifier_core.text_search import read_query
+
+    words = read_query(text)
+    if not words or not isinstance(store, MessageSearch):
+        return False
+    try:
+        is_complete = await _find_indexed(store, wanted, limit, text, text, known)
+        if len(known) >= limit or not isinstance(store, WordSearch):
+            return False
+        first, *rest = words
+        longer = [] if " " in first else await store.find_words(first, limit=EXPANDED)
+        for word in longer:
+            if word != first and len(known) < limit:
+                await _find_indexed(store, wanted, limit, " ".join((word, *rest)), text, known)
+    except AmplifierError:  # the messages are read instead
+        return False
+    return is_complete and len(longer) < EXPANDED
+
+
+async def _read_others(
+    store: SessionStore, wanted: Wanted, limit: int, text: str, known: dict[str, SessionRecord]
+) -> Found:
+    """Read messages of the last changed sessions, as many as `SEARCHED`."""
+    left, read = SEARCHED, 0
+    newest = await find_sessions(store, wanted, SEARCHED)
+    for record in newest:
+        left -= record.message_count if record.session_id not in known else 0
+        if left < 0 and read:
+            break
+        read += 1
+        if record.session_id not in known and await _has_text(store, record, text):
+            known[record.session_id] = record
+            if len(known) >= limit:
+                return Found(_newest(known.values(), limit))
+    more = read < len(newest) or len(newest) == SEARCHED
+    return Found(_newest(known.values(), limit), len(newest) - read if more else 0, read)
+
+
+def _places(wanted: Wanted) -> Collection[str | None]:
+    return [None] if wanted.projects is None else set(wanted.projects)
+
+
+def _newest(records: Iterable[SessionRecord], limit: int) -> list[SessionRecord]:
+    return sorted(records, key=lambda each: each.updated, reverse=True)[:limit]
+
+
+async def _find_in_project(
+    store: SessionStore, project: str | None, wanted: Wanted, limit: int, text: str
+) -> list[SessionRecord]:
+    from amplifier_core.store_views import StoreViews
+
+    if not isinstance(store, StoreViews):
+        records = [as_it_is(each) for each in await store.sessions(project=project)]
+        return [each for each in records if wanted.accepts(each, text)][:limit]
+    statuses: set[Status] = {*wanted.statuses, "running"} if "interrupted" in wanted.statuses else {*wanted.statuses}
+    size = limit
+    while True:  # a longer page, not the next one: a session that changes meanwhile would be in both or in none
+        page = await store.session_page(project=project, statuses=statuses, text=text or wanted.name, limit=size)
+        found = [record for each in page if wanted.accepts(record := as_it_is(each), text)]
+        is_end = len(page) < size or (wanted.begin is not None and page[-1].updated < wanted.begin)
+        if is_end or len(found) >= limit:
+            return found[:limit]
+        size *= 4
+
+
+async def _find_indexed(
+    store: MessageSearchStore, wanted: Wanted, limit: int, query: str, text: str, known: dict[str, SessionRecord]
+) -> bool:
+    """Add wanted sessions with a text in one of the messages of a query; return whether all messages are indexed."""
+    is_complete = True
+    for project in _places(wanted):
+        looked_at, size = set[tuple[str, int]](), min(2 * limit, FOUND)
+        while True:
+            found = await store.search_messages(query, project=project, limit=size)
+            for each in found.matches:
+                place = each.session_id, each.position
+                if place in looked_at or each.session_id in known:
+                    continue
+                looked_at.add(place)
+                record = as_it_is(await store.get(each.session_id))
+                if wanted.accepts(record) and await _has_text(store, record, text, each.position):
+                    known[each.session_id] = record
+            if len(known) >= limit or len(found.matches) < size or size >= FOUND:
+                break
+            size = min(4 * size, FOUND)
+        is_complete = is_complete and found.complete
+    return is_complete
+
+
+async def _has_text(store: SessionStore, record: SessionRecord, text: str, position: int | None = None) -> bool:
+    """Return whether a message of a session, or the one at a position, has a folded text."""
+    from ..sessions.history import text_of
+
+    start, stop = (0, None) if position is None else (position, position + 1)
+    return any(text in text_of(message).casefold() for message in await store.read(record.session_id, start, stop))
