@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,14 @@ def test_times_are_kept_to_the_microsecond_in_any_zone() -> None:
         datetime(9999, 12, 31, tzinfo=UTC),
     ):
         assert moment(micros(when)) == when
+    for number in (
+        0,
+        1,
+        2**33 * 10**6 - 1,
+        2**33 * 10**6,
+        *(Random(7).randrange(2**33 * 10**6) for _ in range(10_000)),
+    ):
+        assert micros(moment(number)) == number
     naive = datetime(2026, 1, 1, 12)  # noqa: DTZ001 - what a plugin may well hand over
     assert moment(micros(naive)) == naive.astimezone()
 
