@@ -61,6 +61,12 @@ def checksum(*columns: Column) -> int:
     return crc32("\0".join(map(str, columns)).encode())
 
 
+def message_checksum(history: int, position: int, body: Column) -> int:
+    """Return `checksum` of these three columns, at half of its cost."""
+    place = crc32(b"%d\0%d\0" % (history, position))
+    return crc32(body if isinstance(body, bytes) else str(body).encode(), place)
+
+
 def dumps(value: object, where: str = "value") -> Column:
     """Return `value` as compact JSON. Raises `TypeError`, naming the place below `where`, for a value without a JSON
     form.

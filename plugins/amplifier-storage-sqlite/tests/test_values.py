@@ -16,10 +16,11 @@ from amplifier_core.errors import SessionNotFound
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
-from amplifier_storage_sqlite.values import dumps, loads, micros, moment
+from amplifier_storage_sqlite.values import checksum, dumps, loads, message_checksum, micros, moment
 
 if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
+    from amplifier_storage_sqlite.values import Column
 
 LONE = "\ud800 and \udcff, as of a file name that is not UTF-8; even \ud83d\ude00 stay two"
 
@@ -119,6 +120,11 @@ def test_times_are_kept_to_the_microsecond_in_any_zone() -> None:
         assert micros(moment(number)) == number
     naive = datetime(2026, 1, 1, 12)  # noqa: DTZ001 - what a plugin may well hand over
     assert moment(micros(naive)) == naive.astimezone()
+
+
+@pytest.mark.parametrize("body", ["", "ü", b"\xff\0", LONE.encode("utf-8", "surrogatepass"), 7, None])
+def test_the_checksum_of_a_message_is_that_of_its_columns(body: Column) -> None:
+    assert message_checksum(3, 12, body) == checksum(3, 12, body)
 
 
 @pytest.mark.parametrize("kind", TriggerType)
