@@ -29,6 +29,7 @@ AREAS = (
     "startup",
     "peers",
     "stores",
+    "growth_store",
     "jsonl",
     "bundles",
     "router",

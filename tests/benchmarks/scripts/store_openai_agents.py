@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,4 +34,8 @@ def asked(path: Path, messages: int) -> dict[str, Any]:
 
 with TemporaryDirectory(prefix="amplifier-bench-") as folder:
     file = Path(folder) / "store.db"
+    with closing(
+        sqlite3.connect(file)
+    ) as plain:  # the session opens its connections so: each commit waits for the disk
+        assert plain.execute("PRAGMA synchronous").fetchone() == (2,), "this SQLite is not built with synchronous=FULL"
     answer(**asked(file, 10), **asked(file, 10_000))
