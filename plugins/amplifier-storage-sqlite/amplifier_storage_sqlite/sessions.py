@@ -83,8 +83,12 @@ def create(db: sqlite3.Connection, row: Mapping[str, Column]) -> SessionRecord:
 
 
 def append(db: sqlite3.Connection, session_id: str, bodies: Sequence[Column], at: int, now: datetime) -> int:
-    """Add messages at the end, position `at`; return the new count."""
-    row = list(_read_row(db, session_id))
+    """Add messages at the end, position `at`; return the new count.
+
+    The connection of the writer knows the records of the last turns: see `WritingConnection`.
+    """
+    known = getattr(db, "known_sessions", {})
+    row = known.pop(session_id, None) or list(_read_row(db, session_id))
     count = row[_COUNT]
     if count != at:
         raise SessionConflict(
@@ -94,7 +98,9 @@ def append(db: sqlite3.Connection, session_id: str, bodies: Sequence[Column], at
     if bodies:
         histories.extend(db, row[_HISTORY], at, bodies)
         row[_COUNT], row[_UPDATED] = at + len(bodies), micros(now)
-        db.execute(_ADVANCE, (row[_COUNT], row[_UPDATED], checksum(*row), session_id))
+        if not db.execute(_ADVANCE, (row[_COUNT], row[_UPDATED], checksum(*row), session_id)).rowcount:
+            raise IndexDamage(f"the index of the session ids does not know '{session_id}'")
+        known[session_id] = row
     return at + len(bodies)
 
 
@@ -165,6 +171,7 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
         history = load_row(db, session_id)["history"]
     except DamageError:
         history = None
+    _forget(db, session_id)
     db.execute("DELETE FROM cuts WHERE session_id = ?", (session_id,))
     db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
     if history is not None:
@@ -189,6 +196,7 @@ def _read_row(db: sqlite3.Connection, session_id: str) -> Sequence[Any]:
 
 def change(db: sqlite3.Connection, row: Mapping[str, Any], changes: Mapping[str, Column]) -> None:
     """Set columns of a row from `load_row`."""
+    _forget(db, row["session_id"])
     assignments = ", ".join(f"{name} = :{name}" for name in (*changes, "digest"))
     db.execute(f"UPDATE sessions SET {assignments} WHERE session_id = :session_id", seal({**row, **changes}))
 
@@ -207,6 +215,10 @@ def _refuse_circle(db: sqlite3.Connection, session_id: Any, parent_id: Any) -> N
             f"session '{session_id}' cannot have the parent '{parent_id}', which is the session itself or descends "
             f"from it. Choose another id",
         )
+
+
+def _forget(db: sqlite3.Connection, session_id: str) -> None:
+    getattr(db, "known_sessions", {}).pop(session_id, None)
 
 
 def seal(row: dict[str, Any]) -> dict[str, Any]:
