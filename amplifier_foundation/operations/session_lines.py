@@ -8,7 +8,7 @@ from amplifier_core.utils.secrets import redact_text, redactor
 
 from ..documents.safe_text import one_line, plain
 from ..sessions.costs import spent_of
-from ..sessions.lineage import describe_event, shared_part, walk
+from ..sessions.lineage import shared_part, walk, word_event
 from ..sessions.records import agent_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def session_parts(node: Node, hide: Callable[[str], str] = redact_text) -> Itera
     if record.fork_of:
         yield f"  fork of {record.fork_of}, {shared_part(record)}", "fork"
     if node.woken_by is not None:
-        yield f"  woken by {one_line(describe_event(node.woken_by.event, hide), 200, hide)}", "event"
+        yield f"  woken by {one_line(word_event(node.woken_by.event), 200, hide)}", "event"
     if record.error:
         yield f"  {hide(record.error).splitlines()[0][:100]}", "error"
 
@@ -62,7 +62,7 @@ def _find_redactor(nodes: Sequence[Node]) -> Callable[[str], str]:
     hide, texts = redactor(), list[str]()
     for _, node in walk(nodes):
         if node.woken_by is not None:
-            texts.append(describe_event(node.woken_by.event, str))
+            texts.append(word_event(node.woken_by.event))
         if node.record.error:
             texts.append(node.record.error)
     every = "\n".join(texts)

@@ -10,7 +10,7 @@ from amplifier_core.triggers import TriggerType
 from amplifier_core.utils.secrets import redact_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from amplifier_core.storage import Delivery, SessionRecord, SessionStore
     from amplifier_core.transcript import Message
@@ -109,12 +109,13 @@ def subtree(roots: Sequence[Node], session_id: str) -> Node | None:
     return next((node for _, node in walk(roots) if node.record.session_id == session_id), None)
 
 
-def describe_event(event: TriggerEvent, hide: Callable[[str], str] = redact_text) -> str:
-    """Describe an event in a few words; `hide` removes the secrets."""
-    return hide(_describe_event(event))
+def describe_event(event: TriggerEvent) -> str:
+    """Describe an event in a few words, without secrets."""
+    return redact_text(word_event(event))
 
 
-def _describe_event(event: TriggerEvent) -> str:
+def word_event(event: TriggerEvent) -> str:
+    """Do as `describe_event` does, with the secrets: for many events whose texts are redacted together."""
     if event.type is TriggerType.FILE_CHANGE:
         return f"file {event.file_path} {event.change_type}"
     if event.type is TriggerType.TIMER:
