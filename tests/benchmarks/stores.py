@@ -45,12 +45,14 @@ from .storing import (
 from .worker import SCRIPTS, worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from amplifier_core.documents import DocumentSearch, DocumentStore
     from amplifier_core.storage import SessionStore
+    from amplifier_storage_sqlite.store import SqliteStore
 
     from .measure import Sample
+    from .worker import Worker
 
 TOGETHER, MANY, KEPT = 16, 10_000, 2_000
 """Sessions that write at the same time; sessions of a list, and forks of one session; messages of that session."""
@@ -64,6 +66,7 @@ ROOM = 10_000
 TURN_AT_MOST = 1.2  # goal: times one transaction of the same bytes and durability
 TURN_GROWTH_AT_MOST = 1.2  # goal: times one more turn of a short session
 PEER_AT_MOST = {"one more turn": 0.5, "durable fork": 0.1}  # goals: times openai-agents
+CARELESS_AT_MOST = 0.6  # goal: times openai-agents, both without a wait for the disk
 FORK_AT_MOST = 2.0  # goal: times a one-row transaction of the same durability
 DOCUMENT_AT_MOST = 2.0  # goal: times a one-row transaction of the same durability
 DOCUMENTS_AT_MOST = 0.5  # goal: times a search by hand in the same rows
@@ -181,6 +184,21 @@ async def _peers(folder: Path) -> AsyncIterator[Row]:
                 allowed = PEER_AT_MOST[what] if name == "openai-agents" else None
                 what_it_is = f"{what}, {LONG:,} messages / {name}"
                 yield Row(what_it_is, here, figure, at_most_ratio=allowed, note="not installed")
+        yield await _careless(folder, workers)
+
+
+async def _careless(folder: Path, workers: Sequence[Worker]) -> Row:
+    """Compare one more turn without the wait for the disk, which is the same for both: one `fdatasync`."""
+    async with closing_store(open_sqlite({"path": folder / "careless.db"})) as opened:
+        await session(opened, "long", LONG)
+        store = cast("SqliteStore", opened)
+        store._writer._db.execute("PRAGMA synchronous = OFF")
+        here, *there = await in_turns(
+            more_turns(store, "long"), *(each.sample(f"careless_{LONG}") for each in workers[-1:]), rounds=ROUNDS
+        )
+    what = f"  without the wait for the disk, {LONG:,} messages / openai-agents"
+    limit = there[0] if there else None
+    return Row(what, here, limit, at_most_ratio=CARELESS_AT_MOST, note="not installed")
 
 
 async def _together(folder: Path) -> AsyncIterator[Row]:
