@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from tests.benchmarks import __main__ as program
 from tests.benchmarks import hooks
+from tests.benchmarks.background import STEPS
+from tests.benchmarks.environment import ROOT
 from tests.benchmarks.measure import FLAT, LINEAR, Figure, Row, curve, in_turns
 from tests.benchmarks.record import read_record, write_record
 from tests.benchmarks.table import cells
@@ -162,3 +164,13 @@ def test_an_unknown_area_is_answered_with_the_known_ones() -> None:
     code, _, err = run("hoks")
     assert code == 2
     assert "'hoks' is not one of 'hooks'" in err
+
+
+def test_the_readme_of_the_store_names_the_measured_steps_of_a_delivery() -> None:
+    readme = (ROOT / "plugins" / "amplifier-storage-sqlite" / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("| step | µs | share |")[2].partition("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    assert tuple(name for name, *_ in rows) == STEPS
+    whole = sum(int(microseconds) for _, microseconds, *_ in rows)
+    for _, microseconds, share, _ in rows:
+        assert int(share.removesuffix(" %")) == pytest.approx(100 * int(microseconds) / whole, abs=1)

@@ -370,8 +370,8 @@ def list_worktrees() -> list[str]:
 
 
 def has_worktree(session_id: str) -> bool:
-    """Return whether there is a note of a session's worktree; at once."""
-    return _note_of(session_id).is_file()
+    """Return whether there is a note of a session's worktree; at once, as each delivery asks."""
+    return (data_home() / "worktrees" / f"{session_id}.json").is_file()
 
 
 def _home() -> Path:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from amplifier_core.utils.secrets import redact_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters except tab and newline, and changes of the text direction."""
@@ -17,8 +21,8 @@ def plain(text: str) -> str:
     return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def one_line(text: str, length: int) -> str:
-    """Return the text without secrets in one line of at most `length` characters."""
-    safe = redact_text(text[:LOOKED_AT])  # first: half of a secret is not recognised
+def one_line(text: str, length: int, hide: Callable[[str], str] = redact_text) -> str:
+    """Return the text in one line of at most `length` characters; `hide` removes the secrets."""
+    safe = hide(text[:LOOKED_AT])  # first: half of a secret is not recognised
     line = " ".join(plain(safe[: 4 * length]).split())
     return line if len(line) <= length else line[: length - 1] + "…"

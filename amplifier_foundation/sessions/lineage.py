@@ -111,10 +111,11 @@ def subtree(roots: Sequence[Node], session_id: str) -> Node | None:
 
 def describe_event(event: TriggerEvent) -> str:
     """Describe an event in a few words, without secrets."""
-    return redact_text(_describe_event(event))
+    return redact_text(word_event(event))
 
 
-def _describe_event(event: TriggerEvent) -> str:
+def word_event(event: TriggerEvent) -> str:
+    """Do as `describe_event` does, with the secrets: for many events whose texts are redacted together."""
     if event.type is TriggerType.FILE_CHANGE:
         return f"file {event.file_path} {event.change_type}"
     if event.type is TriggerType.TIMER:

@@ -30,6 +30,7 @@ AREAS = (
     "startup",
     "peers",
     "stores",
+    "growth_store",
     "jsonl",
     "bundles",
     "router",

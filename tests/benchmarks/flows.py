@@ -19,8 +19,7 @@ from amplifier_foundation.flows.tasks import Parallel, Sequence, Task, Workflow
 from amplifier_foundation.sessions.storages import open_store
 
 from .measure import Figure, Row, awaited, called, in_turns
-from .raw import one_row, raw_database
-from .storing import MESSAGE, closing_store
+from .storing import MESSAGE, closing_store, one_row, raw_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -138,7 +137,7 @@ async def _runs() -> AsyncIterator[Row]:
 async def _forks() -> AsyncIterator[Row]:
     """Measure tasks that fork one history: the time and the bytes of each, of a long and of a short one."""
     grown: list[float] = []
-    with _prepared() as (bundle, folder), closing(raw_database(folder)) as raw:
+    with _prepared() as (bundle, folder), closing(raw_in(folder)) as raw:
         samples = [
             _forking(bundle, folder / name, size, grown) for name, size in (("short", 10_000), ("long", HISTORY))
         ]

@@ -53,6 +53,15 @@ def test_commands_that_read_need_neither_an_event_loop_nor_pydantic(command: tup
     assert modules_of(*command, folder=folder) & (READING | UNUSED) == set()
 
 
+def test_a_tree_of_lines_imports_nothing_of_pages_and_pictures(folder: Path) -> None:
+    loaded = modules_of("session", "tree", folder=folder)
+    assert (
+        loaded & (READING | UNUSED | OF_SESSIONS | {"webbrowser", "amplifier_foundation.sessions.lineage_html"})
+        == set()
+    )
+    assert [each for each in loaded if each.startswith("amplifier_foundation.flows.")] == []
+
+
 def test_the_list_of_triggers_imports_nothing_of_sessions(folder: Path) -> None:
     loaded = modules_of("trigger", "list", folder=folder)
     assert loaded & (READING | UNUSED | OF_SESSIONS) == set()

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from amplifier_core.storage import SessionStore
+
     from ...sessions.lineage import Node
 
+_DRAWN = ("mermaid", "dot", "html")
+"""Formats that a file may take."""
 DEEPEST = 100
 """Levels of one JSON tree: programs read it recursively."""
 
@@ -52,21 +56,13 @@ async def tree(
     as_json: bool,
 ) -> None:
     """Show sessions below their parents, with their forks and events: of this folder, or of ID and its descendants."""
-    import sys
-    import webbrowser
-    from pathlib import Path
-    from tempfile import mkdtemp
-
-    from ...flows.picture import draw_runs
-    from ...sessions import lineage_text
-    from ...sessions.lineage import forest, subtree, walk
-    from ...sessions.lineage_html import lineage_page, own_messages
+    from ...sessions.lineage import forest, subtree
     from ...sessions.presence import as_it_is
 
     if is_opened and (as_json or kind not in ("rich", "html")):
         raise click.UsageError("--open takes --format html")
     kind = "html" if is_opened else "json" if as_json else kind
-    if output is not None and kind not in ("mermaid", "dot", "html"):
+    if output is not None and kind not in _DRAWN:
         raise click.UsageError("--output takes --format mermaid, dot or html")
     async with use_store(storage_plugins(ctx)) as store:
         chosen = await find_session(store, session_id) if session_id is not None else None
@@ -77,29 +73,55 @@ async def tree(
             node = subtree(nodes, chosen.session_id)
             nodes = [node] if node else []
         title = project or "all folders"
-        drawn = ""
-        if kind == "html":
-            histories = await own_messages(store, nodes)
-            runs = [node.record for _, node in walk(nodes) if node.record.session_id in histories]
-            drawn = lineage_page(nodes, histories, title, await draw_runs(store, runs))
-        elif kind in ("mermaid", "dot"):
-            drawn = redact_text((lineage_text.mermaid if kind == "mermaid" else lineage_text.dot)(nodes))
-    if output is None and kind == "html" and (is_opened or sys.stdout.isatty()):
-        output = Path(mkdtemp(prefix="amplifier-tree-")) / "sessions.html"  # in a folder of mode 0700
-    if output is not None:
-        write_private(output, f"{drawn}\n")
-        click.echo(f"{output}: {plural(sum(1 for _ in walk(nodes)), 'session')}", err=True)
-        if is_opened and not webbrowser.open(output.absolute().as_uri()):
-            click.echo("amplifier: no browser was found; open that file yourself", err=True)
-            ctx.exit(exits.FAILED)
+        drawn = await _draw(store, nodes, kind, title) if kind in _DRAWN else ""
+    if drawn:
+        _show_drawing(ctx, nodes, drawn, output, kind, is_opened)
     elif kind == "json":
         print_json("session.tree/1", branches(nodes))
-    elif drawn:
-        click.echo(drawn)
     elif nodes:
         print_session_tree(nodes, title)
     else:
         click.echo("No sessions in this folder. All folders: amplifier session tree --all", err=True)
+
+
+async def _draw(store: SessionStore, nodes: Sequence[Node], kind: str, title: str) -> str:
+    """Return the page or the graph; a list needs none of what these import."""
+    if kind != "html":
+        from ...sessions import lineage_text
+
+        return redact_text((lineage_text.mermaid if kind == "mermaid" else lineage_text.dot)(nodes))
+    from ...flows.picture import draw_runs
+    from ...sessions.lineage import walk
+    from ...sessions.lineage_html import lineage_page, own_messages
+
+    histories = await own_messages(store, nodes)
+    runs = [node.record for _, node in walk(nodes) if node.record.session_id in histories]
+    return lineage_page(nodes, histories, title, await draw_runs(store, runs))
+
+
+def _show_drawing(
+    ctx: click.Context, nodes: Sequence[Node], drawn: str, output: Path | None, kind: str, is_opened: bool
+) -> None:
+    """Print a page or a graph, or write it into a file: into a new one where a terminal cannot show it."""
+    import sys
+    from pathlib import Path
+    from tempfile import mkdtemp
+
+    from ...sessions.lineage import walk
+
+    if output is None and kind == "html" and (is_opened or sys.stdout.isatty()):
+        output = Path(mkdtemp(prefix="amplifier-tree-")) / "sessions.html"  # in a folder of mode 0700
+    if output is None:
+        click.echo(drawn)
+        return
+    write_private(output, f"{drawn}\n")
+    click.echo(f"{output}: {plural(sum(1 for _ in walk(nodes)), 'session')}", err=True)
+    if is_opened:
+        import webbrowser
+
+        if not webbrowser.open(output.absolute().as_uri()):
+            click.echo("amplifier: no browser was found; open that file yourself", err=True)
+            ctx.exit(exits.FAILED)
 
 
 def branches(roots: Sequence[Node]) -> list[dict[str, Any]]:

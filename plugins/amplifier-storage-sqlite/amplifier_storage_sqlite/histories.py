@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .faults import DamageError
-from .values import checksum, loads
+from .values import checksum, loads, message_checksum
 
 if TYPE_CHECKING:
     import sqlite3
@@ -54,7 +54,7 @@ def begin(db: sqlite3.Connection, source: int | None = None, shared: int = 0) ->
 
 def extend(db: sqlite3.Connection, history: int, at: int, bodies: Sequence[Column]) -> None:
     """Add messages from position `at` on."""
-    rows = [(history, n, body, checksum(history, n, body)) for n, body in enumerate(bodies, at)]
+    rows = [(history, n, body, message_checksum(history, n, body)) for n, body in enumerate(bodies, at)]
     db.executemany("INSERT INTO messages (history, position, body, digest) VALUES (?, ?, ?, ?)", rows)
 
 
@@ -80,7 +80,7 @@ def entries(db: sqlite3.Connection, history: int, start: int, stop: int) -> Iter
             if not isinstance(position, int) or not expected <= position < part.stop:
                 continue  # the row is not in the place its index names: the message counts as missing
             yield from (Entry(missing, b"", MISSING) for missing in range(expected, position))
-            yield Entry(position, body, "" if digest == checksum(part.history, position, body) else CHANGED)
+            yield Entry(position, body, "" if digest == message_checksum(part.history, position, body) else CHANGED)
             expected = position + 1
         yield from (Entry(missing, b"", MISSING) for missing in range(expected, part.stop))
 

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
+from typing import Any
 
 from amplifier_core.errors import StoreUnavailable
 
@@ -28,11 +29,40 @@ CHECKED_AT_OPEN = 1024 * 1024
 """Bytes of the largest file checked completely at every opening: all rows are looked up in all indexes, in 5 ms."""
 
 
+MOST_KNOWN = 256
+"""Records that a writing connection knows; some kilobytes each."""
+
 COPY_TABLE = "unfinished_copy"
 """The table with the state of a copy into this file; it is there until the copy is finished."""
 
 
-def open_store(path: Path, busy_timeout: float) -> sqlite3.Connection:
+class WritingConnection(sqlite3.Connection):
+    """The connection of a writer; it knows the records of the sessions whose turns it wrote last.
+
+    Invariant: within a transaction of the writer, `known_sessions` holds rows as they are in the file. `begin` forgets
+    them after a commit of another connection, and whoever rolls back, or changes a record otherwise, forgets them too.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.known_sessions: dict[str, list[Any]] = {}
+        self._version = -1
+
+    def begin(self) -> None:
+        """Begin a transaction that writes."""
+        self.execute("BEGIN IMMEDIATE")
+        [(version,)] = self.execute("PRAGMA data_version")
+        if version != self._version or len(self.known_sessions) > MOST_KNOWN:
+            self.known_sessions.clear()
+            self._version = version
+
+    def undo(self, statement: str = "ROLLBACK") -> None:
+        """Roll back a transaction, or a part of it."""
+        self.known_sessions.clear()
+        self.execute(statement)
+
+
+def open_store(path: Path, busy_timeout: float) -> WritingConnection:
     """Return a writing connection to a file of this version; make a missing file.
 
     Raises `StoreUnavailable`, `StoreDamaged`.
@@ -42,7 +72,8 @@ def open_store(path: Path, busy_timeout: float) -> sqlite3.Connection:
     with translate_errors(path):
         make_store(path, busy_timeout)
         restrict(path)
-        db = connect(path, busy_timeout)
+        db = connect(path, busy_timeout, WritingConnection)
+        assert isinstance(db, WritingConnection)
         try:
             if has_copy(db):
                 raise StoreUnavailable(
@@ -65,10 +96,15 @@ def open_store(path: Path, busy_timeout: float) -> sqlite3.Connection:
         return db
 
 
-def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+def connect(path: Path, busy_timeout: float, kind: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
     """Return a connection to an existing file, in autocommit mode and usable from any thread."""
     db = sqlite3.connect(
-        f"{path.as_uri()}?mode=rw", uri=True, timeout=busy_timeout, isolation_level=None, check_same_thread=False
+        f"{path.as_uri()}?mode=rw",
+        uri=True,
+        timeout=busy_timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=kind,
     )
     try:
         if not path.stat().st_size:  # a new file can give freed room back; the pragma would write to others each time

@@ -30,6 +30,8 @@ NAMES = (*SESSIONS.names, "history")
 """The columns under the checksum, in its order."""
 COLUMNS = ", ".join((*NAMES, "digest"))
 _in_order = itemgetter(*NAMES)
+_COUNT, _UPDATED, _HISTORY = map(NAMES.index, ("message_count", "updated", "history"))
+_ADVANCE = "UPDATE sessions SET message_count = ?, updated = ?, digest = ? WHERE session_id = ?"
 AFTER = "\uffff"
 """Appended to a prefix, this sorts after every id with the prefix: ids are ASCII."""
 _INSERT = (
@@ -81,17 +83,24 @@ def create(db: sqlite3.Connection, row: Mapping[str, Column]) -> SessionRecord:
 
 
 def append(db: sqlite3.Connection, session_id: str, bodies: Sequence[Column], at: int, now: datetime) -> int:
-    """Add messages at the end, position `at`; return the new count."""
-    row = load_row(db, session_id)
-    count = row["message_count"]
+    """Add messages at the end, position `at`; return the new count.
+
+    The connection of the writer knows the records of the last turns: see `WritingConnection`.
+    """
+    known = getattr(db, "known_sessions", {})
+    row = known.pop(session_id, None) or list(_read_row(db, session_id))
+    count = row[_COUNT]
     if count != at:
         raise SessionConflict(
             session_id,
             f"session '{session_id}' has {count} messages, not {at}: somebody else wrote it. Resume it to go on",
         )
     if bodies:
-        histories.extend(db, row["history"], at, bodies)
-        change(db, row, {"message_count": at + len(bodies), "updated": micros(now)})
+        histories.extend(db, row[_HISTORY], at, bodies)
+        row[_COUNT], row[_UPDATED] = at + len(bodies), micros(now)
+        if not db.execute(_ADVANCE, (row[_COUNT], row[_UPDATED], checksum(*row), session_id)).rowcount:
+            raise IndexDamage(f"the index of the session ids does not know '{session_id}'")
+        known[session_id] = row
     return at + len(bodies)
 
 
@@ -162,6 +171,7 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
         history = load_row(db, session_id)["history"]
     except DamageError:
         history = None
+    _forget(db, session_id)
     db.execute("DELETE FROM cuts WHERE session_id = ?", (session_id,))
     db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
     if history is not None:
@@ -170,17 +180,23 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
 
 def load_row(db: sqlite3.Connection, session_id: str) -> dict[str, Any]:
     """Return the columns of a session. Raises `SessionNotFound`, `DamageError`."""
+    return dict(zip(NAMES, _read_row(db, session_id), strict=True))
+
+
+def _read_row(db: sqlite3.Connection, session_id: str) -> Sequence[Any]:
+    """Return the columns of a session in the order of `NAMES`. Raises as `load_row` does."""
     row = db.execute(f"SELECT {COLUMNS} FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
     if row is None:
         # the row may be there, and only the index of the ids may have lost it
         if db.execute("SELECT 1 FROM sessions NOT INDEXED WHERE session_id = ?", (session_id,)).fetchone():
             raise IndexDamage(f"the index of the session ids does not know '{session_id}'")
         raise SessionNotFound(session_id)
-    return dict(zip(NAMES, _verify(row), strict=True))
+    return _verify(row)
 
 
 def change(db: sqlite3.Connection, row: Mapping[str, Any], changes: Mapping[str, Column]) -> None:
     """Set columns of a row from `load_row`."""
+    _forget(db, row["session_id"])
     assignments = ", ".join(f"{name} = :{name}" for name in (*changes, "digest"))
     db.execute(f"UPDATE sessions SET {assignments} WHERE session_id = :session_id", seal({**row, **changes}))
 
@@ -199,6 +215,10 @@ def _refuse_circle(db: sqlite3.Connection, session_id: Any, parent_id: Any) -> N
             f"session '{session_id}' cannot have the parent '{parent_id}', which is the session itself or descends "
             f"from it. Choose another id",
         )
+
+
+def _forget(db: sqlite3.Connection, session_id: str) -> None:
+    getattr(db, "known_sessions", {}).pop(session_id, None)
 
 
 def seal(row: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,10 @@ from amplifier_core.json_values import to_json
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_EXACT = 2**33 * 1_000_000
+"""Microseconds; a float of seconds below this, in the year 2242, is less than half a microsecond off."""
+
+_decode = json.JSONDecoder().decode  # without the look of `json.loads` at its options
 
 Column = str | bytes | int | None
 
@@ -24,6 +28,8 @@ def micros(moment: datetime) -> int:
 
 def moment(micros: int) -> datetime:
     """Return the time, in UTC."""
+    if 0 <= micros < _EXACT:  # a quarter of the cost: lists read some of each row
+        return datetime.fromtimestamp(micros / 1_000_000, UTC)
     return _EPOCH + timedelta(microseconds=micros)
 
 
@@ -55,6 +61,12 @@ def checksum(*columns: Column) -> int:
     return crc32("\0".join(map(str, columns)).encode())
 
 
+def message_checksum(history: int, position: int, body: Column) -> int:
+    """Return `checksum` of these three columns, at half of its cost."""
+    place = crc32(b"%d\0%d\0" % (history, position))
+    return crc32(body if isinstance(body, bytes) else str(body).encode(), place)
+
+
 def dumps(value: object, where: str = "value") -> Column:
     """Return `value` as compact JSON. Raises `TypeError`, naming the place below `where`, for a value without a JSON
     form.
@@ -64,7 +76,7 @@ def dumps(value: object, where: str = "value") -> Column:
 
 def loads(column: Any) -> Any:
     """Return the value given to `dumps`. Raises `ValueError` for damaged JSON."""
-    return {} if column == "{}" else json.loads(unplain(column))
+    return {} if column == "{}" else _decode(unplain(column))
 
 
 class StoredJson(Mapping[str, Any]):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from .opening import WritingConnection
+
 T = TypeVar("T")
 Work: TypeAlias = "Callable[[sqlite3.Connection], Any]"
 Loop: TypeAlias = "asyncio.AbstractEventLoop | None"
@@ -44,7 +46,7 @@ class IndexFailure(Exception):
 class Writer:
     """Own a connection and run functions on it, each in a transaction; usable from any thread."""
 
-    def __init__(self, db: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, db: WritingConnection, path: Path) -> None:
         self._db = db
         self._path = path
         self._jobs: list[Job] = []
@@ -143,19 +145,19 @@ class Writer:
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):
-            self._db.execute("ROLLBACK")
+            self._db.undo()
 
     def _outcomes(self, batch: list[Job]) -> list[Outcome]:
         """Run a batch in one transaction, at first without savepoints: they cost a tenth of a turn."""
         try:
             return self._in_transaction(self._attempt, batch)
         except HalfDone:
-            self._db.execute("ROLLBACK")
+            self._db.undo()
             return self._in_transaction(self._attempt_apart, batch)
 
     def _in_transaction(self, attempt: Attempt, batch: list[Job]) -> list[Outcome]:
         require_place(self._path, self._place)
-        self._db.execute("BEGIN IMMEDIATE")
+        self._db.begin()
         outcomes = [attempt(job.work) for job in batch]
         self._db.execute("COMMIT")
         return outcomes
@@ -181,7 +183,7 @@ class Writer:
             self._raise_for_index(error)
             if not self._db.in_transaction:
                 raise
-            self._db.execute("ROLLBACK TO job")
+            self._db.undo("ROLLBACK TO job")
             outcome = None, store_error(self._path, error)
         self._db.execute("RELEASE job")
         return outcome

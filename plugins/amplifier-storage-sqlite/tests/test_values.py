@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ from amplifier_core.errors import SessionNotFound
 from amplifier_core.events import SessionEvent
 from amplifier_core.storage import SessionRecord
 from amplifier_core.triggers import TriggerEvent, TriggerType
-from amplifier_storage_sqlite.values import dumps, loads, micros, moment
+from amplifier_storage_sqlite.values import checksum, dumps, loads, message_checksum, micros, moment
 
 if TYPE_CHECKING:
     from amplifier_storage_sqlite.store import SqliteStore
+    from amplifier_storage_sqlite.values import Column
 
 LONE = "\ud800 and \udcff, as of a file name that is not UTF-8; even \ud83d\ude00 stay two"
 
@@ -108,8 +110,21 @@ def test_times_are_kept_to_the_microsecond_in_any_zone() -> None:
         datetime(9999, 12, 31, tzinfo=UTC),
     ):
         assert moment(micros(when)) == when
+    for number in (
+        0,
+        1,
+        2**33 * 10**6 - 1,
+        2**33 * 10**6,
+        *(Random(7).randrange(2**33 * 10**6) for _ in range(10_000)),
+    ):
+        assert micros(moment(number)) == number
     naive = datetime(2026, 1, 1, 12)  # noqa: DTZ001 - what a plugin may well hand over
     assert moment(micros(naive)) == naive.astimezone()
+
+
+@pytest.mark.parametrize("body", ["", "ü", b"\xff\0", LONE.encode("utf-8", "surrogatepass"), 7, None])
+def test_the_checksum_of_a_message_is_that_of_its_columns(body: Column) -> None:
+    assert message_checksum(3, 12, body) == checksum(3, 12, body)
 
 
 @pytest.mark.parametrize("kind", TriggerType)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +15,15 @@ from answering import answer, seconds_of
 
 NUMBERS = count()
 TURN: Any = [{"role": "user", "content": "x" * 1000}, {"role": "assistant", "content": "y" * 1000}]
+
+
+class Careless(SQLiteSession):
+    """Writes without a wait for the disk."""
+
+    @staticmethod
+    def _configure_connection(conn: sqlite3.Connection) -> None:
+        SQLiteSession._configure_connection(conn)
+        conn.execute("PRAGMA synchronous = OFF")
 
 
 def asked(path: Path, messages: int) -> dict[str, Any]:
@@ -27,9 +38,21 @@ def asked(path: Path, messages: int) -> dict[str, Any]:
     async def fork() -> None:
         await SQLiteSession(f"session-{messages}-{next(NUMBERS)}", path).add_items(await session.get_items())
 
-    return {f"turn_{messages}": lambda: seconds_of(turn, 10), f"fork_{messages}": lambda: seconds_of(fork, 2)}
+    careless = Careless(f"careless-{messages}", path)
+    asyncio.run(careless.add_items(history))
+
+    async def careless_turn() -> None:
+        await careless.add_items(TURN)
+
+    return {
+        f"careless_{messages}": lambda: seconds_of(careless_turn, 20),
+        f"turn_{messages}": lambda: seconds_of(turn, 10),
+        f"fork_{messages}": lambda: seconds_of(fork, 2),
+    }
 
 
 with TemporaryDirectory(prefix="amplifier-bench-") as folder:
     file = Path(folder) / "store.db"
+    with closing(sqlite3.connect(file)) as plain:  # the session opens its own so: each commit waits for the disk
+        assert plain.execute("PRAGMA synchronous").fetchone() == (2,), "this SQLite is not built with synchronous=FULL"
     answer(**asked(file, 10), **asked(file, 10_000))
