@@ -585,6 +585,21 @@ def test_sessions_are_found_by_status_name_text_and_age(told: Told, data: Data) 
     assert told("session", "list", "--since", "soon")[0] == exits.USAGE
 
 
+def test_a_session_whose_process_is_gone_is_found_as_interrupted(told: Told, data: Data) -> None:
+    said: list[Message] = [{"role": "user", "content": "one"}]
+    for number in range(3):
+        stored(f"gone-{number}111", said, status="running", metadata={"process": f"99999{number}-abc"})
+    stored("done-4444", said)
+
+    def found(*options: str) -> list[str]:
+        return [each["session_id"] for each in data("session", "list", *options)]
+
+    assert sorted(found("--status", "interrupted")) == ["gone-0111", "gone-1111", "gone-2111"]
+    assert found("--status", "running", "--limit", "1") == []
+    assert len(found("--status", "interrupted", "--limit", "2")) == 2
+    assert sorted(found("--search", "one", "--status", "interrupted")) == ["gone-0111", "gone-1111", "gone-2111"]
+
+
 def test_a_search_says_where_it_stopped(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("amplifier_foundation.operations.session_search.SEARCHED", 3)
     for number in range(3):
