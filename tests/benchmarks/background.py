@@ -48,7 +48,7 @@ NEIGHBOUR_AT_MOST = 1 / 0.95  # goal: times as long as alone
 MEMORY_AT_MOST = 1.1  # times the memory of the process after a fifth of them
 FILE_AT_MOST = 2.0  # times the file after a tenth of them
 
-POOL, EVENTS, TURN, ROUNDS = 16, 1_000, 0.5, 7
+POOL, EVENTS, TURN, ROUNDS = 16, 300, 0.5, 7
 SOAK = int(os.environ.get("SOAK", "5000"))
 PAST = 100_000
 
@@ -202,7 +202,7 @@ async def _deliveries(ground: Ground) -> AsyncIterator[Row]:
 async def _pool(ground: Ground) -> AsyncIterator[Row]:
     await ground.queue("queue", "runner-waiting")
     turns = 5
-    taken = await ground.deliver("queue", POOL * turns)
+    taken = Figure([await ground.deliver("queue", POOL * turns) for _ in range(3)])
     what = f"{POOL * turns} turns of {TURN * 1000:.0f} ms, pool of {POOL} / the ideal"
     yield Row(what, taken, turns * TURN, at_most_ratio=POOL_AT_MOST)
 
@@ -212,11 +212,9 @@ async def _neighbour(ground: Ground) -> AsyncIterator[Row]:
     await ground.queue("sound", "runner-waiting", pool=4)
     await ground.queue("poisoned", "runner-poison", pool=4, max_attempts=100, retry=retry)
 
-    async def alone() -> float:
-        return await ground.deliver("sound", 16)
-
-    before, _ = await alone(), await ground.deliver("poisoned", 20, kind="retried")
-    beside = await alone()
+    before = Figure([await ground.deliver("sound", 16) for _ in range(3)])
+    await ground.deliver("poisoned", 20, kind="retried")
+    beside = Figure([await ground.deliver("sound", 16) for _ in range(3)])
     yield Row("16 turns beside a poisoned queue / alone", beside, before, at_most_ratio=NEIGHBOUR_AT_MOST)
 
 
