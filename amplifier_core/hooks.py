@@ -13,7 +13,7 @@ from . import events
 from .correlation import CORRELATED, correlate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Container
 
     from .models import ContextInjection, HookResult
 
@@ -95,7 +95,7 @@ class HookRegistry:
             self._keep(event, [entry for entry in entries if entry.name != name])
 
     def _keep(self, event: str, entries: list[_Registration]) -> None:
-        if entries:
+        if entries or (event == events.TOOL_PRE and self._gate is not None):
             self._handlers[event] = tuple(entries)
         else:
             self._handlers.pop(event, None)
@@ -107,16 +107,21 @@ class HookRegistry:
     def list_handlers(self, event: str | None = None) -> dict[str, list[str]]:
         """Return the handlers' names by event; of one event, or of all."""
         chosen = self._handlers if event is None else {event: self._handlers.get(event, ())}
-        return {name: [entry.name for entry in entries] for name, entries in chosen.items()}
+        return {
+            name: [entry.name for entry in entries] for name, entries in chosen.items() if entries or event is not None
+        }
 
-    def has_handlers(self, event: str) -> bool:
-        """Return whether `event` has a handler: to emit it otherwise only costs time.
+    @property
+    def heard(self) -> Container[str]:
+        """The events with a handler, now and whenever it is asked: to emit another one only costs time.
 
         An `emit` replaced by a test double hears everything.
         """
-        return (
-            event in self._handlers or "emit" in self.__dict__ or (event == events.TOOL_PRE and self._gate is not None)
-        )
+        return _EVERYTHING if "emit" in self.__dict__ else self._handlers.keys()
+
+    def has_handlers(self, event: str) -> bool:
+        """Return whether `event` has a handler, see `heard`."""
+        return event in self._handlers or "emit" in self.__dict__
 
     def guard(self, gate: Gate) -> None:
         """Ask `gate` about the data of each `tool:pre`, before its handlers, and again about what they changed.
@@ -125,6 +130,7 @@ class HookRegistry:
         the handlers refuse.
         """
         self._gate = gate
+        self._handlers.setdefault(events.TOOL_PRE, ())  # it is heard
 
     async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
         """Call the handlers of `event` and return their common result.
@@ -193,6 +199,14 @@ class HookRegistry:
             if result is not None and result.data is not None:
                 collected.append(result.data)
         return collected
+
+
+class _Everything:
+    def __contains__(self, event: object) -> bool:
+        return True
+
+
+_EVERYTHING = _Everything()
 
 
 def _count_cancellations() -> int:

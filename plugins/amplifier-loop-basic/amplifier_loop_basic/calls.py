@@ -6,14 +6,12 @@ import asyncio
 import os
 import sys
 from contextlib import suppress
-from itertools import count
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
 from amplifier_core.models import ToolResult
 
-from .call_context import current_call, find_position, make_key, read_history
+from .call_context import CallGroup, RunningCall, current_call, read_history
 from .contents import add_text, make_content, shorten
 from .interrupts import Interrupted, current_task
 from .signals import read_change
@@ -27,10 +25,6 @@ if TYPE_CHECKING:
     from .contents import Content
     from .interrupts import Interrupts
     from .signals import Signals
-
-_PROCESS = token_hex(6)
-_GROUPS = count(1)
-"""Numbers of groups of calls side by side; with the process, an id that no other group has."""
 
 _forks = 0
 """Forks between the first process and this one; `os.getpid` is a system call (1 µs)."""
@@ -91,15 +85,16 @@ class ToolCalls:
         """Whether a call waits for an answer: it has no result, and nothing may follow in the history."""
         self._most = most  # calls at the same time
         self._longest = longest  # result, in characters
-        self._position = 0  # of the message with the calls that run now
 
     async def run(self, calls: Sequence[ToolCall | OpenCall], task: asyncio.Task[Any]) -> None:
         """Run `calls`, of the last message with calls, and add their results to the context in the same order.
 
         The results are added even if the turn is cancelled; a held call gets none. `task` is the current one.
         """
-        self._position = find_position(await read_history(self._context), calls[0].id)
-        group = f"{_PROCESS}-{next(_GROUPS)}"
+        history = getattr(self._context, "transcript", None)
+        if history is None:
+            history = await read_history(self._context)
+        group = CallGroup(self._session_id, history, calls[0].id)
         texts: list[Content | None] = [NOT_BEGUN] * len(calls)
         try:
             if len(calls) == 1:
@@ -117,7 +112,7 @@ class ToolCalls:
                     for index, call in enumerate(calls):
                         tasks.create_task(answer(index, call))
         finally:
-            self.is_holding = any(text is _HELD for text in texts)
+            self.is_holding = _HELD in texts and any(text is _HELD for text in texts)
             notes = self._signals.take_postponed() if self.is_holding else ""
             for call, text in zip(calls, texts, strict=True):
                 if text is _HELD:
@@ -128,66 +123,61 @@ class ToolCalls:
                 await self._context.add_message(result_message(call.id, call.name, said))
         await self._signals.settle()
 
-    async def _answer(self, call: ToolCall | OpenCall, group: str, task: asyncio.Task[Any]) -> Content:
+    async def _answer(self, call: ToolCall | OpenCall, group: CallGroup, task: asyncio.Task[Any]) -> Content:
         """Return the call's result for the model."""
         if self._interrupts.is_cancelled:
             return NOT_BEGUN
-        about: dict[str, Any] = {
-            "tool_name": call.name,
-            "tool_input": call.arguments,
-            "tool_call_id": call.id,
-            "parallel_group_id": group,
-            "idempotency_key": make_key(self._session_id, self._position, call.id),
-        }
+        running = RunningCall(call, group)
         try:
-            result = await self._interrupts.run(task, self._attempt, call, about)
+            result = await self._interrupts.run(task, self._attempt, running)
         except Interrupted:
-            return await self._report_error(about, "Cancelled", CUT_OFF)
+            return await self._report_error(running, "Cancelled", CUT_OFF)
         except _Held as held:
-            await self._report_error(about, "Held", str(held))
+            await self._report_error(running, "Held", str(held))
             return _HELD
         except _Refused as refusal:
-            return await self._report_error(about, "Denied", f"Denied by hook: {refusal}")
+            return await self._report_error(running, "Denied", f"Denied by hook: {refusal}")
         except _UnknownTool as error:
-            return await self._report_error(about, "UnknownTool", f"Error: {error}")
+            return await self._report_error(running, "UnknownTool", f"Error: {error}")
         except Exception as error:
             with suppress(ImportError):  # another kernel has no such function
                 from amplifier_core.utils.secrets import redact_error
 
                 redact_error(error)
-            return await self._report_error(about, type(error).__name__, _describe(error))
+            return await self._report_error(running, type(error).__name__, _describe(error))
         except BaseException as error:
             # A tool that raises one of these has failed like any other, unless somebody ends this task or closes it.
             if not _goes_on(task):
                 raise
             if isinstance(error, asyncio.CancelledError):
-                return await self._report_error(about, "CancelledError", "Error: the tool cancelled itself.")
-            return await self._report_error(about, type(error).__name__, _describe(error))
-        return await self._report_result(about, result)
+                return await self._report_error(running, "CancelledError", "Error: the tool cancelled itself.")
+            return await self._report_error(running, type(error).__name__, _describe(error))
+        if TOOL_POST in self._signals.heard:
+            return await self._report_result(running, result)
+        return make_content(result)
 
-    async def _attempt(self, call: ToolCall | OpenCall, about: dict[str, Any]) -> ToolResult:
-        """Ask the hooks, then run the tool; `about` gets the input after changes of the hooks."""
-        if self._signals.is_heard(TOOL_PRE):
-            verdict = await self._signals.emit_around_tool(TOOL_PRE, {**about})
+    async def _attempt(self, running: RunningCall) -> ToolResult:
+        """Ask the hooks, then run the tool; `running` gets the input after changes of the hooks."""
+        call = running.call
+        if TOOL_PRE in self._signals.heard:
+            verdict = await self._signals.emit_around_tool(TOOL_PRE, running.describe())
             if verdict.action == "deny" and read_change(verdict, "held", False):
                 raise _Held(verdict.reason or HELD)
             if verdict.action == "deny":
                 raise _Refused(verdict.reason or "no reason given")
-            about["tool_input"] = read_change(verdict, "tool_input", call.arguments)
+            running.input = read_change(verdict, "tool_input", call.arguments)
         tool = self._tools.get(call.name)
         if tool is None:
             raise _UnknownTool(call.name, self._tools)
         token = self._interrupts.token
-        key = about["idempotency_key"]
-        own = {"session_id": self._session_id, "tool_name": call.name, "tool_call_id": call.id, "idempotency_key": key}
         if self._held is not None:
             await self._held.begin(call.id)
-        previous = current_call.set(own)
+        previous = current_call.set(running)
         if token is not None:
             token.register_tool_start(call.id, call.name)
         forks = _forks
         try:
-            result = await tool.execute(about["tool_input"])
+            result = await tool.execute(running.input)
             if self._held is not None and self._held.is_held(call.id):
                 raise _Held(HELD)
             return _as_result(result)
@@ -198,12 +188,10 @@ class ToolCalls:
             if token is not None:
                 token.register_tool_complete(call.id)
 
-    async def _report_result(self, about: dict[str, Any], result: ToolResult) -> Content:
+    async def _report_result(self, running: RunningCall, result: ToolResult) -> Content:
         """Tell the hooks, and return the result after their changes; they see no bytes of images."""
-        if not self._signals.is_heard(TOOL_POST):
-            return make_content(result)
         shown = result.safe_hook_presentation()
-        seen = await self._signals.emit_around_tool(TOOL_POST, {**about, "result": shown})
+        seen = await self._signals.emit_around_tool(TOOL_POST, running.describe(result=shown))
         replaced = read_change(seen, "result", shown)
         if replaced == shown:
             return make_content(result)
@@ -211,10 +199,10 @@ class ToolCalls:
             replaced = {**replaced, "content": result.content}
         return make_content(_as_result(replaced))
 
-    async def _report_error(self, about: dict[str, Any], kind: str, text: str) -> str:
+    async def _report_error(self, running: RunningCall, kind: str, text: str) -> str:
         """Tell the hooks, and return the text of the error after their changes."""
         error = {"type": kind, "msg": text}
-        seen = await self._signals.emit_around_tool(TOOL_ERROR, {**about, "error": error})
+        seen = await self._signals.emit_around_tool(TOOL_ERROR, running.describe(error=error))
         changed = read_change(seen, "error", error)
         return str(changed.get("msg", text)) if isinstance(changed, dict) else text
 

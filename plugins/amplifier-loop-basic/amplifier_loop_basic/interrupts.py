@@ -63,13 +63,13 @@ class Interrupts:
         self, task: asyncio.Task[Any], function: Callable[..., Awaitable[T]], *args: Any, has_effects: bool = True
     ) -> T:
         """Await `function(*args)` in `task`, the current one. Raises `Interrupted` if the session stops meanwhile."""
-        if self._ends(has_effects):
+        if self.is_cancelled and self._ends(has_effects):
             raise Interrupted
         others = task.cancelling()
         self._waiting[task] = has_effects
         try:
             result = await function(*args)
-            if task in self._cut:
+            if self._cut and task in self._cut:
                 await _let_cancellation_arrive(task, others)
             return result
         except asyncio.CancelledError:
@@ -78,7 +78,7 @@ class Interrupts:
             raise
         finally:
             del self._waiting[task]
-            if task in self._cut:
+            if self._cut and task in self._cut:
                 self._cut.remove(task)
                 task.uncancel()
 

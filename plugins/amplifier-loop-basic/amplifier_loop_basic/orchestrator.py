@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.message_models import ToolSpec
 
-from .call_context import CAPABILITY, HELD, RUN_AGAIN, current_call
+from .call_context import CAPABILITY, HELD, RUN_AGAIN, read_call
 from .config import read_config
 from .interrupts import Interrupts
 from .signals import MODULE, Signals
@@ -67,7 +67,7 @@ class BasicOrchestrator:
         again: Collection[str] = ()
         held = response_format = None
         if coordinator is not None:
-            coordinator.register_capability(CAPABILITY, current_call.get)
+            coordinator.register_capability(CAPABILITY, read_call)
             again = coordinator.get_capability(RUN_AGAIN) or ()
             held = coordinator.get_capability(HELD)
             response_format = coordinator.get_capability(RESPONSE_FORMAT)

@@ -102,8 +102,8 @@ class Turn:
         if submitted.action == "deny":
             return f"Denied by hook: {submitted.reason}"
         prompt = read_change(submitted, "prompt", prompt)
-        is_heard = self.signals.is_heard
-        if is_heard(EXECUTION_START):
+        heard = self.signals.heard
+        if EXECUTION_START in heard:
             await self.signals.emit(EXECUTION_START, {"prompt": prompt})
         try:
             await self._begin(prompt)
@@ -113,20 +113,20 @@ class Turn:
             raise
         finally:
             await self.announce_end()
-        if is_heard(PROMPT_COMPLETE):
+        if PROMPT_COMPLETE in heard:
             about = {"response_preview": self.text[:PREVIEW_LENGTH], "length": len(self.text)}
             await self.signals.emit(PROMPT_COMPLETE, about)
         return self.text
 
     async def announce_end(self) -> None:
         """Emit the end of the turn and its status, however it ended."""
-        is_heard = self.signals.is_heard
-        if is_heard(ORCHESTRATOR_COMPLETE):
+        heard = self.signals.heard
+        if ORCHESTRATOR_COMPLETE in heard:
             end = {"orchestrator": self.signals.module, "turn_count": self.iterations, "status": self.status}
             if self.finish_reason:
                 end["finish_reason"] = self.finish_reason
             await self.signals.emit(ORCHESTRATOR_COMPLETE, end)
-        if is_heard(EXECUTION_END):
+        if EXECUTION_END in heard:
             await self.signals.emit(EXECUTION_END, {"response": self.text, "status": self.status})
 
     async def take_in(self) -> None:
@@ -184,7 +184,7 @@ class Turn:
 
     async def _is_sent_back(self, text: str) -> bool:
         """Return whether a hook refuses the end of the turn: its reason is the next message of the user then."""
-        if not self.signals.is_heard(TURN_STOP) or self.interrupts.is_cancelled:
+        if TURN_STOP not in self.signals.heard or self.interrupts.is_cancelled:
             return False
         verdict = await self.signals.emit(TURN_STOP, {"response": text, "turn_count": self.iterations})
         if verdict.action != "deny":
@@ -243,7 +243,7 @@ class Turn:
             raise
         finally:
             self.stream.end()
-        if self.signals.is_heard(PROVIDER_RESPONSE):
+        if PROVIDER_RESPONSE in self.signals.heard:
             await self.signals.emit(PROVIDER_RESPONSE, {**about, "response": response, "usage": _dump_usage(response)})
         return response
 
@@ -271,8 +271,8 @@ class Turn:
 
         A provider may have other blocks for display than for the history.
         """
-        is_heard = self.signals.is_heard
-        if not (is_heard(CONTENT_BLOCK_START) or is_heard(CONTENT_BLOCK_END)):
+        heard = self.signals.heard
+        if not (CONTENT_BLOCK_START in heard or CONTENT_BLOCK_END in heard):
             return
         # Asking a pydantic model for a missing field costs as much as an event: only a subclass has this one.
         own = None if type(response) is ChatResponse else getattr(response, "content_blocks", None)
