@@ -19,12 +19,11 @@ from .signals import read_change
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from amplifier_core import ContextManager, Tool, ToolCall
+    from amplifier_core import Tool, ToolCall
 
-    from .call_context import HeldCalls, OpenCall
+    from .call_context import OpenCall
     from .contents import Content
-    from .interrupts import Interrupts
-    from .signals import Signals
+    from .turn import Turn
 
 _forks = 0
 """Forks between the first process and this one; `os.getpid` is a system call (1 µs)."""
@@ -63,45 +62,32 @@ class _UnknownTool(Exception):
 class ToolCalls:
     """Runs the tool calls of a turn's responses."""
 
-    def __init__(
-        self,
-        tools: Mapping[str, Tool],
-        context: ContextManager,
-        signals: Signals,
-        interrupts: Interrupts,
-        session_id: str = "",
-        held: HeldCalls | None = None,
-        *,
-        most: int = 16,
-        longest: int = 200_000,
-    ) -> None:
-        self._tools = tools
-        self._context = context
-        self._signals = signals
-        self._interrupts = interrupts
-        self._session_id = session_id
-        self._held = held
+    __slots__ = ("_held", "_interrupts", "_signals", "_turn", "is_holding")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._signals = turn.signals
+        self._interrupts = turn.interrupts
+        self._held = turn.held
         self.is_holding = False
         """Whether a call waits for an answer: it has no result, and nothing may follow in the history."""
-        self._most = most  # calls at the same time
-        self._longest = longest  # result, in characters
 
     async def run(self, calls: Sequence[ToolCall | OpenCall], task: asyncio.Task[Any]) -> None:
         """Run `calls`, of the last message with calls, and add their results to the context in the same order.
 
         The results are added even if the turn is cancelled; a held call gets none. `task` is the current one.
         """
-        history = getattr(self._context, "transcript", None)
+        context, longest = self._turn.context, self._turn.max_result_chars
+        history = getattr(context, "transcript", None)
         if history is None:
-            history = await read_history(self._context)
-        group = CallGroup(self._session_id, history, calls[0].id)
-        texts: list[Content | None] = [NOT_BEGUN] * len(calls)
+            history = await read_history(context)
+        group = CallGroup(self._turn.session_id, history, calls[0].id)
+        texts: list[Content | None] = [None] if len(calls) == 1 else [NOT_BEGUN] * len(calls)
         try:
             if len(calls) == 1:
-                texts[0] = None
                 texts[0] = await self._answer(calls[0], group, task)
             else:
-                places = asyncio.Semaphore(self._most)
+                places = asyncio.Semaphore(self._turn.max_parallel_tools)
 
                 async def answer(index: int, call: ToolCall | OpenCall) -> None:
                     async with places:
@@ -119,9 +105,12 @@ class ToolCalls:
                     continue
                 if notes and text is not None:
                     text, notes = add_text(text, notes), ""
-                said = CUT_OFF if text is None else shorten(text, self._longest)
-                await self._context.add_message(result_message(call.id, call.name, said))
-        await self._signals.settle()
+                said = CUT_OFF if text is None else text
+                if len(said) > longest or said.__class__ is not str:
+                    said = shorten(said, longest)
+                await context.add_message(result_message(call.id, call.name, said))
+        if self._signals.has_postponed:
+            await self._signals.settle()
 
     async def _answer(self, call: ToolCall | OpenCall, group: CallGroup, task: asyncio.Task[Any]) -> Content:
         """Return the call's result for the model."""
@@ -166,9 +155,9 @@ class ToolCalls:
             if verdict.action == "deny":
                 raise _Refused(verdict.reason or "no reason given")
             running.input = read_change(verdict, "tool_input", call.arguments)
-        tool = self._tools.get(call.name)
+        tool = self._turn.tools.get(call.name)
         if tool is None:
-            raise _UnknownTool(call.name, self._tools)
+            raise _UnknownTool(call.name, self._turn.tools)
         token = self._interrupts.token
         if self._held is not None:
             await self._held.begin(call.id)

@@ -44,7 +44,8 @@ class Interrupts:
     @property
     def is_cancelled(self) -> bool:
         """Whether no new work should begin."""
-        return self.token is not None and self.token.is_cancelled
+        token = self.token
+        return token is not None and token.is_cancelled
 
     async def _on_cancel(self) -> None:
         self._cancel_waiting()
@@ -63,7 +64,8 @@ class Interrupts:
         self, task: asyncio.Task[Any], function: Callable[..., Awaitable[T]], *args: Any, has_effects: bool = True
     ) -> T:
         """Await `function(*args)` in `task`, the current one. Raises `Interrupted` if the session stops meanwhile."""
-        if self.is_cancelled and self._ends(has_effects):
+        token = self.token
+        if token is not None and token.is_cancelled and self._ends(has_effects):
             raise Interrupted
         others = task.cancelling()
         self._waiting[task] = has_effects

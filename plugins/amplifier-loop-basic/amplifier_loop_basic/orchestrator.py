@@ -67,10 +67,10 @@ class BasicOrchestrator:
         again: Collection[str] = ()
         held = response_format = None
         if coordinator is not None:
-            coordinator.register_capability(CAPABILITY, read_call)
-            again = coordinator.get_capability(RUN_AGAIN) or ()
-            held = coordinator.get_capability(HELD)
-            response_format = coordinator.get_capability(RESPONSE_FORMAT)
+            find = coordinator.get_capability
+            if find(CAPABILITY) is not read_call:
+                coordinator.register_capability(CAPABILITY, read_call)
+            again, held, response_format = find(RUN_AGAIN) or (), find(HELD), find(RESPONSE_FORMAT)
         name = choose_provider(providers, self.default_provider, self.module)
         turn = self.make_turn(
             context=context,

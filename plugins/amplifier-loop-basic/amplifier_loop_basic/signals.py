@@ -77,6 +77,11 @@ class Signals:
             return result
         return await self._process(event, result)
 
+    @property
+    def has_postponed(self) -> bool:
+        """Whether injections wait for `settle`."""
+        return bool(self._postponed)
+
     async def settle(self) -> None:
         """Carry out postponed injections."""
         postponed, self._postponed = self._postponed, []
