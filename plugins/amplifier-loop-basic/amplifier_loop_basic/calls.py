@@ -109,12 +109,13 @@ class ToolCalls:
                 if len(said) > longest or said.__class__ is not str:
                     said = shorten(said, longest)
                 await context.add_message(result_message(call.id, call.name, said))
-        if self._signals.has_postponed:
+        if self._signals.postponed:
             await self._signals.settle()
 
     async def _answer(self, call: ToolCall | OpenCall, group: CallGroup, task: asyncio.Task[Any]) -> Content:
         """Return the call's result for the model."""
-        if self._interrupts.is_cancelled:
+        token = self._interrupts.token
+        if token is not None and token.is_cancelled:
             return NOT_BEGUN
         running = RunningCall(call, group)
         try:

@@ -41,7 +41,7 @@ class BasicOrchestrator:
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         checked = read_config(config or {}, self.module)
         self.max_iterations = checked.max_iterations
-        self._limits = {name: getattr(checked, name) for name in ("max_parallel_tools", "max_result_chars")}
+        self._max_parallel_tools, self._max_result_chars = checked.max_parallel_tools, checked.max_result_chars
         self.default_provider = checked.default_provider
         self._interrupts = Interrupts()
         self._stream = Stream(self.module)
@@ -66,27 +66,30 @@ class BasicOrchestrator:
         self._stream.listen_to(hooks)
         again: Collection[str] = ()
         held = response_format = None
+        session_id = ""
         if coordinator is not None:
             find = coordinator.get_capability
             if find(CAPABILITY) is not read_call:
                 coordinator.register_capability(CAPABILITY, read_call)
             again, held, response_format = find(RUN_AGAIN) or (), find(HELD), find(RESPONSE_FORMAT)
+            session_id = str(getattr(coordinator, "session_id", ""))
         name = choose_provider(providers, self.default_provider, self.module)
         turn = self.make_turn(
             context=context,
             provider_name=name,
             provider=providers[name],
             tools=tools,
-            specs=[self._describe(tool_name, tool) for tool_name, tool in tools.items()] or None,
+            specs=[self._describe(*named) for named in tools.items()] or None,
             signals=Signals(hooks, coordinator, self.module),
             interrupts=self._interrupts,
             stream=self._stream,
             max_iterations=self.max_iterations,
-            session_id=str(getattr(coordinator, "session_id", "")),
+            session_id=session_id,
             run_again=again,
             held=held,
             response_format=response_format,
-            **self._limits,
+            max_parallel_tools=self._max_parallel_tools,
+            max_result_chars=self._max_result_chars,
         )
         return await turn.run(prompt)
 

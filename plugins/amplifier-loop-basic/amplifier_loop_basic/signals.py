@@ -54,7 +54,8 @@ class Signals:
         """The events with a listener: to emit another one only costs time."""
         self._coordinator = coordinator
         self._ephemeral: list[ContextInjection] = []
-        self._postponed: list[tuple[str, HookResult]] = []
+        self.postponed: list[tuple[str, HookResult]] = []
+        """The injections for `settle`."""
 
     async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
         """Emit `event`, carry out the hooks' result, and return the final one."""
@@ -71,26 +72,21 @@ class Signals:
             return _UNHEARD
         result = await self._hooks.emit(event, data)
         if result.action == "inject_context":
-            self._postponed.append((event, result))
+            self.postponed.append((event, result))
             return result
         if result.action == "continue" and not result.user_message:
             return result
         return await self._process(event, result)
 
-    @property
-    def has_postponed(self) -> bool:
-        """Whether injections wait for `settle`."""
-        return bool(self._postponed)
-
     async def settle(self) -> None:
         """Carry out postponed injections."""
-        postponed, self._postponed = self._postponed, []
+        postponed, self.postponed = self.postponed, []
         for event, result in postponed:
             await self._process(event, result)
 
     def take_postponed(self) -> str:
         """Return the text of the postponed injections, and forget them: no message follows an open call."""
-        postponed, self._postponed = self._postponed, []
+        postponed, self.postponed = self.postponed, []
         return "\n\n".join(text for _, result in postponed if (text := result.context_injection))
 
     async def _process(self, event: str, result: HookResult) -> HookResult:
