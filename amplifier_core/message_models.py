@@ -163,6 +163,7 @@ def _request_parts() -> tuple[Callable[[Any], list[Message]], dict[str, Any]]:
     return TypeAdapter(list[Message]).validator.validate_python, dict(ChatRequest(messages=[]).__dict__)
 
 
+_new = object.__new__
 _set_fields, _set_names, _set_extra, _set_private = (
     BaseModel.__dict__[slot].__set__
     for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
@@ -175,7 +176,7 @@ def make_request(messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | 
     Raises pydantic's `ValidationError` for a message that is none.
     """
     validate, template = _request_parts()
-    request = ChatRequest.__new__(ChatRequest)
+    request: ChatRequest = _new(ChatRequest)
     fields = template.copy()  # all of them cannot change
     fields["messages"], fields["tools"] = validate(messages), tools
     _set_fields(request, fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from amplifier_core.events import (
     CONTENT_BLOCK_END,
@@ -58,8 +58,11 @@ class Turn:
     """The state of one turn; `run` is for one call.
 
     `status` is `success` until a limit, a denial, a cancellation, an error or an unfinished answer ends the turn.
-    A loop built on this one adds messages at each step in `take_in`, and goes on after an answer while `has_more`.
+    A loop built on this one adds messages at each step in `take_in` if it `takes_in` any, and goes on after an answer
+    while `has_more`.
     """
+
+    takes_in: ClassVar[bool] = False
 
     context: ContextManager
     provider_name: str
@@ -165,7 +168,8 @@ class Turn:
                 self._stop_early()
                 return
             self.iterations += 1
-            await self.take_in()
+            if self.takes_in:
+                await self.take_in()
             response = await self._ask_model(task)
             if response is None:
                 return
