@@ -33,6 +33,7 @@ AREAS = (
     "bundles",
     "router",
     "spawning",
+    "growth_sessions",
     "background",
     "permissions",
     "streams",
