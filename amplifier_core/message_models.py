@@ -157,7 +157,7 @@ class ChatRequest(_WireModel):
     timeout: float | None = None
 
 
-@cache
+@cache  # built at the first request, as every model
 def _request_parts() -> tuple[Callable[[Any], list[Message]], dict[str, Any]]:
     """Return the validation of messages, and the fields of an empty request."""
     return TypeAdapter(list[Message]).validator.validate_python, dict(ChatRequest(messages=[]).__dict__)

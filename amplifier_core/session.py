@@ -203,8 +203,9 @@ class AmplifierSession:
             if token.is_cancelled:
                 await self._announce_cancelled(str(error))
             raise
-        self.state = "cancelled" if token.is_cancelled else "completed"
+        self.state = "completed"
         if token.is_cancelled:
+            self.state = "cancelled"
             await self._announce_cancelled()
         return answer
 

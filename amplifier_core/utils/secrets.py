@@ -207,18 +207,20 @@ def secrets_of(config: Any) -> Iterator[str]:
     """Yield the secrets of a configuration: texts at sensitive keys, passwords in URLs, and variables they name."""
     from . import REFERENCE, is_sensitive
 
-    if isinstance(config, dict):
-        for key, value in config.items():
-            if not isinstance(value, str):
-                yield from secrets_of(value)
-            elif isinstance(key, str) and is_sensitive(key):
-                if not REFERENCE.fullmatch(value):
-                    yield from _read_variables(value)
-            else:
-                yield from _find_password(value)
-    elif isinstance(config, list | tuple):
-        for value in config:
-            yield from secrets_of(value)
+    waiting = [config]  # a list, and no recursion: a plan is looked through for each session
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, dict):
+            for key, value in current.items():
+                if not isinstance(value, str):
+                    waiting.append(value)
+                elif isinstance(key, str) and is_sensitive(key):
+                    if not REFERENCE.fullmatch(value):
+                        yield from _read_variables(value)
+                elif "://" in value:
+                    yield from _find_password(value)
+        elif isinstance(current, list | tuple):
+            waiting += current
 
 
 def _read_variables(value: str) -> Iterator[str]:

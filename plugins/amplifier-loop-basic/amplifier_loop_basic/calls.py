@@ -87,16 +87,7 @@ class ToolCalls:
             if len(calls) == 1:
                 texts[0] = await self._answer(calls[0], group, task)
             else:
-                places = asyncio.Semaphore(self._turn.max_parallel_tools)
-
-                async def answer(index: int, call: ToolCall | OpenCall) -> None:
-                    async with places:
-                        texts[index] = None
-                        texts[index] = await self._answer(call, group, current_task())
-
-                async with asyncio.TaskGroup() as tasks:
-                    for index, call in enumerate(calls):
-                        tasks.create_task(answer(index, call))
+                await self._answer_all(calls, group, texts)
         finally:
             self.is_holding = _HELD in texts and any(text is _HELD for text in texts)
             notes = self._signals.take_postponed() if self.is_holding else ""
@@ -111,6 +102,21 @@ class ToolCalls:
                 await context.add_message(result_message(call.id, call.name, said))
         if self._signals.postponed:
             await self._signals.settle()
+
+    async def _answer_all(
+        self, calls: Sequence[ToolCall | OpenCall], group: CallGroup, texts: list[Content | None]
+    ) -> None:
+        """Fill `texts` with the calls' results; None stands for a call that has begun."""
+        places = asyncio.Semaphore(self._turn.max_parallel_tools)
+
+        async def answer(index: int, call: ToolCall | OpenCall) -> None:
+            async with places:
+                texts[index] = None
+                texts[index] = await self._answer(call, group, current_task())
+
+        async with asyncio.TaskGroup() as tasks:
+            for index, call in enumerate(calls):
+                tasks.create_task(answer(index, call))
 
     async def _answer(self, call: ToolCall | OpenCall, group: CallGroup, task: asyncio.Task[Any]) -> Content:
         """Return the call's result for the model."""

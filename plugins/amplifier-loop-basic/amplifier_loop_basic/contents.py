@@ -80,7 +80,7 @@ def add_text(content: Content, text: str) -> Content:
 def has_images(messages: Iterable[dict[str, Any]]) -> bool:
     """Return whether the result of a tool has blocks."""
     for each in messages:  # noqa: SIM110 - at each request, and a generator takes three times as long
-        if each.get("role") == "tool" and isinstance(each.get("content"), list):
+        if each.get("role") == "tool" and each.get("content").__class__ is list:
             return True
     return False
 

@@ -45,7 +45,7 @@ class BasicOrchestrator:
         self.default_provider = checked.default_provider
         self._interrupts = Interrupts()
         self._stream = Stream(self.module)
-        self._specs: dict[str, tuple[Any, ToolSpec]] = {}
+        self._specs: dict[str, tuple[Any, str, ToolSpec]] = {}
 
     async def execute(
         self,
@@ -73,7 +73,10 @@ class BasicOrchestrator:
                 coordinator.register_capability(CAPABILITY, read_call)
             again, held, response_format = find(RUN_AGAIN) or (), find(HELD), find(RESPONSE_FORMAT)
             session_id = str(getattr(coordinator, "session_id", ""))
-        name = choose_provider(providers, self.default_provider, self.module)
+        if self.default_provider is None and len(providers) == 1:
+            [name] = providers
+        else:
+            name = choose_provider(providers, self.default_provider, self.module)
         turn = self.make_turn(
             context=context,
             provider_name=name,
@@ -100,11 +103,14 @@ class BasicOrchestrator:
     def _describe(self, name: str, tool: Tool) -> ToolSpec:
         """Return the description of a tool for the model; made again only after a change."""
         schema, description = getattr(tool, "input_schema", None), tool.description
-        known = self._specs.get(name)
-        if known is None or known[0] is not schema or known[1].description != description:
-            parameters = schema or {"type": "object", "properties": {}}
-            known = self._specs[name] = (schema, ToolSpec(name=name, description=description, parameters=parameters))
-        return known[1]
+        if name in self._specs:
+            known_schema, known_description, spec = self._specs[name]
+            if known_schema is schema and known_description == description:
+                return spec
+        parameters = schema or {"type": "object", "properties": {}}
+        spec = ToolSpec(name=name, description=description, parameters=parameters)
+        self._specs[name] = (schema, description, spec)
+        return spec
 
 
 def choose_provider(providers: Mapping[str, Provider], preferred: str | None = None, module: str = MODULE) -> str:
@@ -112,8 +118,6 @@ def choose_provider(providers: Mapping[str, Provider], preferred: str | None = N
     if not providers:
         raise RuntimeError("No providers mounted")
     if preferred is None:
-        if len(providers) == 1:
-            return next(iter(providers))
         return min(providers, key=lambda name: _read_priority(providers[name]))
     for name in (preferred, preferred.removeprefix("provider-")):
         if name in providers:

@@ -162,9 +162,9 @@ class Turn:
                 self._stop("incomplete", HELD)
 
     async def _loop(self) -> None:
-        calls, task, heard = self.calls, current_task(), self.signals.heard
+        calls, task, heard, token = self.calls, current_task(), self.signals.heard, self.interrupts.token
         while self.status == "success":
-            if self.interrupts.is_cancelled or self.iterations == self.max_iterations:
+            if (token is not None and token.is_cancelled) or self.iterations == self.max_iterations:
                 self._stop_early()
                 return
             self.iterations += 1
@@ -338,6 +338,8 @@ def _as_dicts(content: Any) -> list[dict[str, Any]]:
 
 
 def _as_dict(block: Any) -> dict[str, Any]:
+    if block.__class__ is TextBlock and block.visibility is None and not block.model_extra:
+        return {"type": "text", "text": block.text}
     if block.__class__ in _BLOCKS:  # as `model_dump` does, in half of its time
         dumped: dict[str, Any] = block.__pydantic_serializer__.to_python(block, exclude_none=True)
         return dumped
