@@ -125,7 +125,7 @@ class ToolCalls:
             return NOT_BEGUN
         running = RunningCall(call, group)
         try:
-            result = await self._interrupts.run(task, self._attempt, running)
+            result = await self._interrupts.run(task, self._attempt, running, has_effects=True)
         except Interrupted:
             return await self._report_error(running, "Cancelled", CUT_OFF)
         except _Held as held:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from amplifier_core import CancellationToken, ModuleCoordinator
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -61,16 +62,19 @@ class Interrupts:
         return token is not None and token.is_cancelled and (token.is_immediate or not has_effects)
 
     async def run(
-        self, task: asyncio.Task[Any], function: Callable[..., Awaitable[T]], *args: Any, has_effects: bool = True
+        self, task: asyncio.Task[Any], function: Callable[[A], Awaitable[T]], argument: A, has_effects: bool
     ) -> T:
-        """Await `function(*args)` in `task`, the current one. Raises `Interrupted` if the session stops meanwhile."""
+        """Await `function(argument)` in `task`, the current one.
+
+        Raises `Interrupted` if the session stops meanwhile; work that `has_effects` ends with a stop at once only.
+        """
         token = self.token
         if token is not None and token.is_cancelled and self._ends(has_effects):
             raise Interrupted
         others = task.cancelling()
         self._waiting[task] = has_effects
         try:
-            result = await function(*args)
+            result = await function(argument)
             if self._cut and task in self._cut:
                 await _let_cancellation_arrive(task, others)
             return result
