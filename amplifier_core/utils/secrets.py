@@ -207,18 +207,16 @@ def secrets_of(config: Any) -> Iterator[str]:
     """Yield the secrets of a configuration: texts at sensitive keys, passwords in URLs, and variables they name."""
     from . import REFERENCE, is_sensitive
 
-    waiting = [config]  # a list, and no recursion: a plan is looked through for each session
-    while waiting:
-        current = waiting.pop()
+    waiting = [config]  # and no recursion: a plan is looked through for each session
+    for current in waiting:
         if isinstance(current, dict):
             for key, value in current.items():
                 if not isinstance(value, str):
                     waiting.append(value)
-                elif isinstance(key, str) and is_sensitive(key):
-                    if not REFERENCE.fullmatch(value):
-                        yield from _read_variables(value)
-                elif "://" in value:
+                elif not isinstance(key, str) or not is_sensitive(key):
                     yield from _find_password(value)
+                elif not REFERENCE.fullmatch(value):
+                    yield from _read_variables(value)
         elif isinstance(current, list | tuple):
             waiting += current
 

@@ -46,7 +46,9 @@ async def kernels() -> AsyncIterator[Row]:
 async def turns() -> AsyncIterator[Row]:
     """Ask for the same turn of the kernels and of the agent packages, turn by turn."""
     pythons, scripts = _pythons(), [f"turn_{name.replace('-', '_')}" for name in AGENTS]
-    asked = [(python, "kernel") for python in pythons] + [(python, script) for python in pythons[1:] for script in scripts]
+    asked = [(python, "kernel") for python in pythons] + [
+        (python, script) for python in pythons[1:] for script in scripts
+    ]
     async with AsyncExitStack() as processes:
         workers = [await processes.enter_async_context(worker(*each)) for each in asked]
         ours, *theirs = await _asked("turn", workers, rounds=11)

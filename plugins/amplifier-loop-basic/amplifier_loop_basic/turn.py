@@ -30,7 +30,7 @@ from .tail import awaits_model, find_unanswered, is_unfinished, unfinished_reaso
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from amplifier_core import ContextManager, Provider, Tool, ToolCall, ToolSpec
 
@@ -236,7 +236,8 @@ class Turn:
         messages = await self.context.get_messages_for_request(provider=self.provider)
         if has_images(messages) and not sees_images(self.provider):
             messages = without_images(messages)
-        messages, complete = self.signals.with_injections(messages), self.provider.complete
+        messages = self.signals.with_injections(messages)
+        complete: Callable[[ChatRequest], Awaitable[ChatResponse]] = self.provider.complete
         if self.response_format is None:
             request = make_request(messages, self.specs)
         else:
@@ -338,9 +339,11 @@ def _as_dicts(content: Any) -> list[dict[str, Any]]:
 
 
 def _as_dict(block: Any) -> dict[str, Any]:
-    if block.__class__ is TextBlock and block.visibility is None and not block.model_extra:
+    """Return a block as a dict, as `model_dump` does; the usual ones in a fraction of its time."""
+    kind = type(block)
+    if kind is TextBlock and block.visibility is None and not block.model_extra:
         return {"type": "text", "text": block.text}
-    if block.__class__ in _BLOCKS:  # as `model_dump` does, in half of its time
+    if kind in _BLOCKS:
         dumped: dict[str, Any] = block.__pydantic_serializer__.to_python(block, exclude_none=True)
         return dumped
     if isinstance(block, dict):
