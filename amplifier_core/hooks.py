@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import sys
-import time
+from time import gmtime, strftime, time_ns
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import events
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Gate = Callable[[dict[str, Any]], HookResult | None]
 
 logger = logging.getLogger(__name__)
+
+_TOOL_PRE = events.TOOL_PRE
 
 __all__ = ["ContextInjection", "HookRegistry", "HookResult"]
 
@@ -138,7 +140,7 @@ class HookRegistry:
         Without a handler the result continues with `data` itself; with one, `data` has the default fields and the
         registry's own `timestamp` (UTC, ISO 8601) in place of the caller's.
         """
-        entries, gate = self._handlers.get(event, ()), self._gate if event == events.TOOL_PRE else None
+        entries, gate = self._handlers.get(event, ()), self._gate if event == _TOOL_PRE else None
         if not entries and gate is None:
             return _continue_with(data)
         payload = {**self._defaults, **data, "timestamp": _timestamp()}
@@ -154,11 +156,13 @@ class HookRegistry:
                 answer = entry.handler(event, payload)
                 if entry.is_async or hasattr(answer, "__await__"):
                     answer = await answer
-                result = None if answer is None else _as_result(answer)
+                if answer is None:
+                    continue
+                result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
                 await _raise_cancellation(error, before)
                 _report(entry, event, error)
-                if event == events.TOOL_PRE:
+                if event == _TOOL_PRE:
                     return _hook_result()(action="deny", reason=f"the guard '{entry.name}' failed: {error}")
                 continue
             if result is None or (result.action == "continue" and not result.user_message):
@@ -330,10 +334,10 @@ _stamped_second = ("", "")
 def _timestamp() -> str:
     """Return the time in UTC as ISO 8601 with microseconds; the text of a second is made once in it."""
     global _stamped_second  # one pair: a thread never joins another's second to its own text
-    now = str(time.time_ns())
-    second = now[:-9]
+    now = str(time_ns())
     known, text = _stamped_second
-    if second != known:
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(second)))
-        _stamped_second = (second, text)
+    if now[:-9] != known:
+        known = now[:-9]
+        text = strftime("%Y-%m-%dT%H:%M:%S", gmtime(int(known)))
+        _stamped_second = (known, text)
     return f"{text}.{now[-9:-3]}+00:00"
