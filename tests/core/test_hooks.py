@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -309,8 +308,10 @@ async def test_a_task_that_is_cancelled_inside_a_handler_ends(hooks: HookRegistr
 async def test_a_handler_that_fails_over_a_cancellation_does_not_keep_it(hooks: HookRegistry, emit: str) -> None:
     inside = asyncio.Event()
     order: list[str] = []
+    tasks: list[Any] = []
 
     async def failing(event: str, data: dict[str, Any]) -> None:
+        tasks.append(asyncio.current_task())
         inside.set()
         try:
             await asyncio.Event().wait()
@@ -326,8 +327,8 @@ async def test_a_handler_that_fails_over_a_cancellation_does_not_keep_it(hooks: 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert order == []
-    del task
-    gc.collect()  # CPython 3.11 fails when the error of the inner task is logged while it builds a syntax tree
+    [inner] = tasks
+    assert inner is task or isinstance(inner.exception(), ValueError)  # looked at: else it is logged at any time
 
 
 @pytest.mark.parametrize("emit", ["emit", "emit_and_collect"])
