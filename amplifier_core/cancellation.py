@@ -21,6 +21,7 @@ class CancellationState(StrEnum):
     IMMEDIATE = "immediate"
 
 
+_NONE = CancellationState.NONE  # a turn asks often, and to look up the member takes longer than to compare it
 _RANK = {CancellationState.NONE: 0, CancellationState.GRACEFUL: 1, CancellationState.IMMEDIATE: 2}
 
 
@@ -32,7 +33,7 @@ class CancellationToken:
     """
 
     def __init__(self) -> None:
-        self._state = CancellationState.NONE
+        self._state = _NONE
         self._running: dict[str, str] = {}
         self._children: list[CancellationToken] = []
         self._callbacks: list[Callable[[], Awaitable[None]]] = []
@@ -46,7 +47,7 @@ class CancellationToken:
     @property
     def is_cancelled(self) -> bool:
         """Whether any stop was requested."""
-        return self._state is not CancellationState.NONE
+        return self._state is not _NONE
 
     @property
     def is_graceful(self) -> bool:
@@ -91,7 +92,7 @@ class CancellationToken:
 
     def reset(self) -> None:
         """Forget the request, here and in the children: the next turn begins clean."""
-        self._state = CancellationState.NONE
+        self._state = _NONE
         self._running.clear()
         for child in list(self._children):
             child.reset()
@@ -108,7 +109,7 @@ class CancellationToken:
         """Let `child` follow this token from its present state on."""
         if child not in self._children:
             self._children.append(child)
-        if self._state is not CancellationState.NONE:
+        if self._state is not _NONE:
             child._advance(self._state)
 
     def unregister_child(self, child: CancellationToken) -> None:

@@ -6,14 +6,14 @@ import asyncio
 import inspect
 import logging
 import sys
-import time
+from time import gmtime, strftime, time_ns
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import events
 from .correlation import CORRELATED, correlate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Container
 
     from .models import ContextInjection, HookResult
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Gate = Callable[[dict[str, Any]], HookResult | None]
 
 logger = logging.getLogger(__name__)
+
+_TOOL_PRE = events.TOOL_PRE
 
 __all__ = ["ContextInjection", "HookRegistry", "HookResult"]
 
@@ -95,7 +97,7 @@ class HookRegistry:
             self._keep(event, [entry for entry in entries if entry.name != name])
 
     def _keep(self, event: str, entries: list[_Registration]) -> None:
-        if entries:
+        if entries or (event == events.TOOL_PRE and self._gate is not None):
             self._handlers[event] = tuple(entries)
         else:
             self._handlers.pop(event, None)
@@ -107,16 +109,21 @@ class HookRegistry:
     def list_handlers(self, event: str | None = None) -> dict[str, list[str]]:
         """Return the handlers' names by event; of one event, or of all."""
         chosen = self._handlers if event is None else {event: self._handlers.get(event, ())}
-        return {name: [entry.name for entry in entries] for name, entries in chosen.items()}
+        return {
+            name: [entry.name for entry in entries] for name, entries in chosen.items() if entries or event is not None
+        }
 
-    def has_handlers(self, event: str) -> bool:
-        """Return whether `event` has a handler: to emit it otherwise only costs time.
+    @property
+    def heard(self) -> Container[str]:
+        """The events with a handler, now and whenever it is asked: to emit another one only costs time.
 
         An `emit` replaced by a test double hears everything.
         """
-        return (
-            event in self._handlers or "emit" in self.__dict__ or (event == events.TOOL_PRE and self._gate is not None)
-        )
+        return _EVERYTHING if "emit" in self.__dict__ else self._handlers.keys()
+
+    def has_handlers(self, event: str) -> bool:
+        """Return whether `event` has a handler, see `heard`."""
+        return event in self._handlers or "emit" in self.__dict__
 
     def guard(self, gate: Gate) -> None:
         """Ask `gate` about the data of each `tool:pre`, before its handlers, and again about what they changed.
@@ -125,6 +132,7 @@ class HookRegistry:
         the handlers refuse.
         """
         self._gate = gate
+        self._handlers.setdefault(events.TOOL_PRE, ())  # it is heard
 
     async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
         """Call the handlers of `event` and return their common result.
@@ -132,7 +140,7 @@ class HookRegistry:
         Without a handler the result continues with `data` itself; with one, `data` has the default fields and the
         registry's own `timestamp` (UTC, ISO 8601) in place of the caller's.
         """
-        entries, gate = self._handlers.get(event, ()), self._gate if event == events.TOOL_PRE else None
+        entries, gate = self._handlers.get(event, ()), self._gate if event == _TOOL_PRE else None
         if not entries and gate is None:
             return _continue_with(data)
         payload = {**self._defaults, **data, "timestamp": _timestamp()}
@@ -148,11 +156,13 @@ class HookRegistry:
                 answer = entry.handler(event, payload)
                 if entry.is_async or hasattr(answer, "__await__"):
                     answer = await answer
-                result = None if answer is None else _as_result(answer)
+                if answer is None:
+                    continue
+                result = _as_result(answer)
             except (Exception, asyncio.CancelledError) as error:
                 await _raise_cancellation(error, before)
                 _report(entry, event, error)
-                if event == events.TOOL_PRE:
+                if event == _TOOL_PRE:
                     return _hook_result()(action="deny", reason=f"the guard '{entry.name}' failed: {error}")
                 continue
             if result is None or (result.action == "continue" and not result.user_message):
@@ -193,6 +203,14 @@ class HookRegistry:
             if result is not None and result.data is not None:
                 collected.append(result.data)
         return collected
+
+
+class _Everything:
+    def __contains__(self, event: object) -> bool:
+        return True
+
+
+_EVERYTHING = _Everything()
 
 
 def _count_cancellations() -> int:
@@ -316,10 +334,10 @@ _stamped_second = ("", "")
 def _timestamp() -> str:
     """Return the time in UTC as ISO 8601 with microseconds; the text of a second is made once in it."""
     global _stamped_second  # one pair: a thread never joins another's second to its own text
-    now = str(time.time_ns())
-    second = now[:-9]
+    now = str(time_ns())
     known, text = _stamped_second
-    if second != known:
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(second)))
-        _stamped_second = (second, text)
+    if now[:-9] != known:
+        known = now[:-9]
+        text = strftime("%Y-%m-%dT%H:%M:%S", gmtime(int(known)))
+        _stamped_second = (known, text)
     return f"{text}.{now[-9:-3]}+00:00"

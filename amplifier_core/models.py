@@ -114,7 +114,7 @@ class ToolResult(_Model):
             text = output
         else:
             text = _to_json(output) if isinstance(output, dict | list | tuple | bool) else str(output)
-        return _UNPRINTABLE.sub("", text)
+        return text if text.isprintable() else _UNPRINTABLE.sub("", text)
 
     def _content_text(self) -> str:
         blocks = self.content or []

@@ -20,6 +20,7 @@ from .utils import redact_secrets
 from .utils.secrets import redact_error, redact_result
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
     from types import TracebackType
     from typing import Self
 
@@ -202,14 +203,15 @@ class AmplifierSession:
             if token.is_cancelled:
                 await self._announce_cancelled(str(error))
             raise
-        self.state = "cancelled" if token.is_cancelled else "completed"
+        self.state = "completed"
         if token.is_cancelled:
+            self.state = "cancelled"
             await self._announce_cancelled()
         return answer
 
-    async def _orchestrate(self, prompt: str) -> str:
-        mounted = self.coordinator.get
-        orchestrator, context, providers = mounted("orchestrator"), mounted("context"), mounted("providers")
+    def _orchestrate(self, prompt: str) -> Awaitable[str]:
+        mounted = self.coordinator.mount_points
+        orchestrator, context, providers = mounted["orchestrator"], mounted["context"], mounted["providers"]
         if orchestrator is None:
             raise RuntimeError("No orchestrator module mounted")
         if context is None:
@@ -217,11 +219,11 @@ class AmplifierSession:
         if not providers:
             failed = [f"{each.module_id}: {each.error}" for each in self.load_failures if each.kind == "provider"]
             raise NoProviderMounted(self.session_id, [*failed, *self._without_key])
-        answer: str = await orchestrator.execute(
+        answer: Awaitable[str] = orchestrator.execute(
             prompt=prompt,
             context=context,
             providers=providers,
-            tools=mounted("tools"),
+            tools=mounted["tools"],
             hooks=self.coordinator.hooks,
             coordinator=self.coordinator,
         )

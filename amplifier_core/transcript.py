@@ -69,11 +69,13 @@ class Transcript(Sequence[Message]):
 
     def append(self, message: Message) -> None:
         """Add `message` at the end."""
-        tail = self._tail
-        if self._length - tail.base_length != len(tail.messages):
-            tail = self._tail = _Segment(tail, self._length)
-        tail.messages.append(message)
-        self._length += 1
+        tail, length = self._tail, self._length
+        messages = tail.messages
+        if length - tail.base_length != len(messages):
+            self._tail = _Segment(tail, length)
+            messages = self._tail.messages
+        messages.append(message)
+        self._length = length + 1
 
     def extend(self, messages: Iterable[Message]) -> None:
         """Add each of `messages` at the end."""

@@ -207,18 +207,18 @@ def secrets_of(config: Any) -> Iterator[str]:
     """Yield the secrets of a configuration: texts at sensitive keys, passwords in URLs, and variables they name."""
     from . import REFERENCE, is_sensitive
 
-    if isinstance(config, dict):
-        for key, value in config.items():
-            if not isinstance(value, str):
-                yield from secrets_of(value)
-            elif isinstance(key, str) and is_sensitive(key):
-                if not REFERENCE.fullmatch(value):
+    waiting = [config]  # and no recursion: a plan is looked through for each session
+    for current in waiting:
+        if isinstance(current, dict):
+            for key, value in current.items():
+                if not isinstance(value, str):
+                    waiting.append(value)
+                elif not isinstance(key, str) or not is_sensitive(key):
+                    yield from _find_password(value)
+                elif not REFERENCE.fullmatch(value):
                     yield from _read_variables(value)
-            else:
-                yield from _find_password(value)
-    elif isinstance(config, list | tuple):
-        for value in config:
-            yield from secrets_of(value)
+        elif isinstance(current, list | tuple):
+            waiting += current
 
 
 def _read_variables(value: str) -> Iterator[str]:

@@ -35,6 +35,7 @@ AREAS = (
     "bundles",
     "router",
     "spawning",
+    "growth_sessions",
     "background",
     "permissions",
     "streams",

@@ -15,7 +15,7 @@ from amplifier_core.transcript import Transcript
 from amplifier_loop_basic import mount as mount_loop
 from amplifier_provider_playbook import mount as mount_provider
 
-from .measure import Row, awaited, called, in_turns
+from .measure import Row, awaited, called, curve, in_turns
 from .scripts.instant import Adder, InstantProvider
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 LIFE_AT_MOST = 3.0  # goal: times its mounts alone, with modules already resolved
 FORK_AT_MOST = 60.0  # goal: times the least object
-FORK_GROWTH_AT_MOST = 1.5  # goal: times the fork of a short history
 TURN_AT_MOST = 3.0  # goal: times the least loop with the same provider and tool, nothing stored
 
 PLAYBOOK = {"rules": [{"when": {"user": "hello"}, "say": "Hello."}], "otherwise": {"say": "What?"}}
@@ -33,22 +32,15 @@ PLAN: dict[str, Any] = {
     "session": {"orchestrator": "loop-basic", "context": "context-simple"},
     "providers": [{"module": "provider-playbook", "config": PLAYBOOK}],
 }
-SHORT, MIDDLE, LONG = 10, 1_000, 100_000
-"""Messages of a history."""
-
-
-async def rows() -> AsyncIterator[Row]:
-    """Measure all three."""
-    yield await _life()
-    yield await _turn()
-    async for row in _forks():
-        yield row
+HISTORIES = (10, 1_000, 10_000, 100_000)
+"""Messages."""
 
 
 # life
 
 
-async def _life() -> Row:
+async def lives() -> AsyncIterator[Row]:
+    """Measure a session made, initialised and cleaned up."""
     loader = ModuleLoader()
 
     async def ours() -> None:
@@ -64,7 +56,7 @@ async def _life() -> Row:
         await coordinator.cleanup()
 
     whole, mounts = await in_turns(awaited(ours, 300), awaited(by_hand, 300), rounds=15)
-    return Row("session made, initialised, cleaned up / its mounts alone", whole, mounts, at_most_ratio=LIFE_AT_MOST)
+    yield Row("session made, initialised, cleaned up / its mounts alone", whole, mounts, at_most_ratio=LIFE_AT_MOST)
 
 
 # forks
@@ -79,25 +71,20 @@ class _Shared:
         self.source, self.at = source, at
 
 
-async def _forks() -> AsyncIterator[Row]:
-    sessions = [await _session_with(messages) for messages in (SHORT, MIDDLE, LONG)]
+async def forks() -> AsyncIterator[Row]:
+    """Measure forks of histories of four lengths."""
+    sessions = [await _session_with(messages) for messages in HISTORIES]
     source: list[Any] = []
 
     async def by_hand() -> None:
         _Shared(source, len(source))
 
-    *forks, limit = await in_turns(*map(_forking, sessions), awaited(by_hand, 1_000), rounds=31)
-    for messages, fork in zip((SHORT, MIDDLE, LONG), forks, strict=True):
-        yield Row(
-            f"session.fork, {messages:,} messages / an object with two attributes",
-            fork,
-            limit,
-            at_most_ratio=FORK_AT_MOST,
-        )
-    yield _growth("session.fork", forks[-1], forks[0])
-    mounted = [_forking(session, initialize=True) for session in (sessions[0], sessions[-1])]
-    short, long = await in_turns(*mounted, rounds=31)
-    yield _growth("session.fork and its mounts", long, short)
+    *alone, limit = await in_turns(*map(_forking, sessions), awaited(by_hand, 1_000), rounds=31)
+    what = f"session.fork, {HISTORIES[-1]:,} messages / an object with two attributes"
+    yield Row(what, alone[-1], limit, at_most_ratio=FORK_AT_MOST)
+    yield curve("session.fork, by messages", list(zip(HISTORIES, alone, strict=True)))
+    mounted = await in_turns(*(_forking(session, initialize=True) for session in sessions), rounds=31)
+    yield curve("session.fork and its mounts, by messages", list(zip(HISTORIES, mounted, strict=True)))
     for session in sessions:
         yield await _beside_deepcopy(session)
         await session.cleanup()
@@ -107,10 +94,6 @@ async def _beside_deepcopy(session: AmplifierSession) -> Row:
     messages = list(session.transcript)
     fork, copy = await in_turns(_forking(session), called(partial(deepcopy, messages), 1), rounds=5)
     return Row(f"session.fork, {len(messages):,} messages / a deepcopy of them", fork, copy, at_most_ratio=1)
-
-
-def _growth(what: str, long: float, short: float) -> Row:
-    return Row(f"{what}, {LONG:,} / {SHORT} messages", long, short, at_most_ratio=FORK_GROWTH_AT_MOST)
 
 
 async def _session_with(messages: int) -> AmplifierSession:
@@ -138,7 +121,8 @@ def _forking(session: AmplifierSession, *, initialize: bool = False) -> Sample:
 # turns
 
 
-async def _turn() -> Row:
+async def turns() -> AsyncIterator[Row]:
+    """Measure a turn with one tool call."""
     session = AmplifierSession({"session": PLAN["session"]}, ModuleLoader(), "bench")
     await session.initialize()
     provider, tool = InstantProvider(), Adder()
@@ -151,7 +135,7 @@ async def _turn() -> Row:
         rounds=15,
     )
     await session.cleanup()
-    return Row("a turn with one tool call / a loop by hand", ours, limit, at_most_ratio=TURN_AT_MOST)
+    yield Row("a turn with one tool call / a loop by hand", ours, limit, at_most_ratio=TURN_AT_MOST)
 
 
 def _turns(turn: Callable[[], Awaitable[str]], forget: Callable[[], Awaitable[None]]) -> Sample:
@@ -185,3 +169,6 @@ async def _turn_by_hand(provider: InstantProvider, tool: Adder) -> str:
         for call in calls:
             result = await tools[call.name].execute(call.arguments)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result.get_serialized_output()})
+
+
+PARTS = (lives, turns, forks)

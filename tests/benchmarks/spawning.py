@@ -1,4 +1,4 @@
-"""A session made by a session: beside its modules mounted by hand, from histories short and long, and by thousands."""
+"""A session made by a session: beside the published kernel, by its modules mounted by hand, and by thousands."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import gc
 import resource
 import sys
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,21 +17,26 @@ from amplifier_core import AmplifierSession
 from amplifier_foundation import Bundle, PreparedBundle, spawn_bundle
 from amplifier_foundation.spawning.inheritance import Scope
 
-from .measure import Row, awaited, in_turns, timed
+from .environment import peers_python
+from .measure import FLAT, Row, awaited, curve, in_turns
+from .worker import worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from .measure import Sample
 
-OVERHEAD_AT_MOST = 150e-6  # goal: seconds that spawning adds
-GROWTH_AT_MOST = 1.5  # goal: times the spawn from a short history
-CONCURRENT, CONCURRENT_AT_MOST = 100, 0.1  # goal: seconds for all of them
-CHILDREN, MEMORY_AT_MOST = 10_000, 5 * 1024 * 1024  # goal: bytes
-SHORT, LONG = 10, 100_000
-"""Messages of a history."""
+PEER_AT_MOST = 1 / 60  # goal: times the peer
+HAND_AT_MOST = 2.5  # goal: times the modules mounted by hand, with the same turn
+AT_ONCE_AT_MOST = 1.25  # goal: times the same children one after the other
+CONCURRENT = 100
+CHILDREN = 10_000
+LEFT_AT_MOST = 0.05  # goal: times a session that lives
+HISTORIES = (10, 1_000, 10_000, 100_000)
+"""Messages."""
 
 PROVIDERS = [{"module": "provider-playbook", "config": {"otherwise": {"say": "Hello."}}}]
+PLAN = {"session": {"orchestrator": "loop-basic", "context": "context-simple"}, "providers": PROVIDERS}
 STILL = """
 class Still:
     async def execute(self, prompt, context, providers, tools, hooks, **kwargs):
@@ -42,58 +48,93 @@ async def mount(coordinator, config):
 """A loop that reads nothing of the history: what the child itself does with it is not measured."""
 
 
-async def rows() -> AsyncIterator[Row]:
-    """Measure all of them."""
+async def overhead() -> AsyncIterator[Row]:
+    """Measure a child from a prepared bundle, with the turn of a playbook, beside the published kernel and by hand.
+
+    The published kernel makes a child of the same plan and modules, of folders that are known before, as its programs
+    do: a session, its resolver of modules, the mounts with a loader of its own, the turn, the clean-up. Ours inherits
+    its provider besides, counts usage, holds budgets and limits, and tells its parent.
+    """
+    peers = peers_python()
+    async with AsyncExitStack() as stack, _family() as (_, parent, child):
+        others = [await stack.enter_async_context(worker(peers, "spawn_kernel"))] if peers else []
+
+        async def by_hand() -> None:
+            session = AmplifierSession(PLAN, loader=parent.loader.another(), session_id="bench")
+            await session.initialize()
+            await session.execute("hello")
+            await session.cleanup()
+
+        ours, hand, *theirs = await in_turns(
+            awaited(partial(spawn_bundle, child, "hello", parent), 100),
+            awaited(by_hand, 100),
+            *(each.sample("spawn") for each in others),
+            rounds=15,
+        )
+    what, peer = "a session spawned from a prepared bundle, its turn taken", theirs[0] if theirs else None
+    yield Row(f"{what} / amplifier-core", ours, peer, at_most_ratio=PEER_AT_MOST, note="not installed")
+    yield Row(f"{what} / its modules mounted by hand", ours, hand, at_most_ratio=HAND_AT_MOST)
+
+
+async def histories() -> AsyncIterator[Row]:
+    """Measure a child that inherits all of its parent's history, by the length of that."""
+    async with _family() as (folder, _, _):
+        still = _bundle("still", folder, session={"orchestrator": {"module": "loop-still", "source": "./still.py"}})
+        parents = [await _with_history(messages, folder) for messages in HISTORIES]
+        for scope in get_args(Scope):
+            start = perf_counter()
+            await _spawn(still, parents[-1], scope)
+            first = perf_counter() - start
+            samples: list[Sample] = [awaited(partial(_spawn, still, each, scope), 20) for each in parents]
+            points = list(zip(HISTORIES, await in_turns(*samples, rounds=15), strict=True))
+            yield curve(f"spawned with the whole history ({scope}), by messages", points, at_most=FLAT)
+            yield Row("  the first time, when each message is looked at", first)
+        for parent in parents:
+            await parent.cleanup()
+
+
+async def together() -> AsyncIterator[Row]:
+    """Measure many children at once."""
+    async with _family() as (_, parent, child):
+        at_once, in_a_row = await in_turns(
+            awaited(partial(_concurrent, parent, child), 1),
+            awaited(partial(_in_a_row, parent, child, CONCURRENT), 1),
+            rounds=11,
+        )
+        what = f"{CONCURRENT} sessions spawned at once / one after the other"
+        yield Row(what, at_once, in_a_row, at_most_ratio=AT_ONCE_AT_MOST)
+
+
+async def left_behind() -> AsyncIterator[Row]:
+    """Measure what ended children leave in the process, beside sessions that live."""
+    async with _family() as (_, parent, child):
+        await _in_a_row(parent, child, 500)
+        gc.collect()
+        before, memory = _traces(parent), _memory()
+        await _in_a_row(parent, child, CHILDREN)
+        gc.collect()
+        left, traces = max(0, _memory() - memory), abs(_traces(parent) - before)
+        living = await _living(child, CHILDREN // 10)
+        what = f"memory after {CHILDREN:,} children / as many that live"
+        yield Row(what, left, living * CHILDREN, at_most_ratio=LEFT_AT_MOST, unit="B")
+        what = "  tasks, handlers, contributors, folders on the path left / children"
+        yield Row(what, traces, CHILDREN, at_most_ratio=0, unit="")
+
+
+PARTS = (overhead, histories, together, left_behind)
+
+
+@asynccontextmanager
+async def _family() -> AsyncIterator[tuple[str, AmplifierSession, PreparedBundle]]:
+    """Give a folder, a session in it, and a bundle for its children."""
     with TemporaryDirectory(prefix="amplifier-bench-") as folder:
         (Path(folder) / "still.py").write_text(STILL, encoding="utf-8")
-        parent = await _bundle("parent", folder, providers=PROVIDERS).create_session()
-        child = _bundle("child", folder)
-        async for row in _overhead(parent, child):
-            yield row
-        still = _bundle("still", folder, session={"orchestrator": {"module": "loop-still", "source": "./still.py"}})
-        async for row in _growth(still, folder):
-            yield row
-        at_once = awaited(partial(_concurrent, parent, child), 1)
-        [taken] = await in_turns(at_once, rounds=11)
-        yield timed("100 sessions spawned at once", taken, at_most=CONCURRENT_AT_MOST)
-        async for row in _left_behind(parent, child):
-            yield row
-        await parent.cleanup()
+        async with await _bundle("parent", folder, providers=PROVIDERS).create_session() as parent:
+            yield folder, parent, _bundle("child", folder)
 
 
 def _bundle(name: str, folder: str, **sections: Any) -> PreparedBundle:
     return PreparedBundle.of(Bundle.from_dict({"bundle": {"name": name}, **sections}, Path(folder)))
-
-
-async def _overhead(parent: AmplifierSession, child: PreparedBundle) -> AsyncIterator[Row]:
-    plan = {"session": {"orchestrator": "loop-basic", "context": "context-simple"}, "providers": PROVIDERS}
-
-    async def by_hand() -> None:
-        session = AmplifierSession(plan, loader=parent.loader.another(), session_id="bench")
-        await session.initialize()
-        await session.execute("hello")
-        await session.cleanup()
-
-    ours, limit = await in_turns(
-        awaited(partial(spawn_bundle, child, "hello", parent), 50), awaited(by_hand, 50), rounds=61
-    )
-    yield Row("a session spawned, its turn taken / its modules mounted by hand", ours, limit)
-    yield timed("  what spawning adds", max(0.0, ours - limit), at_most=OVERHEAD_AT_MOST)
-
-
-async def _growth(still: PreparedBundle, folder: str) -> AsyncIterator[Row]:
-    parents = [await _with_history(messages, folder) for messages in (SHORT, LONG)]
-    for scope in get_args(Scope):
-        start = perf_counter()
-        await _spawn(still, parents[-1], scope)
-        first = perf_counter() - start
-        samples: list[Sample] = [awaited(partial(_spawn, still, each, scope), 20) for each in parents]
-        short, long = await in_turns(*samples, rounds=21)
-        what = f"spawned with all of {LONG:,} / {SHORT} messages, {scope}"
-        yield Row(what, long, short, at_most_ratio=GROWTH_AT_MOST)
-        yield Row("  the first time, when each message is looked at", first)
-    for parent in parents:
-        await parent.cleanup()
 
 
 async def _with_history(messages: int, folder: str) -> AmplifierSession:
@@ -112,17 +153,21 @@ async def _concurrent(parent: AmplifierSession, child: PreparedBundle) -> None:
     await asyncio.gather(*(spawn_bundle(child, "hello", parent) for _ in range(CONCURRENT)))
 
 
-async def _left_behind(parent: AmplifierSession, child: PreparedBundle) -> AsyncIterator[Row]:
-    for _ in range(5):
-        await _concurrent(parent, child)
-    gc.collect()
-    before, memory = _traces(parent), _memory()
-    for _ in range(CHILDREN):
+async def _in_a_row(parent: AmplifierSession, child: PreparedBundle, number: int) -> None:
+    for _ in range(number):
         await spawn_bundle(child, "hello", parent)
-    gc.collect()
-    yield Row("memory after 10,000 children", max(0, _memory() - memory), at_most=MEMORY_AT_MOST, unit="bytes")
-    left = abs(_traces(parent) - before)
-    yield Row("  tasks, handlers, contributors, folders on the path left", left, at_most=0, unit="of them")
+
+
+async def _living(bundle: PreparedBundle, number: int) -> float:
+    """Return the bytes of one session of `bundle` that has taken a turn and lives."""
+    before, sessions = _memory(), []
+    for _ in range(number):
+        sessions.append(await bundle.create_session(config=PLAN))
+        await sessions[-1].execute("hello")
+    grown = _memory() - before
+    for session in sessions:
+        await session.cleanup()
+    return grown / number
 
 
 def _traces(parent: AmplifierSession) -> int:

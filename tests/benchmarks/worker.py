@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .measure import Sample
 
 SCRIPTS = Path(__file__).with_name("scripts")
-MODULES = [ROOT / "plugins" / f"amplifier-{name}" for name in ("loop-basic", "context-simple")]
+MODULES = [ROOT / "plugins" / f"amplifier-{name}" for name in ("loop-basic", "context-simple", "provider-playbook")]
 """Ours that mount on the published kernel too."""
 QUIET = {"LANGSMITH_TRACING": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
 

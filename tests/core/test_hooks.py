@@ -308,8 +308,10 @@ async def test_a_task_that_is_cancelled_inside_a_handler_ends(hooks: HookRegistr
 async def test_a_handler_that_fails_over_a_cancellation_does_not_keep_it(hooks: HookRegistry, emit: str) -> None:
     inside = asyncio.Event()
     order: list[str] = []
+    tasks: list[Any] = []
 
     async def failing(event: str, data: dict[str, Any]) -> None:
+        tasks.append(asyncio.current_task())
         inside.set()
         try:
             await asyncio.Event().wait()
@@ -325,6 +327,8 @@ async def test_a_handler_that_fails_over_a_cancellation_does_not_keep_it(hooks: 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert order == []
+    [inner] = tasks
+    assert inner is task or isinstance(inner.exception(), ValueError)  # looked at: else it is logged at any time
 
 
 @pytest.mark.parametrize("emit", ["emit", "emit_and_collect"])
@@ -451,3 +455,25 @@ async def test_whether_anybody_listens_is_known_before_anything_is_emitted() -> 
     assert not registry.has_handlers("a")
     registry.emit = registry.emit  # type: ignore[method-assign]  # as a test double would be
     assert registry.has_handlers("a")
+    assert "a" in registry.heard
+
+
+async def test_what_is_heard_follows_the_handlers_without_asking_again() -> None:
+    registry = HookRegistry()
+    heard = registry.heard
+    assert "a" not in heard
+    unregister = registry.register("a", lambda event, data: None)
+    assert "a" in heard
+    unregister()
+    assert "a" not in heard
+
+
+async def test_a_gate_hears_tool_calls_also_when_the_last_handler_goes() -> None:
+    registry = HookRegistry()
+    registry.guard(lambda data: None)
+    assert events.TOOL_PRE in registry.heard
+    assert registry.list_handlers() == {}
+    unregister = registry.register(events.TOOL_PRE, lambda event, data: None)
+    unregister()
+    assert events.TOOL_PRE in registry.heard
+    assert registry.list_handlers() == {}

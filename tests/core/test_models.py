@@ -34,6 +34,7 @@ from amplifier_core.message_models import (
     ToolCallBlock,
     ToolSpec,
     Usage,
+    make_request,
 )
 from amplifier_core.models import HookResult, SessionStatus, ToolResult
 from amplifier_core.module_sources import FileSystemModuleSource, ModuleNotFoundError
@@ -413,3 +414,31 @@ def test_other_keys_can_be_called_sensitive() -> None:
 def test_long_strings_are_cut_at_any_depth_and_say_so() -> None:
     assert truncate_values({"a": ["x" * 12, 3]}, max_length=10) == {"a": ["x" * 10 + "... (truncated 2 chars)", 3]}
     assert truncate_values("x" * 180) == "x" * 180
+
+
+def test_a_request_made_the_short_way_is_the_same_and_copies_as_well() -> None:
+    messages = [
+        {"role": "user", "content": "hi", "metadata": {"source": "hook"}},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_call", "id": "1", "name": "a", "input": {}}],
+            "tool_calls": [],
+        },
+        {"role": "tool", "content": "done", "tool_call_id": "1", "name": "a"},
+    ]
+    tools = [ToolSpec(name="a", parameters={"type": "object"})]
+    made, known = make_request(messages, tools), ChatRequest.model_validate({"messages": messages, "tools": tools})
+    assert made == known
+    assert made.model_dump_json() == known.model_dump_json()
+    assert made.model_dump(exclude_unset=True) == known.model_dump(exclude_unset=True)
+    assert pickle.loads(pickle.dumps(made)) == known
+    changed = made.model_copy(update={"model": "m"})
+    assert (changed.model, made.model, make_request(messages).model) == ("m", None, None)
+    made.extra = 1  # type: ignore[attr-defined]
+    assert make_request(messages, tools) == known, "two requests share nothing"
+
+
+def test_a_request_made_the_short_way_refuses_what_is_no_message() -> None:
+    for wrong in ({"role": "nobody", "content": "hi"}, {"role": "user"}, {"role": "user", "content": [{"type": "?"}]}):
+        with pytest.raises(ValidationError):
+            make_request([wrong])

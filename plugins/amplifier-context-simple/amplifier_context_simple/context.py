@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import gmtime, strftime, time_ns
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import CONTEXT_COMPACTION, CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
@@ -45,13 +45,14 @@ class SimpleContextManager:
 
     async def add_message(self, message: Message) -> None:
         """Append a copy of `message`, with `metadata.timestamp` (UTC, ISO 8601) unless it has one."""
-        added = {**message}
-        metadata = added.get("metadata")
+        metadata = message.get("metadata")
         if metadata is None:
-            added["metadata"] = {"timestamp": _now()}
+            message = {**message, "metadata": {"timestamp": _now()}}
         elif isinstance(metadata, dict) and "timestamp" not in metadata:
-            added["metadata"] = {**metadata, "timestamp": _now()}
-        self.transcript.append(added)
+            message = {**message, "metadata": {**metadata, "timestamp": _now()}}
+        else:
+            message = {**message}
+        self.transcript.append(message)
 
     async def get_messages(self) -> list[Message]:
         """Return a copy of every message; deeper values are shared."""
@@ -82,15 +83,12 @@ class SimpleContextManager:
         threshold, at most all.
         """
         prompt = await self._system_prompt() if self._system_prompt is not None else ""
-        system: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
-        budget = token_budget or self.max_tokens or self._find_window(provider)
-        fitting = self.transcript if budget is None else await self._choose(budget, len(prompt) // 4)
-        return [*system, *map(dict.copy, fitting)]
-
-    def _find_window(self, provider: Any) -> int | None:
         if self._window[0] is not provider:
             self._window = (provider, read_window(provider))
-        return self._window[1]
+        budget = token_budget or self.max_tokens or self._window[1]
+        fitting = self.transcript if budget is None else await self._choose(budget, len(prompt) // 4)
+        messages = [*map(dict.copy, fitting)]
+        return [{"role": "system", "content": prompt}, *messages] if prompt else messages
 
     async def _choose(self, budget: int, prompt: int) -> Sequence[Message]:
         """Return the opening and the end of the history within `budget` tokens, `prompt` of them taken.
@@ -134,12 +132,12 @@ _stamped_second = ("", "")
 def _now() -> str:
     """Return the time in UTC as ISO 8601; the text of a second is made once."""
     global _stamped_second  # one pair, so a thread never joins another's second to its own text
-    now = str(time.time_ns())
-    second = now[:-9]
+    now = str(time_ns())
     known, text = _stamped_second
-    if second != known:
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(second)))
-        _stamped_second = (second, text)
+    if now[:-9] != known:
+        known = now[:-9]
+        text = strftime("%Y-%m-%dT%H:%M:%S", gmtime(int(known)))
+        _stamped_second = (known, text)
     return f"{text}.{now[-9:-3]}+00:00"
 
 

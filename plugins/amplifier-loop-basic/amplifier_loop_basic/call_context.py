@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from hashlib import sha256
+from itertools import count
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from amplifier_core import ContextManager
+    from amplifier_core import ContextManager, ToolCall
+
+_PROCESS = token_hex(6)
+_GROUPS = count(1)
+"""Numbers of groups of calls side by side; with the process, an id that no other group has."""
 
 CAPABILITY = "tool.call"
 RUN_AGAIN = "tool.run_again"
@@ -22,7 +28,13 @@ RUN_AGAIN = "tool.run_again"
 HELD = "tool.held"
 """The capability with the `HeldCalls` of the session: calls that wait for an answer to a question about them."""
 
-current_call: ContextVar[dict[str, Any] | None] = ContextVar("current_call", default=None)
+current_call: ContextVar[RunningCall | None] = ContextVar("current_call", default=None)
+
+
+def read_call() -> dict[str, Any] | None:
+    """Return the context of the tool call that runs in this task, or None: the capability `tool.call`."""
+    running = current_call.get()
+    return None if running is None else running.context
 
 
 class HeldCalls(Protocol):
@@ -43,20 +55,91 @@ class OpenCall(NamedTuple):
     arguments: dict[str, Any]
 
 
+class CallGroup:
+    """The calls of one message, side by side; `history` has had that message at its end.
+
+    The position and the id are found when somebody wants to know them: most calls have no such listener.
+    """
+
+    __slots__ = ("_call_id", "_end", "_history", "_id", "_position", "session_id")
+
+    def __init__(self, session_id: str, history: Sequence[dict[str, Any]], call_id: str) -> None:
+        self.session_id = session_id
+        self._history = history
+        self._end = len(history)  # results follow
+        self._call_id = call_id
+        self._position = -1
+        self._id = ""
+
+    @property
+    def id(self) -> str:
+        """An id that no other group has."""
+        if not self._id:
+            self._id = f"{_PROCESS}-{next(_GROUPS)}"
+        return self._id
+
+    @property
+    def position(self) -> int:
+        """The position of the message in the history."""
+        if self._position < 0:
+            self._position = find_position(self._history, self._call_id, self._end)
+        return self._position
+
+
+class RunningCall:
+    """A call, and its `input` after changes of the hooks."""
+
+    __slots__ = ("_key", "call", "group", "input")
+
+    def __init__(self, call: ToolCall | OpenCall, group: CallGroup) -> None:
+        self.call = call
+        self.group = group
+        self.input = call.arguments
+        self._key = ""
+
+    @property
+    def key(self) -> str:
+        """The idempotency key."""
+        if not self._key:
+            self._key = make_key(self.group.session_id, self.group.position, self.call.id)
+        return self._key
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """What the tool may know of its call."""
+        return {
+            "session_id": self.group.session_id,
+            "tool_name": self.call.name,
+            "tool_call_id": self.call.id,
+            "idempotency_key": self.key,
+        }
+
+    def describe(self, **more: Any) -> dict[str, Any]:
+        """Return the data of an event of this call."""
+        return {
+            "tool_name": self.call.name,
+            "tool_input": self.input,
+            "tool_call_id": self.call.id,
+            "parallel_group_id": self.group.id,
+            "idempotency_key": self.key,
+            **more,
+        }
+
+
 async def read_history(context: ContextManager) -> Sequence[dict[str, Any]]:
     """Return the messages of a context; its shared transcript where it has one."""
     transcript: Sequence[dict[str, Any]] | None = getattr(context, "transcript", None)
     return await context.get_messages() if transcript is None else transcript
 
 
-def find_position(history: Sequence[dict[str, Any]], call_id: str) -> int:
-    """Return the position of the last message with this tool call; the end of the history without one."""
-    for position in range(len(history) - 1, -1, -1):
+def find_position(history: Sequence[dict[str, Any]], call_id: str, end: int) -> int:
+    """Return the position before `end` of the last message with this tool call; `end` without one."""
+    for position in range(min(end, len(history)) - 1, -1, -1):
         message = history[position]
         if message.get("role") == "assistant":
             calls = message.get("tool_calls") or ()
-            return position if call_id in [call["id"] for call in calls] else len(history)
-    return len(history)
+            return position if call_id in [call["id"] for call in calls] else end
+    return end
 
 
 def make_key(session_id: str, position: int, call_id: str) -> str:

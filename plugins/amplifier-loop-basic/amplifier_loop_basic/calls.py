@@ -6,14 +6,12 @@ import asyncio
 import os
 import sys
 from contextlib import suppress
-from itertools import count
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
 from amplifier_core.models import ToolResult
 
-from .call_context import current_call, find_position, make_key, read_history
+from .call_context import CallGroup, RunningCall, current_call, read_history
 from .contents import add_text, make_content, shorten
 from .interrupts import Interrupted, current_task
 from .signals import read_change
@@ -21,16 +19,11 @@ from .signals import read_change
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from amplifier_core import ContextManager, Tool, ToolCall
+    from amplifier_core import Tool, ToolCall
 
-    from .call_context import HeldCalls, OpenCall
+    from .call_context import OpenCall
     from .contents import Content
-    from .interrupts import Interrupts
-    from .signals import Signals
-
-_PROCESS = token_hex(6)
-_GROUPS = count(1)
-"""Numbers of groups of calls side by side; with the process, an id that no other group has."""
+    from .turn import Turn
 
 _forks = 0
 """Forks between the first process and this one; `os.getpid` is a system call (1 µs)."""
@@ -69,125 +62,118 @@ class _UnknownTool(Exception):
 class ToolCalls:
     """Runs the tool calls of a turn's responses."""
 
-    def __init__(
-        self,
-        tools: Mapping[str, Tool],
-        context: ContextManager,
-        signals: Signals,
-        interrupts: Interrupts,
-        session_id: str = "",
-        held: HeldCalls | None = None,
-        *,
-        most: int = 16,
-        longest: int = 200_000,
-    ) -> None:
-        self._tools = tools
-        self._context = context
-        self._signals = signals
-        self._interrupts = interrupts
-        self._session_id = session_id
-        self._held = held
+    __slots__ = ("_held", "_interrupts", "_signals", "_turn", "is_holding")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._signals = turn.signals
+        self._interrupts = turn.interrupts
+        self._held = turn.held
         self.is_holding = False
         """Whether a call waits for an answer: it has no result, and nothing may follow in the history."""
-        self._most = most  # calls at the same time
-        self._longest = longest  # result, in characters
-        self._position = 0  # of the message with the calls that run now
 
     async def run(self, calls: Sequence[ToolCall | OpenCall], task: asyncio.Task[Any]) -> None:
         """Run `calls`, of the last message with calls, and add their results to the context in the same order.
 
         The results are added even if the turn is cancelled; a held call gets none. `task` is the current one.
         """
-        self._position = find_position(await read_history(self._context), calls[0].id)
-        group = f"{_PROCESS}-{next(_GROUPS)}"
-        texts: list[Content | None] = [NOT_BEGUN] * len(calls)
+        context, longest = self._turn.context, self._turn.max_result_chars
+        history = getattr(context, "transcript", None)
+        if history is None:
+            history = await read_history(context)
+        group = CallGroup(self._turn.session_id, history, calls[0].id)
+        texts: list[Content | None] = [None] if len(calls) == 1 else [NOT_BEGUN] * len(calls)
         try:
             if len(calls) == 1:
-                texts[0] = None
                 texts[0] = await self._answer(calls[0], group, task)
             else:
-                places = asyncio.Semaphore(self._most)
-
-                async def answer(index: int, call: ToolCall | OpenCall) -> None:
-                    async with places:
-                        texts[index] = None
-                        texts[index] = await self._answer(call, group, current_task())
-
-                async with asyncio.TaskGroup() as tasks:
-                    for index, call in enumerate(calls):
-                        tasks.create_task(answer(index, call))
+                await self._answer_all(calls, group, texts)
         finally:
-            self.is_holding = any(text is _HELD for text in texts)
+            self.is_holding = _HELD in texts and any(text is _HELD for text in texts)
             notes = self._signals.take_postponed() if self.is_holding else ""
             for call, text in zip(calls, texts, strict=True):
                 if text is _HELD:
                     continue
                 if notes and text is not None:
                     text, notes = add_text(text, notes), ""
-                said = CUT_OFF if text is None else shorten(text, self._longest)
-                await self._context.add_message(result_message(call.id, call.name, said))
-        await self._signals.settle()
+                said = CUT_OFF if text is None else text
+                if len(said) > longest or said.__class__ is not str:
+                    said = shorten(said, longest)
+                await context.add_message(result_message(call.id, call.name, said))
+        if self._signals.postponed:
+            await self._signals.settle()
 
-    async def _answer(self, call: ToolCall | OpenCall, group: str, task: asyncio.Task[Any]) -> Content:
+    async def _answer_all(
+        self, calls: Sequence[ToolCall | OpenCall], group: CallGroup, texts: list[Content | None]
+    ) -> None:
+        """Fill `texts` with the calls' results; None stands for a call that has begun."""
+        places = asyncio.Semaphore(self._turn.max_parallel_tools)
+
+        async def answer(index: int, call: ToolCall | OpenCall) -> None:
+            async with places:
+                texts[index] = None
+                texts[index] = await self._answer(call, group, current_task())
+
+        async with asyncio.TaskGroup() as tasks:
+            for index, call in enumerate(calls):
+                tasks.create_task(answer(index, call))
+
+    async def _answer(self, call: ToolCall | OpenCall, group: CallGroup, task: asyncio.Task[Any]) -> Content:
         """Return the call's result for the model."""
-        if self._interrupts.is_cancelled:
+        token = self._interrupts.token
+        if token is not None and token.is_cancelled:
             return NOT_BEGUN
-        about: dict[str, Any] = {
-            "tool_name": call.name,
-            "tool_input": call.arguments,
-            "tool_call_id": call.id,
-            "parallel_group_id": group,
-            "idempotency_key": make_key(self._session_id, self._position, call.id),
-        }
+        running = RunningCall(call, group)
         try:
-            result = await self._interrupts.run(task, self._attempt, call, about)
+            result = await self._interrupts.run(task, self._attempt, running, has_effects=True)
         except Interrupted:
-            return await self._report_error(about, "Cancelled", CUT_OFF)
+            return await self._report_error(running, "Cancelled", CUT_OFF)
         except _Held as held:
-            await self._report_error(about, "Held", str(held))
+            await self._report_error(running, "Held", str(held))
             return _HELD
         except _Refused as refusal:
-            return await self._report_error(about, "Denied", f"Denied by hook: {refusal}")
+            return await self._report_error(running, "Denied", f"Denied by hook: {refusal}")
         except _UnknownTool as error:
-            return await self._report_error(about, "UnknownTool", f"Error: {error}")
+            return await self._report_error(running, "UnknownTool", f"Error: {error}")
         except Exception as error:
             with suppress(ImportError):  # another kernel has no such function
                 from amplifier_core.utils.secrets import redact_error
 
                 redact_error(error)
-            return await self._report_error(about, type(error).__name__, _describe(error))
+            return await self._report_error(running, type(error).__name__, _describe(error))
         except BaseException as error:
             # A tool that raises one of these has failed like any other, unless somebody ends this task or closes it.
             if not _goes_on(task):
                 raise
             if isinstance(error, asyncio.CancelledError):
-                return await self._report_error(about, "CancelledError", "Error: the tool cancelled itself.")
-            return await self._report_error(about, type(error).__name__, _describe(error))
-        return await self._report_result(about, result)
+                return await self._report_error(running, "CancelledError", "Error: the tool cancelled itself.")
+            return await self._report_error(running, type(error).__name__, _describe(error))
+        if TOOL_POST in self._signals.heard:
+            return await self._report_result(running, result)
+        return make_content(result)
 
-    async def _attempt(self, call: ToolCall | OpenCall, about: dict[str, Any]) -> ToolResult:
-        """Ask the hooks, then run the tool; `about` gets the input after changes of the hooks."""
-        if self._signals.is_heard(TOOL_PRE):
-            verdict = await self._signals.emit_around_tool(TOOL_PRE, {**about})
+    async def _attempt(self, running: RunningCall) -> ToolResult:
+        """Ask the hooks, then run the tool; `running` gets the input after changes of the hooks."""
+        call = running.call
+        if TOOL_PRE in self._signals.heard:
+            verdict = await self._signals.emit_around_tool(TOOL_PRE, running.describe())
             if verdict.action == "deny" and read_change(verdict, "held", False):
                 raise _Held(verdict.reason or HELD)
             if verdict.action == "deny":
                 raise _Refused(verdict.reason or "no reason given")
-            about["tool_input"] = read_change(verdict, "tool_input", call.arguments)
-        tool = self._tools.get(call.name)
+            running.input = read_change(verdict, "tool_input", call.arguments)
+        tool = self._turn.tools.get(call.name)
         if tool is None:
-            raise _UnknownTool(call.name, self._tools)
+            raise _UnknownTool(call.name, self._turn.tools)
         token = self._interrupts.token
-        key = about["idempotency_key"]
-        own = {"session_id": self._session_id, "tool_name": call.name, "tool_call_id": call.id, "idempotency_key": key}
         if self._held is not None:
             await self._held.begin(call.id)
-        previous = current_call.set(own)
+        previous = current_call.set(running)
         if token is not None:
             token.register_tool_start(call.id, call.name)
         forks = _forks
         try:
-            result = await tool.execute(about["tool_input"])
+            result = await tool.execute(running.input)
             if self._held is not None and self._held.is_held(call.id):
                 raise _Held(HELD)
             return _as_result(result)
@@ -198,12 +184,10 @@ class ToolCalls:
             if token is not None:
                 token.register_tool_complete(call.id)
 
-    async def _report_result(self, about: dict[str, Any], result: ToolResult) -> Content:
+    async def _report_result(self, running: RunningCall, result: ToolResult) -> Content:
         """Tell the hooks, and return the result after their changes; they see no bytes of images."""
-        if not self._signals.is_heard(TOOL_POST):
-            return make_content(result)
         shown = result.safe_hook_presentation()
-        seen = await self._signals.emit_around_tool(TOOL_POST, {**about, "result": shown})
+        seen = await self._signals.emit_around_tool(TOOL_POST, running.describe(result=shown))
         replaced = read_change(seen, "result", shown)
         if replaced == shown:
             return make_content(result)
@@ -211,10 +195,10 @@ class ToolCalls:
             replaced = {**replaced, "content": result.content}
         return make_content(_as_result(replaced))
 
-    async def _report_error(self, about: dict[str, Any], kind: str, text: str) -> str:
+    async def _report_error(self, running: RunningCall, kind: str, text: str) -> str:
         """Tell the hooks, and return the text of the error after their changes."""
         error = {"type": kind, "msg": text}
-        seen = await self._signals.emit_around_tool(TOOL_ERROR, {**about, "error": error})
+        seen = await self._signals.emit_around_tool(TOOL_ERROR, running.describe(error=error))
         changed = read_change(seen, "error", error)
         return str(changed.get("msg", text)) if isinstance(changed, dict) else text
 

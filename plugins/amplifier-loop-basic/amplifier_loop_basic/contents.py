@@ -19,8 +19,8 @@ _PLACES = ("data", "url", "file_id")
 
 def make_content(result: ToolResult) -> Content:
     """Return a result for the model: its text, or the text and the images in their order."""
-    blocks = getattr(result, "content", None) or []  # another kernel has none
-    if not any(block.type == "image" for block in blocks):
+    blocks = getattr(result, "content", None)  # another kernel has none
+    if not blocks or not any(block.type == "image" for block in blocks):
         return read_text(result)
     dumped = [block.model_dump(exclude_none=True) for block in blocks]
     if result.output is not None:
@@ -79,7 +79,10 @@ def add_text(content: Content, text: str) -> Content:
 
 def has_images(messages: Iterable[dict[str, Any]]) -> bool:
     """Return whether the result of a tool has blocks."""
-    return any(each.get("role") == "tool" and isinstance(each.get("content"), list) for each in messages)
+    for each in messages:  # noqa: SIM110 - at each request, and a generator takes three times as long
+        if each.get("role") == "tool" and each.get("content").__class__ is list:
+            return True
+    return False
 
 
 def without_images(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

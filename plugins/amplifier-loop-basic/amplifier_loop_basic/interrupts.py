@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from amplifier_core import CancellationToken, ModuleCoordinator
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -44,7 +45,8 @@ class Interrupts:
     @property
     def is_cancelled(self) -> bool:
         """Whether no new work should begin."""
-        return self.token is not None and self.token.is_cancelled
+        token = self.token
+        return token is not None and token.is_cancelled
 
     async def _on_cancel(self) -> None:
         self._cancel_waiting()
@@ -60,16 +62,20 @@ class Interrupts:
         return token is not None and token.is_cancelled and (token.is_immediate or not has_effects)
 
     async def run(
-        self, task: asyncio.Task[Any], function: Callable[..., Awaitable[T]], *args: Any, has_effects: bool = True
+        self, task: asyncio.Task[Any], function: Callable[[A], Awaitable[T]], argument: A, has_effects: bool
     ) -> T:
-        """Await `function(*args)` in `task`, the current one. Raises `Interrupted` if the session stops meanwhile."""
-        if self._ends(has_effects):
+        """Await `function(argument)` in `task`, the current one.
+
+        Raises `Interrupted` if the session stops meanwhile; work that `has_effects` ends with a stop at once only.
+        """
+        token = self.token
+        if token is not None and token.is_cancelled and self._ends(has_effects):
             raise Interrupted
         others = task.cancelling()
         self._waiting[task] = has_effects
         try:
-            result = await function(*args)
-            if task in self._cut:
+            result = await function(argument)
+            if self._cut and task in self._cut:
                 await _let_cancellation_arrive(task, others)
             return result
         except asyncio.CancelledError:
@@ -78,7 +84,7 @@ class Interrupts:
             raise
         finally:
             del self._waiting[task]
-            if task in self._cut:
+            if self._cut and task in self._cut:
                 self._cut.remove(task)
                 task.uncancel()
 

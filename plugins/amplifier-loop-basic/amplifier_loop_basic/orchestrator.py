@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_core.message_models import ToolSpec
 
-from .call_context import CAPABILITY, HELD, RUN_AGAIN, current_call
+from .call_context import CAPABILITY, HELD, RUN_AGAIN, read_call
 from .config import read_config
 from .interrupts import Interrupts
 from .signals import MODULE, Signals
@@ -41,11 +41,11 @@ class BasicOrchestrator:
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         checked = read_config(config or {}, self.module)
         self.max_iterations = checked.max_iterations
-        self._limits = {name: getattr(checked, name) for name in ("max_parallel_tools", "max_result_chars")}
+        self._max_parallel_tools, self._max_result_chars = checked.max_parallel_tools, checked.max_result_chars
         self.default_provider = checked.default_provider
         self._interrupts = Interrupts()
         self._stream = Stream(self.module)
-        self._specs: dict[str, tuple[Any, ToolSpec]] = {}
+        self._specs: dict[str, tuple[Any, str, ToolSpec]] = {}
 
     async def execute(
         self,
@@ -66,27 +66,33 @@ class BasicOrchestrator:
         self._stream.listen_to(hooks)
         again: Collection[str] = ()
         held = response_format = None
+        session_id = ""
         if coordinator is not None:
-            coordinator.register_capability(CAPABILITY, current_call.get)
-            again = coordinator.get_capability(RUN_AGAIN) or ()
-            held = coordinator.get_capability(HELD)
-            response_format = coordinator.get_capability(RESPONSE_FORMAT)
-        name = choose_provider(providers, self.default_provider, self.module)
+            find = coordinator.get_capability
+            if find(CAPABILITY) is not read_call:
+                coordinator.register_capability(CAPABILITY, read_call)
+            again, held, response_format = find(RUN_AGAIN) or (), find(HELD), find(RESPONSE_FORMAT)
+            session_id = str(getattr(coordinator, "session_id", ""))
+        if self.default_provider is None and len(providers) == 1:
+            [name] = providers
+        else:
+            name = choose_provider(providers, self.default_provider, self.module)
         turn = self.make_turn(
             context=context,
             provider_name=name,
             provider=providers[name],
             tools=tools,
-            specs=[self._describe(tool_name, tool) for tool_name, tool in tools.items()] or None,
+            specs=[self._describe(*named) for named in tools.items()] or None,
             signals=Signals(hooks, coordinator, self.module),
             interrupts=self._interrupts,
             stream=self._stream,
             max_iterations=self.max_iterations,
-            session_id=str(getattr(coordinator, "session_id", "")),
+            session_id=session_id,
             run_again=again,
             held=held,
             response_format=response_format,
-            **self._limits,
+            max_parallel_tools=self._max_parallel_tools,
+            max_result_chars=self._max_result_chars,
         )
         return await turn.run(prompt)
 
@@ -97,11 +103,14 @@ class BasicOrchestrator:
     def _describe(self, name: str, tool: Tool) -> ToolSpec:
         """Return the description of a tool for the model; made again only after a change."""
         schema, description = getattr(tool, "input_schema", None), tool.description
-        known = self._specs.get(name)
-        if known is None or known[0] is not schema or known[1].description != description:
-            parameters = schema or {"type": "object", "properties": {}}
-            known = self._specs[name] = (schema, ToolSpec(name=name, description=description, parameters=parameters))
-        return known[1]
+        if name in self._specs:
+            known_schema, known_description, spec = self._specs[name]
+            if known_schema is schema and known_description == description:
+                return spec
+        parameters = schema or {"type": "object", "properties": {}}
+        spec = ToolSpec(name=name, description=description, parameters=parameters)
+        self._specs[name] = (schema, description, spec)
+        return spec
 
 
 def choose_provider(providers: Mapping[str, Provider], preferred: str | None = None, module: str = MODULE) -> str:
@@ -109,8 +118,6 @@ def choose_provider(providers: Mapping[str, Provider], preferred: str | None = N
     if not providers:
         raise RuntimeError("No providers mounted")
     if preferred is None:
-        if len(providers) == 1:
-            return next(iter(providers))
         return min(providers, key=lambda name: _read_priority(providers[name]))
     for name in (preferred, preferred.removeprefix("provider-")):
         if name in providers:

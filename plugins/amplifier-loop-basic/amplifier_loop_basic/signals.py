@@ -9,7 +9,7 @@ from amplifier_core.models import ContextInjection, HookResult
 from .contents import add_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Container
 
     from amplifier_core import HookRegistry, ModuleCoordinator
 
@@ -19,21 +19,47 @@ _UNHEARD = HookResult()
 """The result without a listener."""
 
 
+class _Everything:
+    """The events of hooks that do not say what is heard, as another kernel's."""
+
+    def __contains__(self, event: object) -> bool:
+        return True
+
+
+class _Asked:
+    """The events of hooks that are asked one by one."""
+
+    def __init__(self, hooks: Any) -> None:
+        self._hooks = hooks
+
+    def __contains__(self, event: object) -> bool:
+        return bool(self._hooks.has_handlers(event))
+
+
+def find_heard(hooks: Any) -> Container[str]:
+    """Return the events with a listener, now and later."""
+    heard: Container[str] | None = getattr(hooks, "heard", None)
+    if heard is not None:
+        return heard
+    return _Asked(hooks) if hasattr(hooks, "has_handlers") else _Everything()
+
+
 class Signals:
     """The hooks of one turn, and their injections for its next request only."""
 
     def __init__(self, hooks: HookRegistry, coordinator: ModuleCoordinator | None, module: str = MODULE) -> None:
         self.module = module
         self._hooks = hooks
-        self.is_heard: Callable[[str], bool] = getattr(hooks, "has_handlers", lambda event: True)
-        """Whether anybody listens to an event; other kernels' hooks may lack the answer, and get everything."""
+        self.heard = find_heard(hooks)
+        """The events with a listener: to emit another one only costs time."""
         self._coordinator = coordinator
         self._ephemeral: list[ContextInjection] = []
-        self._postponed: list[tuple[str, HookResult]] = []
+        self.postponed: list[tuple[str, HookResult]] = []
+        """The injections for `settle`."""
 
     async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
         """Emit `event`, carry out the hooks' result, and return the final one."""
-        if not self.is_heard(event):
+        if event not in self.heard:
             return _UNHEARD
         result = await self._hooks.emit(event, data)
         if result.action == "continue" and not result.user_message:
@@ -42,11 +68,11 @@ class Signals:
 
     async def emit_around_tool(self, event: str, data: dict[str, Any]) -> HookResult:
         """Emit like `emit`, with injections postponed to `settle`: nothing may come between a call and its result."""
-        if not self.is_heard(event):
+        if event not in self.heard:
             return _UNHEARD
         result = await self._hooks.emit(event, data)
         if result.action == "inject_context":
-            self._postponed.append((event, result))
+            self.postponed.append((event, result))
             return result
         if result.action == "continue" and not result.user_message:
             return result
@@ -54,13 +80,13 @@ class Signals:
 
     async def settle(self) -> None:
         """Carry out postponed injections."""
-        postponed, self._postponed = self._postponed, []
+        postponed, self.postponed = self.postponed, []
         for event, result in postponed:
             await self._process(event, result)
 
     def take_postponed(self) -> str:
         """Return the text of the postponed injections, and forget them: no message follows an open call."""
-        postponed, self._postponed = self._postponed, []
+        postponed, self.postponed = self.postponed, []
         return "\n\n".join(text for _, result in postponed if (text := result.context_injection))
 
     async def _process(self, event: str, result: HookResult) -> HookResult:

@@ -54,7 +54,8 @@ def awaits_model(history: Sequence[dict[str, Any]]) -> bool:
 def find_unanswered(history: Sequence[dict[str, Any]]) -> list[OpenCall]:
     """Return the tool calls without a result at the end of the history."""
     answered = set()
-    for message in reversed(history):
+    for position in range(len(history) - 1, -1, -1):
+        message = history[position]
         role = message.get("role")
         if role == "tool":
             answered.add(message.get("tool_call_id"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 from amplifier_core.models import HookResult, ToolResult
+from amplifier_loop_basic.call_context import CallGroup
 
 
 def asks_for_its_call(room: Any, seen: list[dict[str, Any]]) -> Any:
@@ -33,6 +35,28 @@ async def test_a_tool_reads_the_context_of_its_own_call(room: Any) -> None:
     assert [data["idempotency_key"] for data in room.data("tool:pre")] == keys
     assert [data["idempotency_key"] for data in room.data("tool:post")] == keys
     assert room.coordinator.get_capability("tool.call")() is None
+
+
+async def test_a_call_has_the_same_key_whenever_it_is_asked_for(room: Any) -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def tidy(input: dict[str, Any]) -> ToolResult:
+        early = room.coordinator.get_capability("tool.call")()
+        await room.context.add_message({"role": "assistant", "content": "by another hand"})
+        seen.extend([early, room.coordinator.get_capability("tool.call")()])
+        return ToolResult(output="done")
+
+    room.tool("a", tidy)
+    await room.run("go", room.calls("a"), "done")
+    keys = {each["idempotency_key"] for each in (*seen, *room.data("tool:post"))}
+    assert keys == {sha256(b"s\x001\x001").hexdigest()[:32]}, "of the session, the place of the message, and the call"
+
+
+def test_the_place_of_a_call_is_that_before_its_tool_ran_also_when_it_is_looked_up_later() -> None:
+    history: list[dict[str, Any]] = [{"role": "user"}, {"role": "assistant", "tool_calls": [{"id": "1"}]}]
+    group = CallGroup("s", history, "1")
+    history += [{"role": "tool", "tool_call_id": "1"}, {"role": "assistant", "tool_calls": [{"id": "1"}]}]
+    assert group.position == 1
 
 
 async def test_a_call_that_runs_again_has_its_first_key_and_input(room: Any) -> None:

@@ -1,0 +1,23 @@
+"""Make the requests to a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_core import message_models
+from amplifier_core.message_models import ChatRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from amplifier_core import ToolSpec
+
+
+def _make_request(messages: Sequence[dict[str, Any]], tools: list[ToolSpec] | None) -> ChatRequest:
+    return ChatRequest.model_validate({"messages": messages, "tools": tools})
+
+
+make_request: Callable[[Sequence[dict[str, Any]], list[ToolSpec] | None], ChatRequest] = getattr(
+    message_models, "make_request", _make_request
+)
+"""Return a request with these messages and tools; another kernel has no quick way to make it."""
