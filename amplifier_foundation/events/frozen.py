@@ -76,3 +76,14 @@ def _freeze_value(value: Any) -> Any:
     if isinstance(value, list):
         return FrozenList(map(_freeze_value, value))
     return tuple(map(_freeze_value, value)) if type(value) is tuple else deepcopy(value)
+
+
+def thaw(value: Any) -> Any:
+    """Return frozen data as plain dictionaries and lists; `freeze` makes the same data of them again."""
+    if type(value) in ATOMS:
+        return value
+    if isinstance(value, FrozenDict):
+        return {key: thaw(each) for key, each in value.items()}
+    if isinstance(value, FrozenList):
+        return list(map(thaw, value))
+    return tuple(map(thaw, value)) if type(value) is tuple else value

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from dataclasses import replace
 from itertools import count
+from random import getrandbits
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from amplifier_core.clock import Clock, SystemClock
@@ -125,7 +126,8 @@ class EventRouter:
         Triggers hear the events of their own `project`, and those without one.
         """
         frozen, number = freeze(data), self._number()
-        event = new_event(event_name, frozen, source_session_id, self._now(), cause, depth, number, project)
+        event_id = getrandbits(128).to_bytes(16, "little").hex()  # half the time of formatting the number
+        event = new_event(event_name, frozen, source_session_id, self._now(), event_id, cause, depth, number, project)
         if self._waits:
             event = await self._wait(event)
         self._history.append(event)
