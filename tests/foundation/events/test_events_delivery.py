@@ -21,7 +21,6 @@ from amplifier_core.storage import DurableStore
 from amplifier_core.testing.clock import VirtualClock
 from amplifier_foundation import EventRouter, SubscriberLagged, Subscription
 from amplifier_foundation.events import Overflow, router
-from amplifier_foundation.events.frozen import FrozenDict
 from amplifier_foundation.events.log import BLOCK, LOOSE
 
 
