@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
+import tracemalloc
 from collections import defaultdict
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -24,12 +26,16 @@ from .worker import worker
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from .measure import Sample
+
 logger = logging.getLogger(__name__)
 
 SUBSCRIBERS = {1: 1 / 2.5, 10: 1 / 4, 1_000: 1 / 6}
 """How many read, and the goal: times what a queue for each takes."""
 LATENCY = 1.5  # goal: times asyncio.Queue
 MEMORY = 1 / 3  # goal: times a deque of the same events
+QUEUE = 0.5  # goal: times a queue for each
+READERS = 1, 20, 500, 10_000
 EVENTS = 1_000_000
 WAITING = 8_000, 32_000, 96_000, 256_000
 """Events before a reader, for a curve."""
@@ -83,11 +89,49 @@ async def beside_blinker() -> AsyncIterator[Row]:
     async with AsyncExitStack() as processes:
         asking = [await processes.enter_async_context(worker(peers, "signals"))] if peers else []
         for readers in SUBSCRIBERS:
-            samples = [partial(_delivered, EventRouter, readers, max(2, 200 // readers))]
+            samples: list[Sample] = [partial(_delivered, EventRouter, readers, max(2, 200 // readers))]
             samples += [each.sample(f"send_{readers}") for each in asking]
             ours, *theirs = await in_turns(*samples, rounds=5)
             limit = theirs[0] if theirs else None
             yield Row(f"an event emitted, and read by {readers:,} / blinker", ours, limit, note="not installed")
+
+
+async def subscribers() -> AsyncIterator[Row]:
+    """Emit to more and more subscribers, with one filter and with a filter each; weigh them beside queues."""
+    shared = await in_turns(*(partial(_delivered, EventRouter, size, max(1, 20 // size)) for size in READERS), rounds=7)
+    each = [Figure(taken / size for taken in figure.rounds) for size, figure in zip(READERS, shared, strict=True)]
+    yield curve("an event read, by the number of its readers", list(zip(READERS, each, strict=True)))
+    emitted = await in_turns(*map(_emitting_beside, READERS), rounds=7)
+    yield curve("an event emitted, by the number of other filters", list(zip(READERS, emitted, strict=True)))
+    subscribe, queue = partial(EventRouter().subscribe, [NAME]), partial(asyncio.Queue[Any], BURST)
+    sizes = [(_weigh(size, subscribe), _weigh(size, queue)) for size in READERS]
+    what = "memory of a subscriber, by their number"
+    yield curve(what, [(size, ours / size) for size, (ours, _) in zip(READERS, sizes, strict=True)], unit="B")
+    ours, limit = sizes[-1]
+    yield Row(f"memory of {READERS[-1]:,} subscribers / asyncio.Queue", ours, limit, at_most_ratio=QUEUE, unit="B")
+
+
+def _emitting_beside(filters: int) -> Sample:
+    """Return what an event takes that nobody reads, beside subscribers to so many other names."""
+    router = EventRouter()
+    open_ones = [router.subscribe([f"other-{number}:*"]) for number in range(filters)]
+
+    async def sample() -> float:
+        assert len(open_ones) == filters
+        return await awaited(lambda: router.emit(NAME, DATA, "session-1"), 1_000)()
+
+    return sample
+
+
+def _weigh(count: int, make: Callable[[], Any]) -> int:
+    """Return the bytes of so many objects."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = [make() for _ in range(count)]
+        return tracemalloc.get_traced_memory()[0] - sys.getsizeof(kept)
+    finally:
+        tracemalloc.stop()
 
 
 PARTS = (
@@ -96,6 +140,7 @@ PARTS = (
     latency,
     backlog,
     waiting,
+    subscribers,
 )
 
 
